@@ -1,0 +1,132 @@
+"""Devices, the links between them, and what operations cost on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, frozen
+from pipeline.core.graph import Graph, Grouping, sum_per_group
+
+Origin = Literal["measured", "modelled", "given"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """One device that operations can be placed on.
+
+    name: what the user calls it, "GPU" or "A".
+    plugin: the device OpenVINO knows it by without us, "CPU" or "GPU.1".
+    openvino_name: what it is registered as in a Core: `plugin` itself, or an alias for a named device.
+    properties: OpenVINO properties pinned on it, for example INFERENCE_NUM_THREADS.
+    kind: "cpu", "gpu", "npu" or "other".
+    memory_bytes: how much it can hold; 0 means not known.
+    fingerprint: what identifies the hardware, driver and properties; equal means comparable.
+    """
+
+    name: str
+    plugin: str
+    openvino_name: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "other"
+    memory_bytes: int = 0
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", MappingProxyType(dict(sorted(self.properties.items()))))
+
+    @property
+    def is_alias(self) -> bool:
+        """Return whether the device must be registered as a further instance of its plug-in."""
+        return self.openvino_name != self.plugin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """p devices and the links between every two of them.
+
+    link_bytes_per_s: float64 [p, p], from row to column; infinite on the diagonal.
+    link_latency_s: float64 [p, p], seconds before the first byte arrives; 0 on the diagonal.
+    """
+
+    devices: tuple[DeviceSpec, ...]
+    link_bytes_per_s: Float64
+    link_latency_s: Float64
+
+    def __post_init__(self) -> None:
+        p = len(self.devices)
+        if p == 0 or len({d.name for d in self.devices}) != p:
+            raise ValueError("a topology needs at least one device, and device names must be unique")
+        for name in ("link_bytes_per_s", "link_latency_s"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64, (p, p), name))
+        if np.any(np.isnan(self.link_bytes_per_s)) or np.any(self.link_bytes_per_s <= 0):
+            raise ValueError("link_bytes_per_s must be positive")
+        if not np.all(np.isfinite(self.link_latency_s)) or np.any(self.link_latency_s < 0):
+            raise ValueError("link_latency_s must be finite and not negative")
+
+    @classmethod
+    def uniform(cls, devices: tuple[DeviceSpec, ...], *, bytes_per_s: float, latency_s: float) -> Topology:
+        """Return a topology in which every link between two devices is the same."""
+        apart = ~np.eye(len(devices), dtype=bool)
+        return cls(devices, np.where(apart, bytes_per_s, np.inf), np.where(apart, latency_s, 0.0))
+
+    @property
+    def p(self) -> int:
+        """Return the number of devices."""
+        return len(self.devices)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the device names in the order of their indices."""
+        return tuple(d.name for d in self.devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """What n operations cost on p devices.
+
+    names: n operation names. devices: p device names.
+    op_s: float64 [n, p], seconds of one operation on one device; inf where the device does not support it.
+    launch_s: float64 [p], seconds that every sub-graph on the device costs beyond its operations.
+    origin: where the figures of each device came from, one word per device.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[str, ...]
+    op_s: Float64
+    launch_s: Float64
+    origin: tuple[Origin, ...]
+
+    def __post_init__(self) -> None:
+        n, p = len(self.names), len(self.devices)
+        object.__setattr__(self, "op_s", frozen(self.op_s, np.float64, (n, p), "op_s"))
+        object.__setattr__(self, "launch_s", frozen(self.launch_s, np.float64, (p,), "launch_s"))
+        if np.any(np.isnan(self.op_s)) or np.any(self.op_s < 0):
+            raise ValueError("op_s must not be NaN or negative")
+        if not np.all(np.isfinite(self.launch_s)) or np.any(self.launch_s < 0):
+            raise ValueError("launch_s must be finite and not negative")
+        if len(self.origin) != p:
+            raise ValueError(f"origin must have one entry for each of {p} devices")
+
+    @property
+    def supported(self) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+        """Return bool [n, p], whether each device supports each operation."""
+        return np.isfinite(self.op_s)
+
+
+def contract_costs(costs: CostTable, graph: Graph, grouping: Grouping) -> CostTable:
+    """Return the costs of the groups: the sum over members, inf where a device refuses one of them.
+
+    graph: the contracted graph, whose names the groups take.
+    """
+    return CostTable(
+        names=graph.names,
+        devices=costs.devices,
+        op_s=sum_per_group(costs.op_s, grouping),
+        launch_s=costs.launch_s,
+        origin=costs.origin,
+    )

@@ -1,0 +1,95 @@
+"""Every error placewright raises on purpose.
+
+    PlacewrightError
+    ├── UsageError              a wrong option, key, name or budget         exit 2
+    │   └── UnknownNameError    a name nobody knows; offers the nearest
+    ├── ModelError              a model that cannot be read or is not valid  exit 3
+    │   └── CyclicGraphError    an order was asked of a graph with a cycle
+    ├── DeviceError             a device is missing or refuses the model    exit 4
+    ├── MeasurementError        not one candidate could be measured         exit 5
+    ├── OutputMismatchError     outputs differ from the reference           exit 6
+    ├── StoreError              the store or a run directory cannot be used  exit 2
+    │   └── DamagedEntryError   a stored file differs from its hash
+    └── ShadowedPackageError    another package carries one of our names    exit 2
+
+A message has two parts: the cause in one line and the remedy in one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PlacewrightError(Exception):
+    """Something a user can act on: `cause` says what was wrong, `remedy` what to do."""
+
+    exit_code = 1
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.remedy}".strip()
+
+
+class UsageError(PlacewrightError, ValueError):
+    """A wrong option, configuration key, name or budget."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError, LookupError):
+    """A name that is not registered."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        choices = sorted(known)
+        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+        remedy = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(choices) or 'none'}."
+        super().__init__(f"There is no {kind} named {name!r}.", remedy)
+
+
+class ModelError(PlacewrightError, ValueError):
+    """A model file that is missing, damaged, empty or not supported."""
+
+    exit_code = 3
+
+
+class CyclicGraphError(ModelError):
+    """A topological order was asked of a graph that has a cycle."""
+
+
+class DeviceError(PlacewrightError, LookupError):
+    """A device that is not there, or that refuses the model."""
+
+    exit_code = 4
+
+
+class MeasurementError(PlacewrightError, RuntimeError):
+    """No candidate could be measured."""
+
+    exit_code = 5
+
+
+class OutputMismatchError(PlacewrightError, RuntimeError):
+    """The outputs of a placed model differ from the reference by more than the tolerance."""
+
+    exit_code = 6
+
+
+class StoreError(PlacewrightError, OSError):
+    """The store or a run directory cannot be read or written."""
+
+    exit_code = 2
+
+
+class DamagedEntryError(StoreError):
+    """A file of the store differs from the hash it was stored under."""
+
+
+class ShadowedPackageError(PlacewrightError, ImportError):
+    """Another installed package carries the name of one of our folders."""
+
+    exit_code = 2

@@ -1,0 +1,77 @@
+"""What measuring a placement gives: samples, or the reason there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, frozen
+
+FailureKind = Literal["refused", "out_of_memory", "timeout", "crashed", "wrong_output"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurement:
+    """r latencies of one placement.
+
+    samples_s: float64 [r], seconds of one inference each, in the order they were taken. A simulator gives one.
+    warm_up: how many inferences ran before the first sample. compile_s: seconds of compilation, 0 in a simulator.
+    executed_on: the devices that really ran, by name. subgraphs: how many sub-models the runtime made.
+    """
+
+    samples_s: Float64
+    warm_up: int = 0
+    compile_s: float = 0.0
+    executed_on: tuple[str, ...] = ()
+    subgraphs: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples_s", frozen(self.samples_s, np.float64, (None,), "samples_s"))
+        if self.samples_s.size == 0 or not np.all(np.isfinite(self.samples_s)) or self.samples_s.min() < 0:
+            raise ValueError("samples_s must hold at least one finite, non-negative latency")
+
+    @property
+    def median_s(self) -> float:
+        """Return the median latency in seconds."""
+        return float(np.median(self.samples_s))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFailed:
+    """Why a placement could not be measured: the kind of failure and the device's own words."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A point estimate and its 95 % bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+def median_interval(samples: Float64, *, seed: int = 0, resamples: int = 2000, level: float = 0.95) -> Interval:
+    """Return the median of float64 [r] and its percentile bootstrap interval.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3 (percentile interval).
+    """
+    rng = np.random.default_rng(seed)
+    medians = np.median(samples[rng.integers(0, samples.size, (resamples, samples.size))], axis=1)
+    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.median(samples)), float(low), float(high))
+
+
+def ratio_interval(numerator: Float64, denominator: Float64, *, seed: int = 0) -> Interval:
+    """Return the median of the paired ratios of two float64 [r], and its bootstrap interval.
+
+    Entry i of both must stem from the same round of an interleaved measurement: what slows the machine for a
+    moment then slows both and leaves the ratio.
+    """
+    if numerator.shape != denominator.shape:
+        raise ValueError(f"paired samples must have one shape, have {numerator.shape} and {denominator.shape}")
+    return median_interval(numerator / denominator, seed=seed)

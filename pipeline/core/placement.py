@@ -1,0 +1,87 @@
+"""A placement: which device runs which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32, frozen, frozen_indices
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """One device for each of n operations (or groups).
+
+    device: int32 [n], index into `devices`. devices: p device names.
+    priority: float64 [n] or None for no stated order; the smaller runs first.
+    """
+
+    device: Int32
+    devices: tuple[str, ...]
+    priority: Float64 | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "device", frozen_indices(self.device, (None,), len(self.devices), "device"))
+        if self.priority is not None:
+            put(self, "priority", frozen(self.priority, np.float64, (self.device.size,), "priority"))
+
+    @classmethod
+    def single(cls, n: int, device: int, devices: tuple[str, ...]) -> Placement:
+        """Return the placement of all n operations on one device."""
+        return cls(np.full(n, device, dtype=np.int32), devices)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, str], names: Sequence[str], devices: tuple[str, ...]) -> Placement:
+        """Return the placement written as {operation name: device name}.
+
+        Raises:
+            UsageError: operations are missing or not in the model, or a device is unknown; all are named.
+        """
+        index = {name: i for i, name in enumerate(devices)}
+        missing = [name for name in names if name not in document]
+        unknown = sorted(set(document) - set(names))
+        strange = sorted({device for device in document.values() if device not in index})
+        faults = [
+            f"{what}: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
+            for what, found in (
+                ("operations without a device", missing),
+                ("operations the model does not have", unknown),
+                ("unknown devices", strange),
+            )
+            if found
+        ]
+        if faults:
+            raise UsageError(
+                f"The placement does not fit: {'; '.join(faults)}.", "Use the placement of this very model."
+            )
+        return cls(np.array([index[document[name]] for name in names], dtype=np.int32), devices)
+
+    def to_json(self, names: Sequence[str]) -> dict[str, str]:
+        """Return {operation name: device name}."""
+        return {name: self.devices[d] for name, d in zip(names, self.device.tolist(), strict=True)}
+
+    @property
+    def n(self) -> int:
+        """Return the number of operations placed."""
+        return int(self.device.size)
+
+    @property
+    def devices_used(self) -> tuple[str, ...]:
+        """Return the names of the devices that run at least one operation."""
+        return tuple(self.devices[d] for d in np.unique(self.device))
+
+    def lift(self, grouping: Grouping) -> Placement:
+        """Return the placement of a grouping's members from this one of its groups."""
+        if grouping.k != self.n:
+            raise ValueError(f"a placement of {self.n} groups does not fit a grouping into {grouping.k}")
+        priority = None if self.priority is None else self.priority[grouping.group]
+        return Placement(self.device[grouping.group], self.devices, priority)
+
+    def key(self) -> bytes:
+        """Return bytes that are equal for equal placements."""
+        return self.device.tobytes() + (b"" if self.priority is None else self.priority.tobytes())

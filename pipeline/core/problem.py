@@ -1,0 +1,137 @@
+"""What a placer is given: a graph, devices, limits, and how much it may spend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float32, frozen
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.placement import Placement
+
+if TYPE_CHECKING:
+    from pipeline.core.stages import Embedder, Grouper
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a placer may spend: evaluations, and optionally seconds; whichever ends first."""
+
+    evaluations: int
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.evaluations < 1 or (self.seconds is not None and self.seconds <= 0):
+            raise UsageError(
+                f"The budget is {self.evaluations} evaluations and {self.seconds} seconds.",
+                "Give at least one evaluation and more than 0 seconds.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a placer has come; value_s is the best so far."""
+
+    done: int
+    total: int
+    value_s: float
+
+
+ProgressHook = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyInputs:
+    """What the embed and group stages hand to a placer that learns.
+
+    features: float32 [n, f], one row per node of the problem's graph.
+    embedder, grouper: the implementations in use; a placer builds fresh modules from them and fills in the weights.
+    encoder_weights, grouper_weights: parameter name -> float32 array, as the two stages left them.
+    """
+
+    features: Float32
+    embedder: Embedder
+    grouper: Grouper
+    encoder_weights: Mapping[str, Float32] = field(default_factory=dict)
+    grouper_weights: Mapping[str, Float32] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", frozen(self.features, np.float32, (None, None), "features"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Place each node of `graph` on a device of `topology`.
+
+    grouping: the group stage's answer; a placer that learns no grouping gives all nodes of a group one device.
+    costs: seconds per node and device, or None where nothing is known.
+    allowed: bool [n, p], where each node may go: unsupported operations and pins are False entries.
+    start: a placement the answer must not be worse than, or None.
+    policy: what a learning placer needs, or None.
+    """
+
+    graph: Graph
+    topology: Topology
+    grouping: Grouping
+    costs: CostTable | None
+    allowed: Bool
+    start: Placement | None = None
+    policy: PolicyInputs | None = None
+
+    def __post_init__(self) -> None:
+        n, p = self.graph.n, self.topology.p
+        object.__setattr__(self, "allowed", frozen(self.allowed, np.bool_, (n, p), "allowed"))
+        if self.grouping.n != n:
+            raise ValueError(f"a grouping of {self.grouping.n} nodes does not fit a graph of {n}")
+        if self.costs is not None and (self.costs.names, self.costs.devices) != (self.graph.names, self.topology.names):
+            raise ValueError("costs must name the operations of the graph and the devices of the topology, in order")
+        homeless = np.flatnonzero(~self.allowed.any(axis=1))
+        if homeless.size:
+            some = ", ".join(self.graph.names[i] for i in homeless[:5])
+            raise DeviceError(
+                f"No device may run {homeless.size} operation(s): {some}.",
+                f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
+            )
+
+    def group_allowed(self, grouping: Grouping) -> Bool:
+        """Return bool [k, p], where a group may go: where all its members may.
+
+        A row without True means the group's members have no device in common.
+        """
+        allowed = np.ones((grouping.k, self.topology.p), dtype=bool)
+        np.logical_and.at(allowed, grouping.group, self.allowed)
+        return allowed
+
+    def fits(self, placement: Placement) -> bool:
+        """Return whether each node's device is allowed and no device must hold more weights than its memory."""
+        if not bool(self.allowed[np.arange(self.graph.n), placement.device].all()):
+            return False
+        held = np.bincount(placement.device, weights=self.graph.weight_bytes, minlength=self.topology.p)
+        return all(d.memory_bytes == 0 or b <= d.memory_bytes for d, b in zip(self.topology.devices, held, strict=True))
+
+
+def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, pins: Mapping[str, str]) -> Bool:
+    """Return bool [n, p]: where each operation may go, by the devices' support and by `pins` {operation: device}.
+
+    Raises:
+        UsageError: a pin names an operation or a device that is not there.
+    """
+    allowed = np.ones((graph.n, topology.p), dtype=bool) if costs is None else costs.supported.copy()
+    operation = {name: i for i, name in enumerate(graph.names)}
+    device = {name: i for i, name in enumerate(topology.names)}
+    strange = [f"{o} -> {d}" for o, d in pins.items() if o not in operation or d not in device]
+    if strange:
+        raise UsageError(
+            f"Pins name an unknown operation or device: {', '.join(strange)}.",
+            "Use names of the model and of --devices.",
+        )
+    for o, d in pins.items():
+        keep = allowed[operation[o], device[d]]
+        allowed[operation[o]] = False
+        allowed[operation[o], device[d]] = keep
+    return allowed

@@ -1,0 +1,177 @@
+"""The Protocols behind which every implementation of a stage stands.
+
+An implementation is a frozen dataclass whose fields are its parameters. It is registered by one line in the literal
+TABLE of its folder's __init__.py and built by `pipeline.registry.build`. `version` is raised by hand whenever the
+output changes for equal input; it is part of the cache key.
+
+    coarsen    Graph -> Grouping                                       Coarsener
+    embed      features -> embedding, and the encoder that made it     Embedder -> Encoder
+    group      embedding -> Grouping, and how likely it was            Grouper -> GroupModel
+    place      Problem, Evaluator, Budget -> Candidates                Placer, Learner
+    measure    Placements -> Measurements                              Evaluator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from pipeline.core.arrays import Float32
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem, ProgressHook
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+
+class Coarsener(Protocol):
+    """Merges operations that must or should stay together."""
+
+    version: ClassVar[int]
+
+    @property
+    def acyclic(self) -> bool:
+        """Return whether the quotient of every answer is promised to be acyclic."""
+
+    def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
+        """Return a group for every operation; equal graph, parameters and seed give an equal answer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embedding:
+    """What the embed stage leaves behind.
+
+    nodes: float32 [n, h]. weights: the encoder's parameters, name -> float32 array; empty if it has none.
+    """
+
+    nodes: Float32
+    weights: Mapping[str, Float32]
+
+
+class Encoder(Protocol):
+    """A torch module from node features to node embeddings."""
+
+    def __call__(self, features: Tensor, edges: Tensor) -> Tensor:
+        """Return float32 [n, h] from features float32 [n, f] and edges int64 [2, m], producer above consumer.
+
+        Permutation equivariant; finite; the gradient reaches every parameter.
+        """
+
+    @property
+    def module(self) -> nn.Module:
+        """Return the module that holds the parameters."""
+
+    @property
+    def width(self) -> int:
+        """Return h."""
+
+
+class Embedder(Protocol):
+    """Builds encoders, and trains one on the graph alone."""
+
+    version: ClassVar[int]
+
+    def encoder(self, features: int, *, seed: int) -> Encoder:
+        """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""
+
+    def embed(self, features: Float32, graph: Graph, *, seed: int) -> Embedding:
+        """Return embeddings of float32 [n, f], after self-supervised training if the implementation has any."""
+
+
+class GroupSample(NamedTuple):
+    """One draw of a grouping.
+
+    choice: int64 [n] or [0], the draw itself, from which `GroupModel.log_prob` finds its probability again.
+    log_prob, entropy: scalar tensors; 0 where the grouping is not random.
+    """
+
+    grouping: Grouping
+    choice: Tensor
+    log_prob: Tensor
+    entropy: Tensor
+
+
+class GroupModel(Protocol):
+    """A built grouper: what groups the nodes, with its learned parameters if it has any."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Return the module that holds the parameters; it may hold none."""
+
+    def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
+        """Return a draw of a grouping for embeddings float32 [n, h]; with `greedy` the most likely one."""
+
+    def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
+        """Return the scalar log-probability of a draw, at most 0, equal to the one `group` gave with it."""
+
+
+class Grouper(Protocol):
+    """Merges nodes into groups that are placed as one."""
+
+    version: ClassVar[int]
+
+    def build(self, width: int, *, seed: int) -> GroupModel:
+        """Return a fresh model for embeddings of `width` numbers, its parameters drawn from `seed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A placement a placer looked at, and what its evaluator said."""
+
+    placement: Placement
+    result: Measurement | MeasurementFailed
+
+
+class Evaluator(Protocol):
+    """Says what placements cost: on the real runtime, in a simulator, or from a file.
+
+    Two evaluators of equal `fingerprint` give comparable figures. `evaluations` counts every placement asked.
+    """
+
+    version: ClassVar[int]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what the figures depend on: hardware, runtime and settings."""
+
+    @property
+    def evaluations(self) -> int:
+        """Return how many placements have been evaluated so far."""
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        """Return one answer per placement, in order; a fault of a placement is an answer, not an exception."""
+
+
+class Placer(Protocol):
+    """Searches for placements."""
+
+    version: ClassVar[int]
+
+    def place(
+        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
+    ) -> list[Candidate]:
+        """Return distinct placements of the problem's nodes, best first, all of which the evaluator has seen.
+
+        Stays within the budget; uses allowed devices only; keeps within memory; never ends worse than
+        `problem.start`; equal seed and evaluation budget give an equal answer.
+
+        Raises:
+            DeviceError: no placement fits the devices.
+        """
+
+
+class Learner(Protocol):
+    """A policy-gradient algorithm."""
+
+    version: ClassVar[int]
+
+    def loss(self, log_prob: Tensor, entropy: Tensor, value_s: Tensor, *, progress: float) -> Tensor:
+        """Return the scalar to minimise for r samples.
+
+        log_prob, entropy: float32 [r], with gradient. value_s: float32 [r], their times in seconds, finite.
+        progress: the share of the budget spent, in [0, 1].
+        """

@@ -1,0 +1,103 @@
+"""Finds implementations by stage and name.
+
+Each stage folder holds one literal TABLE, name -> "module:Class". Other packages add to it with the entry point group
+`placewright.<stage>`. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+
+STAGES: Mapping[str, str] = {
+    "coarsen": "coarsen",
+    "embed": "embed",
+    "group": "policy.group",
+    "place": "policy.place",
+    "learn": "policy.learn",
+    "measure": "runtime",
+}
+
+
+def table(stage: str) -> dict[str, str]:
+    """Return {name: "module:Class"} of every implementation of a stage, plug-ins included.
+
+    Raises:
+        UnknownNameError: there is no such stage.
+        UsageError: a plug-in takes a name that is in use.
+    """
+    if stage not in STAGES:
+        raise UnknownNameError("stage", stage, STAGES)
+    found: dict[str, str] = dict(importlib.import_module(STAGES[stage]).TABLE)
+    for entry in importlib.metadata.entry_points(group=f"placewright.{stage}"):
+        if entry.name in found:
+            raise UsageError(
+                f"The plug-in {entry.value} takes the name {stage}.{entry.name}, which is {found[entry.name]}.",
+                "Rename the plug-in's entry point.",
+            )
+        found[entry.name] = entry.value
+    return found
+
+
+def implementation(stage: str, name: str) -> type[Any]:
+    """Return the class registered under `name`; it is imported now.
+
+    Raises:
+        UnknownNameError: no such stage or name.
+        PlacewrightError: a package that the implementation needs is not installed.
+    """
+    known = table(stage)
+    if name not in known:
+        raise UnknownNameError(f"{stage} implementation", name, known)
+    module, _, attribute = known[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        raise PlacewrightError(
+            f"{stage}.{name} needs the package {error.name!r}, which is not installed.",
+            f"Install it: pip install {error.name}.",
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an implementation, as help and validation see it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+
+def parameters(cls: type[Any]) -> list[Parameter]:
+    """Return the parameters of an implementation: the fields of its dataclass, with the text of their metadata."""
+    hints = get_type_hints(cls)
+    return [
+        Parameter(f.name, hints[f.name], f.default, str(f.metadata.get("help", "")))
+        for f in dataclasses.fields(cls)
+        if f.init
+    ]
+
+
+def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
+    """Return the implementation `name` with `values` in place of its defaults.
+
+    Raises:
+        UnknownNameError: no such stage, name or parameter.
+    """
+    cls = implementation(stage, name)
+    known = [p.name for p in parameters(cls)]
+    for key in values or {}:
+        if key not in known:
+            raise UnknownNameError(f"parameter of {stage}.{name}", key, known)
+    return cls(**(values or {}))
+
+
+def canonical(obj: Any) -> dict[str, Any]:
+    """Return the parameters of a built implementation as plain JSON values, for its cache key."""
+    return dataclasses.asdict(obj)

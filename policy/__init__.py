@@ -1,0 +1,1 @@
+"""Grouping nodes, placing groups, and the algorithms that learn to do both."""

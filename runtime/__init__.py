@@ -1,0 +1,7 @@
+"""Devices, measuring on them, simulating them."""
+
+TABLE = {
+    "hetero": "runtime.hetero:Hetero",
+    "sequential": "runtime.sequential:Sequential",
+    "replay": "runtime.replay:Replay",
+}
