@@ -8,16 +8,18 @@ output changes for equal input; it is part of the cache key.
     embed      features -> embedding, and the encoder that made it     Embedder -> Encoder
     group      embedding -> Grouping, and how likely it was            Grouper -> GroupModel
     place      Problem, Evaluator, Budget -> Candidates                Placer, Learner
-    measure    Placements -> Measurements                              Evaluator
+    measure    Placements -> Measurements                              Measurer -> Evaluator
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from pipeline.core.arrays import Float32
+from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
@@ -144,6 +146,35 @@ class Evaluator(Protocol):
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
         """Return one answer per placement, in order; a fault of a placement is an answer, not an exception."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """What an evaluator is to evaluate: one model on one set of devices.
+
+    model: path of the normalised model as IR. graph: its n operations. grouping: operations to the k nodes that are
+    placed. costs: per operation, or None where nothing was profiled. seed: what the model's inputs are drawn from.
+    """
+
+    model: Path
+    graph: Graph
+    grouping: Grouping
+    topology: Topology
+    costs: CostTable | None
+    seed: int
+
+
+class Measurer(Protocol):
+    """Builds the evaluator of one subject."""
+
+    version: ClassVar[int]
+
+    @property
+    def real(self) -> bool:
+        """Return whether the figures come from this machine's hardware."""
+
+    def bind(self, subject: Subject) -> Evaluator:
+        """Return an evaluator of placements of the subject's k nodes, with its count at 0."""
 
 
 class Placer(Protocol):

@@ -1,0 +1,62 @@
+"""From a placement of operations to the affinities that HETERO reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import openvino as ov
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Graph, adjacency
+from pipeline.core.placement import Placement
+
+# With more than one sub-model HETERO otherwise turns exclusive requests on, and the CPU plug-in then ignores its
+# thread limit without a word.
+HETERO_PROPERTIES: Mapping[str, str] = {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
+
+
+def settle(graph: Graph, placement: Placement) -> Placement:
+    """Return the placement with every Parameter and Constant on its first consumer's device, every Result on its producer's.
+
+    A Parameter away from its consumer costs a sub-model and a copy; a Result away from its producer silently
+    follows it; a Constant is shared. Moving them changes no computation.
+    """
+    device = placement.device.copy()
+    kind = np.array(graph.type_names)[graph.op_type]
+    ptr, consumers = adjacency(graph)
+    for i in reversed(range(graph.n)):
+        if kind[i] in ("Parameter", "Constant") and ptr[i] < ptr[i + 1]:
+            device[i] = device[consumers[ptr[i] : ptr[i + 1]].min()]
+    ptr, producers = adjacency(graph, reverse=True)
+    for i in np.flatnonzero(kind == "Result").tolist():
+        device[i] = device[producers[ptr[i]]]
+    return Placement(device, placement.devices, placement.priority)
+
+
+def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:
+    """Write {operation name: device as OpenVINO knows it} on every operation of the model.
+
+    Raises:
+        UsageError: operations of the model are missing from the mapping; they are named.
+    """
+    missing = [op.get_friendly_name() for op in model.get_ops() if op.get_friendly_name() not in affinity]
+    if missing:
+        raise UsageError(
+            f"{len(missing)} operation(s) have no device: {', '.join(missing[:5])}.",
+            "Use the placement.json that was written beside this model.",
+        )
+    for op in model.get_ops():
+        op.get_rt_info()["affinity"] = affinity[op.get_friendly_name()]
+
+
+def affinities(graph: Graph, placement: Placement, devices: Sequence[DeviceSpec]) -> dict[str, str]:
+    """Return {operation name: device as OpenVINO knows it} for a placement of the graph's operations."""
+    known = {d.name: d.openvino_name for d in devices}
+    return {name: known[device] for name, device in settle(graph, placement).to_json(graph.names).items()}
+
+
+def hetero_target(devices: Sequence[DeviceSpec]) -> str:
+    """Return the device string that compiles over all of the devices, "HETERO:CPU_A,CPU_B"."""
+    return "HETERO:" + ",".join(d.openvino_name for d in devices)

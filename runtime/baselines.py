@@ -1,0 +1,57 @@
+"""What any placement must be compared with: every single device, AUTO, and HETERO left to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipeline.core.devices import DeviceSpec
+from runtime.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.devices import Plugin, cpu_count, make_spec, threads_of
+from runtime.variant import Variant
+
+
+def reference_variant() -> Variant:
+    """Return the variant whose outputs all others are compared with: the CPU in f32."""
+    properties = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
+    device = DeviceSpec("reference", "CPU", "CPU", properties, "cpu")
+    return Variant("reference", "baseline", "CPU", (device,), single=True)
+
+
+def thread_counts(most: int) -> list[int]:
+    """Return the thread counts worth a baseline: all up to 4, then powers of two, and the most there are.
+
+    >>> thread_counts(12)
+    [1, 2, 3, 4, 8, 12]
+    """
+    powers = {1 << e for e in range(3, most.bit_length()) if 1 << e <= most}
+    return sorted({*range(1, min(most, 4) + 1), *powers, most})
+
+
+def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[Variant]:
+    """Return every device on its own, AUTO, and HETERO with its own affinities.
+
+    A CPU, named or not, also stands with every thread count of the machine and every precision that the named
+    devices use or the plug-in knows: half a machine is no yardstick for a placement on both halves.
+    """
+    found = [Variant(d.name, "baseline", d.openvino_name, (d,), single=True) for d in devices]
+    for plugin in sorted({d.plugin for d in devices if d.kind == "cpu"}):
+        named = [d for d in devices if d.plugin == plugin]
+        covered = {(threads_of(d), d.properties["INFERENCE_PRECISION_HINT"]) for d in named}
+        for precision in plugins[plugin].precisions:
+            for threads in thread_counts(cpu_count()):
+                if (threads, precision) not in covered:
+                    found.append(_cpu_variant(plugin, threads, precision, plugins))
+    precisions = {d.properties["INFERENCE_PRECISION_HINT"] for d in devices}
+    # AUTO chooses the device, so a precision can be pinned only where all devices agree on it.
+    hint = {"INFERENCE_PRECISION_HINT": precisions.pop()} if len(precisions) == 1 else {}
+    found.append(Variant("AUTO", "baseline", "AUTO", (), hint))
+    if len(devices) > 1:
+        found.append(Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES))
+    return found
+
+
+def _cpu_variant(plugin: str, threads: int, precision: str, plugins: Mapping[str, Plugin]) -> Variant:
+    properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
+    name = f"{plugin} {threads} thread{'s' if threads > 1 else ''} {precision}"
+    device = make_spec(name, plugin, properties, plugins)
+    return Variant(name, "baseline", device.openvino_name, (device,), single=True)

@@ -1,0 +1,155 @@
+"""The parent's side of a measuring child: start it, ask it with a time limit, and name what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.measurement import FailureKind, MeasurementFailed
+
+
+class ChildError(PlacewrightError, RuntimeError):
+    """The child failed, was killed, or did not answer in time; `failed` says which."""
+
+    exit_code = 5
+
+    def __init__(self, failed: MeasurementFailed) -> None:
+        super().__init__(f"The measuring process failed ({failed.kind}): {failed.message}.")
+        self.failed = failed
+
+
+class Child:
+    """A measuring child process. Use it as a context manager; leaving it ends the process.
+
+    timeout_s: how long one answer may take. memory_bytes: address space the child may use; 0 for no limit.
+    """
+
+    def __init__(self, *, timeout_s: float, memory_bytes: int = 0) -> None:
+        self.timeout_s = timeout_s
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
+        self._oom_kills = _oom_kills()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "runtime.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "CI": "true", "PLACEWRIGHT_WORKER_MEMORY": str(memory_bytes)},
+            cwd=Path(__file__).parent.parent,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process now."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                _close(stream)
+
+    def ask(self, do: str, *, timeout_s: float | None = None, **command: Any) -> dict[str, Any]:
+        """Return the child's answer to one command.
+
+        Raises:
+            ChildError: the device refused, memory ran out, the time limit passed, or the process died.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        line = json.dumps({"do": do, **command}).encode() + b"\n"
+        try:
+            if self._process.stdin is None:
+                raise BrokenPipeError
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            text = self._read_line(limit_s)
+        except BrokenPipeError:
+            text = b""
+        if not text:
+            raise ChildError(self._post_mortem())
+        answer: dict[str, Any] = json.loads(text)
+        fault: Mapping[str, str] | None = answer.get("error")
+        if fault is not None:
+            raise ChildError(MeasurementFailed(_failure_kind(fault["kind"]), fault["message"]))
+        return answer
+
+    def _read_line(self, limit_s: float) -> bytes:
+        stream = self._process.stdout
+        if stream is None:
+            return b""
+        end = time.monotonic() + limit_s
+        chunks: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while not (chunks and chunks[-1].endswith(b"\n")):
+                left_s = end - time.monotonic()
+                if left_s <= 0 or not selector.select(left_s):
+                    self._process.kill()
+                    raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
+                chunk = os.read(stream.fileno(), 1 << 16)
+                if not chunk:
+                    return b""
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _post_mortem(self) -> MeasurementFailed:
+        """Return why the process is gone, from its exit status, the kernel's count and its last words."""
+        code = self._process.wait()
+        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            return MeasurementFailed("out_of_memory", "killed by the kernel because memory ran out")
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        words = self.last_words()
+        kind: FailureKind = "out_of_memory" if "bad_alloc" in words or "MemoryError" in words else "crashed"
+        return MeasurementFailed(kind, f"{how}; it last said: {words}" if words else how)
+
+    def last_words(self, characters: int = 400) -> str:
+        """Return the end of what the child wrote to standard error, on one line."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - characters))
+        return " ".join(self._errors.read().decode(errors="replace").split())
+
+
+def _failure_kind(text: str) -> FailureKind:
+    kinds: dict[str, FailureKind] = {
+        "refused": "refused",
+        "out_of_memory": "out_of_memory",
+        "timeout": "timeout",
+        "crashed": "crashed",
+        "wrong_output": "wrong_output",
+    }
+    return kinds[text]
+
+
+def _close(stream: Any) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return  # the child died with a command half written
+
+
+def _oom_kills() -> int:
+    """Return how often the kernel has killed a process for memory since it booted."""
+    stat = Path("/proc/vmstat")
+    if not stat.exists():
+        return 0
+    words = stat.read_text(encoding="ascii").split()
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

@@ -1,0 +1,268 @@
+"""Devices: what this machine has, and named devices, further instances of a plug-in with other properties."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import psutil
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+
+LIBRARIES: Mapping[str, str] = {
+    "CPU": "openvino_intel_cpu_plugin",
+    "GPU": "openvino_intel_gpu_plugin",
+    "NPU": "openvino_intel_npu_plugin",
+}
+KINDS: Mapping[str, str] = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu"}
+MEMORY_PROPERTIES = ("GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
+PRECISIONS: Mapping[str, str] = {"FP32": "f32", "BF16": "bf16", "FP16": "f16"}
+PRECISION_ALIASES: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "dynamic": "dynamic"}
+# A named device forces these: with default pinning two of them share one core.
+ALIAS_DEFAULTS: Mapping[str, Mapping[str, str]] = {"CPU": {"ENABLE_CPU_PINNING": "NO"}}
+
+_ITEM = re.compile(r"^(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)=)?(?P<plugin>[A-Z]+(?:\.\d+)*)(?:\{(?P<properties>.*)\})?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A device as OpenVINO discovers it.
+
+    name: "CPU", "GPU.0". precisions: what it computes in natively, "f32" first. default_precision: what it takes
+    when nobody says otherwise. settable: names of the properties that can be written.
+    """
+
+    name: str
+    full_name: str
+    driver: str
+    memory_bytes: int
+    precisions: tuple[str, ...]
+    default_precision: str
+    settable: frozenset[str]
+
+
+def discover() -> dict[str, Plugin]:
+    """Return the devices OpenVINO finds on this machine, by name."""
+    core = ov.Core()
+    return {name: _describe(core, name) for name in core.available_devices}
+
+
+def _describe(core: ov.Core, name: str) -> Plugin:
+    supported: dict[str, str] = dict(core.get_property(name, "SUPPORTED_PROPERTIES"))
+
+    def read(key: str, default: Any) -> Any:
+        return core.get_property(name, key) if key in supported else default
+
+    capabilities = read("OPTIMIZATION_CAPABILITIES", ["FP32"])
+    memory = next((int(read(key, 0)) for key in MEMORY_PROPERTIES if key in supported), 0)
+    return Plugin(
+        name=name,
+        full_name=str(read("FULL_DEVICE_NAME", name)).strip(),
+        driver=str(read("GPU_DRIVER_VERSION", read("NPU_DRIVER_VERSION", ov.get_version()))),
+        memory_bytes=memory or (psutil.virtual_memory().total if name == "CPU" else 0),
+        precisions=tuple(PRECISIONS[c] for c in ("FP32", "BF16", "FP16") if c in capabilities) or ("f32",),
+        default_precision=precision_name(read("INFERENCE_PRECISION_HINT", "f32")),
+        settable=frozenset(key for key, mode in supported.items() if "W" in str(mode)),
+    )
+
+
+def precision_name(value: Any) -> str:
+    """Return "f32", "bf16" or "f16" from what OpenVINO reports for a precision.
+
+    >>> precision_name("<Type: 'float32'>")
+    'f32'
+    """
+    text = str(value)
+    found = re.search(r"'(\w+)'", text)
+    word = found.group(1) if found else text
+    return PRECISION_ALIASES.get(word, word)
+
+
+def threads_of(device: DeviceSpec) -> int:
+    """Return the thread count pinned on a CPU device, or the machine's."""
+    return int(device.properties.get("INFERENCE_NUM_THREADS", "0")) or cpu_count()
+
+
+def cpu_count() -> int:
+    """Return the number of processors this process may use."""
+    return len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1
+
+
+def default_devices(plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:
+    """Return all devices of the machine; where there is only a CPU with two processors or more, two halves of it.
+
+    The second half computes in the CPU's reduced precision if it has one.
+
+    Raises:
+        DeviceError: OpenVINO finds no device.
+    """
+    if not plugins:
+        raise DeviceError("OpenVINO finds no device on this machine.", "Run `placewright doctor`.")
+    if set(plugins) != {"CPU"} or cpu_count() < 2:
+        return tuple(make_spec(name, name, {}, plugins) for name in plugins)
+    half = str(cpu_count() // 2)
+    precisions = (plugins["CPU"].precisions * 2)[:2]
+    return tuple(
+        make_spec(name, "CPU", {"INFERENCE_NUM_THREADS": half, "INFERENCE_PRECISION_HINT": precision}, plugins)
+        for name, precision in zip(("A", "B"), precisions, strict=True)
+    )
+
+
+def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:
+    """Return the devices written as "CPU,GPU.1", "A=CPU{KEY=VALUE,KEY=VALUE}" or as the path of a TOML file.
+
+    A TOML file holds one table per device: [devices.A] with `plugin` and a table `properties`.
+
+    Raises:
+        UsageError: the text is not of this form, a name occurs twice, or a property does not exist.
+        DeviceError: the machine does not have the plug-in; what it has is listed.
+    """
+    specs: list[DeviceSpec] = []
+    for text in texts:
+        if text.endswith(".toml"):
+            specs += [make_spec(n, p, properties, plugins) for n, p, properties in _read_toml(Path(text))]
+        else:
+            specs += [_parse_item(item, plugins) for item in _split(text)]
+    if not specs:
+        raise UsageError("The list of devices is empty.", "Leave --devices out to take what this machine has.")
+    names = [s.name for s in specs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"Devices are named twice: {', '.join(twice)}.", "Write NAME=CPU{...} with distinct names.")
+    return tuple(specs)
+
+
+def _split(text: str) -> list[str]:
+    """Return the items between commas that stand outside braces."""
+    return [item.strip() for item in re.split(r",(?![^{]*\})", text) if item.strip()]
+
+
+def _parse_item(item: str, plugins: Mapping[str, Plugin]) -> DeviceSpec:
+    match = _ITEM.match(item)
+    if match is None:
+        raise UsageError(f"{item!r} is not a device.", "Write CPU, GPU.1 or NAME=CPU{KEY=VALUE,KEY=VALUE}.")
+    properties: dict[str, str] = {}
+    for pair in filter(None, (match["properties"] or "").split(",")):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key or not value:
+            raise UsageError(f"{pair!r} in {item!r} is not KEY=VALUE.", "Write for example INFERENCE_NUM_THREADS=1.")
+        properties[key] = value
+    if properties and match["name"] is None:
+        raise UsageError(f"{item!r} has properties but no name.", f"Write for example A={item}.")
+    return make_spec(match["name"] or match["plugin"], match["plugin"], properties, plugins)
+
+
+def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"The devices file {path} does not exist.", "Give the path of a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The devices file {path} is no TOML: {error}.", "Correct the line it names.") from error
+    found = []
+    for name, entry in document.get("devices", {}).items():
+        if not isinstance(entry, dict) or set(entry) - {"plugin", "properties"} or "plugin" not in entry:
+            raise UsageError(f"Device {name!r} in {path} needs `plugin` and may have `properties`.", "Correct it.")
+        found.append((name, str(entry["plugin"]), {k: str(v) for k, v in entry.get("properties", {}).items()}))
+    if not found:
+        raise UsageError(f"{path} has no [devices.NAME] table.", "Write one per device.")
+    return found
+
+
+def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Mapping[str, Plugin]) -> DeviceSpec:
+    """Return the device `name`, an instance of `plugin` with `properties`; its precision is pinned in any case.
+
+    Raises:
+        DeviceError: the machine does not have the plug-in.
+        UnknownNameError: the plug-in has no such property that can be set.
+    """
+    if plugin not in plugins and f"{plugin}.0" in plugins:
+        plugin = f"{plugin}.0"
+    if plugin not in plugins:
+        raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
+    found = plugins[plugin]
+    base = plugin.split(".")[0]
+    for key in properties:
+        if key not in found.settable:
+            raise UnknownNameError(f"settable property of {plugin}", key, found.settable)
+    pinned = {"INFERENCE_PRECISION_HINT": found.default_precision, **properties}
+    if name == plugin and not properties:
+        openvino_name = plugin
+    else:
+        openvino_name = f"{base}_{re.sub('[^A-Za-z0-9]', '_', name)}"  # an alias must contain the plug-in's name
+        pinned = {**ALIAS_DEFAULTS.get(base, {}), **pinned}
+    spec = DeviceSpec(name, plugin, openvino_name, pinned, KINDS.get(base, "other"), found.memory_bytes)
+    return replace(spec, fingerprint=_device_fingerprint(spec, found))
+
+
+def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:
+    parts = [plugin.full_name, plugin.driver, *(f"{k}={v}" for k, v in spec.properties.items())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def hardware() -> dict[str, Any]:
+    """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices."""
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return {
+        "cpu": _cpu_model(),
+        "cpu_flags": _cpu_flags(),
+        "processors": cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "governor": governor.read_text(encoding="ascii").strip() if governor.exists() else "unknown",
+        "container": Path("/.dockerenv").exists(),
+        "openvino": ov.get_version(),
+        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in discover().values()},
+    }
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """Return a short digest of `hardware()`; records of different digests are not comparable."""
+    text = "\n".join(f"{key}={facts[key]}" for key in sorted(facts))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _cpu_flags() -> str:
+    """Return the vector extensions that decide speed and precision."""
+    info = Path("/proc/cpuinfo")
+    text = info.read_text(encoding="utf-8", errors="replace") if info.exists() else ""
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve")
+    present = set(re.findall(r"\b[a-z0-9_]+\b", text))
+    return " ".join(flag for flag in wanted if flag in present)
+
+
+def core_for(devices: Sequence[DeviceSpec]) -> ov.Core:
+    """Return a Core in which every named device is registered and every property is set.
+
+    Raises:
+        DeviceError: a plug-in library cannot be registered under the alias.
+    """
+    core = ov.Core()
+    for device in devices:
+        base = device.plugin.split(".")[0]
+        if device.is_alias:
+            if base not in LIBRARIES:
+                raise DeviceError(
+                    f"{device.name} needs a second instance of {device.plugin}, which is not known how to make.",
+                    f"Named devices work for {', '.join(LIBRARIES)}.",
+                )
+            core.register_plugin(LIBRARIES[base], device.openvino_name)
+        core.set_property(device.openvino_name, dict(device.properties))
+    return core

@@ -1,0 +1,84 @@
+"""An evaluator that answers from a file: the shipped fake, and a way to search recorded measurements again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipeline.core.errors import UsageError
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.params import param
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Answers from a JSON file of records.
+
+    The file: {"records": [{"placement": {operation: device}, "samples_s": [...]}, ...], "otherwise_s": seconds}. A
+    record may hold "failed": {"kind", "message"} instead of samples. A placement without a record takes
+    "otherwise_s", or is refused where that is missing.
+    """
+
+    version: ClassVar[int] = 1
+    real: ClassVar[bool] = False
+
+    path: str = param("", "JSON file of recorded measurements")
+
+    def bind(self, subject: Subject) -> ReplayEvaluator:
+        """Return the evaluator of one subject.
+
+        Raises:
+            UsageError: the file is missing or not of this form.
+        """
+        try:
+            text = Path(self.path).read_text(encoding="utf-8")
+            document = json.loads(text)
+            records = {_key(r["placement"]): _answer(r) for r in document["records"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"The recorded measurements {self.path!r} cannot be read: {error!r}.",
+                'Give measure.replay.path a JSON file of the form {"records": [...]}.',
+            ) from error
+        return ReplayEvaluator(subject, records, document.get("otherwise_s"), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _key(placement: Mapping[str, str]) -> str:
+    return json.dumps(dict(placement), sort_keys=True)
+
+
+def _answer(record: Mapping[str, Any]) -> Measurement | MeasurementFailed:
+    if record.get("failed"):
+        return MeasurementFailed(record["failed"]["kind"], record["failed"]["message"])
+    return Measurement(np.array(record["samples_s"], dtype=np.float64))
+
+
+@dataclass(slots=True)
+class ReplayEvaluator:
+    """Looks placements up."""
+
+    subject: Subject
+    records: Mapping[str, Measurement | MeasurementFailed]
+    otherwise_s: float | None
+    fingerprint: str
+    evaluations: int = 0
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        """Return the recorded answer to each placement."""
+        return [self._look_up(p) for p in placements]
+
+    def _look_up(self, placement: Placement) -> Measurement | MeasurementFailed:
+        self.evaluations += 1
+        found = self.records.get(_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names)))
+        if found is not None:
+            return found
+        if self.otherwise_s is not None:
+            return Measurement(np.array([self.otherwise_s]))
+        return MeasurementFailed("refused", "no record of this placement")

@@ -1,0 +1,217 @@
+"""The measuring child: one process that holds one compiled model and answers commands.
+
+It is started by `runtime.child` and speaks one JSON object per line: a command on standard input, an answer on
+standard output. Whatever native code prints goes to standard error. A fault is an answer, {"error": {kind, message}};
+only here is every exception caught, because a device may raise anything.
+
+    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads}
+    outputs  {path}                           -> {} and writes the outputs of one inference as npz
+    run      {seconds, minimum, realtime}     -> {samples_s, run_delay}
+    kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, unmapped_s}
+    support  {device}                         -> {refused: operation names}
+    link     {a, b, ...}                      -> see `runtime.links`
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ["CI"] = "true"  # keeps `import openvino` from reporting home: measuring must not touch the network
+
+import numpy as np
+import openvino as ov
+
+from pipeline.core.devices import DeviceSpec
+from runtime import kernels, links
+from runtime.affinity import set_affinities
+from runtime.devices import core_for, precision_name
+from runtime.inputs import make_inputs
+
+MEMORY_WORDS = ("bad_alloc", "out of memory", "not enough memory", "can't allocate", "cannot allocate", "bad_array_new")
+
+
+class Session:
+    """One compiled model and its request."""
+
+    def __init__(self) -> None:
+        self.request: ov.InferRequest | None = None
+        self.compiled: ov.CompiledModel | None = None
+        self.model: ov.Model | None = None
+
+    def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Read, place and compile the variant, and set its inputs."""
+        core = core_for([DeviceSpec(**d) for d in command["devices"]])
+        self.model = core.read_model(command["model"])
+        if command["affinity"]:
+            set_affinities(self.model, command["affinity"])
+        start = time.perf_counter()
+        self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
+        compile_s = time.perf_counter() - start
+        self.request = self.compiled.create_infer_request()
+        inputs = make_inputs(self.compiled.inputs, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        for port, value in zip(self.compiled.inputs, inputs, strict=True):
+            self.request.set_tensor(port, ov.Tensor(value))
+        return {"compile_s": compile_s, **_describe(self.compiled)}
+
+    def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Run one inference and write its outputs."""
+        request = self._request()
+        self._reset(request)
+        request.infer()
+        arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
+        np.savez(command["path"], **arrays)
+        return {}
+
+    def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Run inferences one after another for `seconds`, at least `minimum` of them, and time each."""
+        request = self._request()
+        stateful = bool(request.query_state())
+        samples: list[float] = []
+        before = _run_delay_ns()
+        with _Realtime(command["realtime"]):
+            end = time.perf_counter() + command["seconds"]
+            while time.perf_counter() < end or len(samples) < command["minimum"]:
+                if stateful:
+                    request.reset_state()
+                start = time.perf_counter()
+                request.infer()
+                samples.append(time.perf_counter() - start)
+        return {"samples_s": samples, "run_delay_s": (_run_delay_ns() - before) * 1e-9}
+
+    def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what every kernel of the compiled model takes and which operations it runs."""
+        request = self._request()
+        samples = self.run({"seconds": 0.0, "minimum": command["count"], "realtime": False})["samples_s"]
+        if self.compiled is None or self.model is None:
+            raise RuntimeError("kernels before load")
+        found = kernels.kernel_times(self.model, self.compiled, request)
+        return {**found, "latency_s": float(np.median(samples))}
+
+    def _request(self) -> ov.InferRequest:
+        if self.request is None:
+            raise RuntimeError("a command before load")
+        return self.request
+
+    def _reset(self, request: ov.InferRequest) -> None:
+        if request.query_state():
+            request.reset_state()
+
+
+def support(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operations of a model that one device refuses."""
+    device = DeviceSpec(**command["device"])
+    core = core_for([device])
+    model = core.read_model(command["model"])
+    taken = core.query_model(model, device.openvino_name)
+    return {
+        "refused": [op.get_friendly_name() for op in model.get_ordered_ops() if op.get_friendly_name() not in taken]
+    }
+
+
+def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
+    """Return on which devices, in how many sub-models, precisions and threads the model really runs."""
+    known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
+    executed = list(compiled.get_property("EXECUTION_DEVICES"))
+    parts = "HETERO_NUMBER_OF_SUBMODELS"
+    subgraphs = int(compiled.get_property(parts)) if parts in known else 1
+    by_device: Mapping[str, Any] = compiled.get_property("DEVICE_PROPERTIES") if "DEVICE_PROPERTIES" in known else {}
+    if not by_device and len(executed) == 1:
+        names = ("INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS")
+        by_device = {executed[0]: {key: compiled.get_property(key) for key in names if key in known}}
+    return {
+        "executed_on": executed,
+        "subgraphs": subgraphs,
+        "precisions": {
+            d: precision_name(p["INFERENCE_PRECISION_HINT"])
+            for d, p in by_device.items()
+            if "INFERENCE_PRECISION_HINT" in p
+        },
+        "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
+    }
+
+
+class _Realtime:
+    """Runs all threads of this process under SCHED_RR while inside, if asked and allowed."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted = wanted
+
+    def __enter__(self) -> None:
+        if self.wanted:
+            _schedule(os.SCHED_RR, 1)
+
+    def __exit__(self, *_: object) -> None:
+        if self.wanted:
+            _schedule(os.SCHED_OTHER, 0)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
+
+
+def _run_delay_ns() -> int:
+    """Return how long the threads of this process have waited for a processor; 0 where the kernel does not say."""
+    total = 0
+    for stat in Path("/proc/self/task").glob("*/schedstat"):
+        total += int(stat.read_text(encoding="ascii").split()[1])
+    return total
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    if limit_bytes:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that a killed run leaves no child behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _kind_of(message: str) -> str:
+    return "out_of_memory" if any(word in message.lower() for word in MEMORY_WORDS) else "refused"
+
+
+def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
+    handlers = {
+        "load": session.load,
+        "outputs": session.outputs,
+        "run": session.run,
+        "kernels": session.kernels,
+        "support": support,
+        "link": links.measure_link,
+    }
+    try:
+        return handlers[command["do"]](command)
+    except MemoryError as error:
+        return {"error": {"kind": "out_of_memory", "message": str(error) or "memory exhausted"}}
+    except Exception as error:  # noqa: BLE001  a device may raise anything; it becomes an answer
+        return {"error": {"kind": _kind_of(str(error)), "message": " ".join(str(error).split())}}
+
+
+def main() -> None:
+    """Answer commands until standard input ends."""
+    _die_with_parent()
+    _limit_memory(int(os.environ.get("PLACEWRIGHT_WORKER_MEMORY", "0")))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    session = Session()
+    for line in sys.stdin:
+        answers.write(json.dumps(_answer(session, json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
