@@ -18,7 +18,7 @@ HETERO_PROPERTIES: Mapping[str, str] = {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 
 
 def settle(graph: Graph, placement: Placement) -> Placement:
-    """Return the placement with every Parameter and Constant on its first consumer's device, every Result on its producer's.
+    """Return the placement with Parameters and Constants on their first consumer's device, Results on their producer's.
 
     A Parameter away from its consumer costs a sub-model and a copy; a Result away from its producer silently
     follows it; a Constant is shared. Moving them changes no computation.

@@ -13,12 +13,12 @@ import numpy as np
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.affinity import affinities
 from runtime.baselines import reference_variant
 from runtime.child import ChildError
 from runtime.variant import (
-    MeasureSettings,
     Outputs,
     Variant,
     check,

@@ -18,9 +18,10 @@ import numpy as np
 import psutil
 
 from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.settings import MeasureSettings
 from runtime.child import Child, ChildError
 from runtime.hetero import reference_outputs
-from runtime.variant import MeasureSettings, Outputs, Variant, check, executed_names, start, warm_up
+from runtime.variant import Outputs, Variant, check, executed_names, start, warm_up
 
 REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
 MEMORY_SHARE = 0.7  # of the available memory that waiting processes may fill

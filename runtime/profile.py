@@ -14,22 +14,13 @@ from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
+from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.child import Child
 from runtime.links import fit_link
-from runtime.variant import MeasureSettings, Variant, plain, start
+from runtime.variant import Variant, start
 
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileSettings:
-    """How profiling is done: inferences per device whose counters are averaged, and the limit on one answer."""
-
-    inferences: int = 60
-    link_inferences: int = 40
-    timeout_s: float = 300.0
-    dynamic_size: int = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +44,7 @@ def profile(
     devices: Sequence[DeviceSpec],
     settings: ProfileSettings,
     *,
+    dynamic_size: int,
     seed: int,
     progress: Callable[[str], None],
 ) -> Profile:
@@ -69,7 +61,7 @@ def profile(
     covered: dict[str, float] = {}
     for j, device in enumerate(devices):
         progress(f"profiling {device.name}")
-        kernels = _kernels(model, device, devices, refused[device.name], settings, seed=seed)
+        kernels = _kernels(model, device, devices, refused[device.name], settings, dynamic_size=dynamic_size, seed=seed)
         op_s[:, j] = share_out(graph, kernels["kernels"])
         latency_s[device.name] = kernels["latency_s"]
         covered[device.name] = float(op_s[:, j].sum() / kernels["latency_s"])
@@ -77,14 +69,14 @@ def profile(
         op_s[[name in gone for name in graph.names], j] = np.inf
     launch_s, topology = _links(devices, settings, progress)
     names = tuple(d.name for d in devices)
-    origin: tuple[Origin, ...] = ("measured",) * len(devices)
+    origin: tuple[Origin, ...] = tuple("measured" for _ in devices)
     costs = CostTable(graph.names, names, op_s, launch_s, origin)
     return Profile(costs, topology, latency_s, covered, refused)
 
 
 def _refused(model: Path, device: DeviceSpec, settings: ProfileSettings) -> tuple[str, ...]:
     with Child(timeout_s=settings.timeout_s) as child:
-        return tuple(child.ask("support", model=str(model), device=plain(device))["refused"])
+        return tuple(child.ask("support", model=str(model), device=device.to_json())["refused"])
 
 
 def _check_every_operation_has_a_home(refused: Mapping[str, tuple[str, ...]]) -> None:
@@ -104,6 +96,7 @@ def _kernels(
     refused: tuple[str, ...],
     settings: ProfileSettings,
     *,
+    dynamic_size: int,
     seed: int,
 ) -> dict[str, Any]:
     """Return the kernel times of the model on one device; what it refuses runs on the others meanwhile."""
@@ -114,7 +107,7 @@ def _kernels(
         )
     else:
         variant = Variant(device.name, "profile", device.openvino_name, (device,), {"PERF_COUNT": "YES"})
-    measuring = MeasureSettings(timeout_s=settings.timeout_s, dynamic_size=settings.dynamic_size)
+    measuring = MeasureSettings(timeout_s=settings.timeout_s, dynamic_size=dynamic_size)
     child, _ = start(variant, model, measuring, seed=seed)
     with child:
         return child.ask("kernels", count=settings.inferences)
@@ -159,7 +152,7 @@ def _links(
     for i, j in itertools.combinations(range(p), 2):
         progress(f"measuring the link {devices[i].name} - {devices[j].name}")
         with Child(timeout_s=settings.timeout_s) as child:
-            link = child.ask("link", a=plain(devices[i]), b=plain(devices[j]), count=settings.link_inferences)
+            link = child.ask("link", a=devices[i].to_json(), b=devices[j].to_json(), count=settings.link_inferences)
         constant_s, speed = fit_link(link["boundary_s"], link["bytes"])
         constant[i, j] = constant[j, i] = constant_s
         bytes_per_s[i, j] = bytes_per_s[j, i] = speed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.child import Child
 
@@ -43,35 +44,6 @@ class Variant:
         return self.placer == "baseline"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureSettings:
-    """How measuring is done.
-
-    rounds: how often every variant has its turn. batch_s: seconds of one turn. timeout_s: how long loading or one
-    turn may take. tolerance: largest relative L2 difference of any output from the f32 reference for f32 variants;
-    low_tolerance: the same for variants with a device of lower precision. realtime: run turns under SCHED_RR where
-    allowed, and rest afterwards. dynamic_size: what dynamic dimensions but the first are set to.
-    memory_bytes: address space of a measuring child, 0 for no limit. seconds: stop after so long, 0 for never, but
-    not before `least_rounds`.
-    """
-
-    rounds: int = 12
-    least_rounds: int = 5
-    batch_s: float = 0.1
-    timeout_s: float = 120.0
-    tolerance: float = 1e-3
-    low_tolerance: float = 5e-2
-    realtime: bool = False
-    dynamic_size: int = 8
-    memory_bytes: int = 0
-    seconds: float = 0.0
-
-
-def plain(device: DeviceSpec) -> dict[str, Any]:
-    """Return a device as JSON values."""
-    return {f.name: getattr(device, f.name) for f in fields(device)} | {"properties": dict(device.properties)}
-
-
 def hetero_variant(name: str, placer: str, devices: Sequence[DeviceSpec], affinity: Mapping[str, str]) -> Variant:
     """Return the variant that runs a placement; one that uses a single device is compiled on it directly."""
     used = tuple(d for d in devices if d.openvino_name in set(affinity.values()))
@@ -91,7 +63,7 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
         loaded = child.ask(
             "load",
             model=str(model),
-            devices=[plain(d) for d in variant.devices],
+            devices=[d.to_json() for d in variant.devices],
             target=variant.target,
             properties=dict(variant.properties),
             affinity=None if variant.affinity is None else dict(variant.affinity),

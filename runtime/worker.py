@@ -8,13 +8,13 @@ only here is every exception caught, because a device may raise anything.
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, run_delay}
     kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, unmapped_s}
-    support  {device}                         -> {refused: operation names}
-    link     {a, b, ...}                      -> see `runtime.links`
+    support  {model, device}                  -> {refused: operation names}
+    fusion   {model, device}                  -> {groups: [operation names]}
+    link     {a, b, count}                    -> see `runtime.links`
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -30,6 +30,7 @@ import numpy as np
 import openvino as ov
 
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.process import die_with_parent
 from runtime import kernels, links
 from runtime.affinity import set_affinities
 from runtime.devices import core_for, precision_name
@@ -116,6 +117,15 @@ def support(command: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the operations that run as one kernel when one device compiles the model; inputs may stay dynamic."""
+    device = DeviceSpec(**command["device"])
+    core = core_for([device])
+    model = core.read_model(command["model"])
+    compiled = core.compile_model(model, device.openvino_name)
+    return {"groups": kernels.kernel_groups(model, compiled)}
+
+
 def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
     """Return on which devices, in how many sub-models, precisions and threads the model really runs."""
     known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
@@ -173,12 +183,6 @@ def _limit_memory(limit_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies, so that a killed run leaves no child behind."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def _kind_of(message: str) -> str:
     return "out_of_memory" if any(word in message.lower() for word in MEMORY_WORDS) else "refused"
 
@@ -190,6 +194,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "run": session.run,
         "kernels": session.kernels,
         "support": support,
+        "fusion": fusion,
         "link": links.measure_link,
     }
     try:
@@ -202,7 +207,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer commands until standard input ends."""
-    _die_with_parent()
+    die_with_parent()
     _limit_memory(int(os.environ.get("PLACEWRIGHT_WORKER_MEMORY", "0")))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,6 +38,10 @@ class DeviceSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", MappingProxyType(dict(sorted(self.properties.items()))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the device as JSON values, from which DeviceSpec(**document) makes it again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"properties": dict(self.properties)}
 
     @property
     def is_alias(self) -> bool:

@@ -250,8 +250,10 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
     """Return the quotient graph: one operation per group, FLOPs and bytes added up.
 
     A group takes name, type and shape of its member with the most FLOPs (then output bytes, then the smallest
-    index). Edges inside a group vanish, parallel edges merge, a tensor sent twice to one group counts once. An
-    arbitrary grouping can make the quotient cyclic: this function allows it, `topological_order` does not.
+    index). Edges inside a group vanish, parallel edges merge, a tensor sent twice to one group counts once. Groups
+    that share a tie through their members carry one tie; a group's kernel is that of its first member, in the order
+    above, that has one. An arbitrary grouping can make the quotient cyclic: this function allows it,
+    `topological_order` does not.
     """
     if grouping.n != graph.n:
         raise ValueError(f"a grouping of {grouping.n} operations does not fit a graph of {graph.n}")
@@ -272,10 +274,30 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=ptr,
         shape_dim=graph.shape_dim[np.repeat(graph.shape_ptr[head], lengths) + within],
-        tie=np.full(grouping.k, -1, np.int32),
-        kernel=np.full(grouping.k, -1, np.int32),
+        tie=_group_ties(graph, grouping),
+        kernel=_group_kernels(graph, grouping, by_rank),
         source=graph.source,
     )
+
+
+def _group_ties(graph: Graph, grouping: Grouping) -> Int32:
+    """Return int32 [k], equal for groups whose members are tied, directly or through other groups; -1 is free."""
+    held = np.flatnonzero(graph.tie >= 0)
+    group = grouping.group[held]
+    joined = components(grouping.k + graph.n, group, grouping.k + graph.tie[held]).group
+    tie = np.full(grouping.k, -1, np.int32)
+    tied = np.unique(group)
+    tie[tied] = np.unique(joined[tied], return_inverse=True)[1]
+    return tie
+
+
+def _group_kernels(graph: Graph, grouping: Grouping, by_rank: Int64) -> Int32:
+    """Return int32 [k], the kernel of each group's first member that has one; by_rank sorts the members by group."""
+    known = by_rank[graph.kernel[by_rank] >= 0]
+    group, first = np.unique(grouping.group[known], return_index=True)
+    kernel = np.full(grouping.k, -1, np.int32)
+    kernel[group] = np.unique(graph.kernel[known[first]], return_inverse=True)[1]
+    return kernel
 
 
 def _bytes_leaving(graph: Graph, grouping: Grouping) -> Int64:

@@ -1,0 +1,34 @@
+# Everything runs in .venv, which `make setup` makes; another interpreter: make PYTHON=python3.12 setup
+PYTHON ?= python3
+BIN := .venv/bin
+export CI ?= true
+
+.PHONY: setup demo test test-slow check bench clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/placewright tune zoo:inception-v3 --out demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m benchmarks --out benchmarks/out
+
+clean:
+	rm -rf .venv demo benchmarks/out

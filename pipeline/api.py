@@ -1,0 +1,154 @@
+"""The Python API, and what the command line calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from pipeline.config import Settings
+from pipeline.core.errors import UsageError
+from pipeline.result import Result, write_result
+from pipeline.run import (
+    Machine,
+    RunDirectory,
+    execute,
+    forecast,
+    look_at_machine,
+    look_at_model,
+    plan,
+    previous_parts,
+)
+from pipeline.store import Store
+from pipeline.task import Outcome, Progress
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far a run was brought: the outcome of every stage, and the result once it is measured."""
+
+    outcomes: Mapping[str, Outcome]
+    result: Result | None
+
+
+def default_store() -> Path:
+    """Return the user's cache folder for artifacts."""
+    return Path(platformdirs.user_cache_dir("placewright")) / "store"
+
+
+def tune(
+    model: str | Path,
+    *,
+    devices: Sequence[str] = (),
+    budget_s: float = 120.0,
+    out: str | Path | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    store: str | Path | None = None,
+) -> Result:
+    """Return the best measured way to run a model on the devices; never worse than the best single device.
+
+    model: an OpenVINO IR, ONNX, or whatever OpenVINO reads, or "zoo:NAME". devices: as the command line writes them;
+    none for what the machine has. out: run directory. settings: dotted keys, such as {"coarsen.metis.parts": 8}.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    values = {"devices": tuple(devices), "budget": budget_s, "seed": seed, **(settings or {})}
+    chosen = Settings().updated(values, "the arguments of tune")
+    place = Store(Path(store) if store is not None else default_store())
+    path = model_path(str(model), place)
+    folder = Path(out) if out is not None else default_run_directory(str(model))
+    result = advance(path, chosen, folder, place, upto="measure", progress=log.info).result
+    if result is None:
+        raise RuntimeError("a run up to measure has a result")
+    return result
+
+
+def default_run_directory(model: str) -> Path:
+    """Return the run directory of a model when none is named.
+
+    >>> default_run_directory("models/a.xml").name
+    'placewright-a'
+    """
+    return Path(f"placewright-{Path(model.removeprefix('zoo:')).stem}")
+
+
+def model_path(text: str, store: Store) -> Path:
+    """Return the path of a model file; "zoo:NAME" is built into the store first.
+
+    Raises:
+        UnknownNameError: the zoo has no such model.
+    """
+    if not text.startswith("zoo:"):
+        return Path(text)
+    from runtime import zoo
+
+    name = text.removeprefix("zoo:")
+    path = store.root / "zoo" / f"{name}.xml"
+    if name not in zoo.names() or not (path.exists() and path.with_suffix(".bin").exists()):
+        path.parent.mkdir(exist_ok=True)
+        zoo.export(name, path)
+    return path
+
+
+def needs_machine(settings: Settings, upto: str) -> bool:
+    """Return whether the stages up to one depend on the hardware."""
+    return upto not in ("read", "coarsen") or "fuse" in settings.coarsen.use
+
+
+def advance(path: Path, settings: Settings, folder: Path, store: Store, *, upto: str, progress: Progress) -> Advance:
+    """Bring a run up to a stage; what is in the store already is not done again.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    model = look_at_model(path)
+    machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
+    directory = RunDirectory(folder)
+    previous = previous_parts(directory.manifest())
+    manifest = directory.open_for(model, settings, machine)
+    tasks = plan(model, settings, machine, upto=upto)
+    outcomes = execute(
+        tasks, store, progress=progress, previous=previous, finished=lambda o: directory.record(manifest, o)
+    )
+    result = None
+    if upto == "measure":
+        result = write_result(folder, model, settings, _known(machine), outcomes)
+    return Advance(outcomes, result)
+
+
+def _known(machine: Machine | None) -> Machine:
+    if machine is None:
+        raise RuntimeError("a measured run knows its machine")
+    return machine
+
+
+def outlook(path: Path, settings: Settings, folder: Path, store: Store, *, upto: str) -> list[dict[str, Any]]:
+    """Return for every stage up to one whether it would run, and why; nothing is written.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    model = look_at_model(path)
+    machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
+    previous = previous_parts(RunDirectory(folder).manifest())
+    return forecast(plan(model, settings, machine, upto=upto), store, previous)
+
+
+def resume(folder: Path) -> tuple[Path, Settings]:
+    """Return the model and the settings of the run in a folder.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    manifest = RunDirectory(folder).manifest()
+    if manifest is None:
+        raise UsageError(f"{folder} holds no run.", "Begin with `placewright coarsen MODEL --run DIR`.")
+    return Path(manifest["model"]["path"]), Settings.from_json(manifest["settings"])

@@ -1,0 +1,309 @@
+"""Many jobs over one store: models x devices x settings x seeds.
+
+Jobs advance stage by stage. A stage is a task that a process of its own carries out; stages that do not measure run
+side by side, a stage that measures has the machine to itself. An artifact that two jobs need has one key and is made
+once. A job that fails becomes a row with its cause.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.api import model_path
+from pipeline.config import Settings, flatten
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.result import Result, write_result
+from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
+from pipeline.store import Store, write_json
+from pipeline.task import Outcome, Task, look_up
+
+TOP_KEYS = ("defaults", "jobs")
+JOB_KEYS = ("name", "models", "devices", "seeds", "settings")
+POLL_S = 0.05
+COLUMNS = (
+    "job",
+    "model",
+    "devices",
+    "seed",
+    "settings",
+    "best",
+    "median_s",
+    "low_s",
+    "high_s",
+    "speedup",
+    "verdict",
+    "failed",
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One model on one set of devices with one set of settings."""
+
+    name: str
+    model: str
+    settings: Settings
+    changed: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a job has come."""
+
+    job: Job
+    directory: RunDirectory
+    model: Model | None = None
+    machine: Machine | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    previous: dict[str, Any] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def next(self) -> Task | None:
+        """Return the task to be done next, or None."""
+        if self.failed or len(self.outcomes) == len(self.tasks):
+            return None
+        return self.tasks[len(self.outcomes)]
+
+
+def read_jobs(path: Path) -> list[Job]:
+    """Return the jobs of a TOML file.
+
+    Raises:
+        UsageError: the file cannot be read, or keys are unknown or wrong; the job is named.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a jobs file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
+    _check_keys("jobs file", document, TOP_KEYS)
+    base = Settings().updated(flatten(document.get("defaults", {})), f"[defaults] of {path}")
+    entries = document.get("jobs", [])
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{path} has no [[jobs]].", "Write one per group of jobs, with at least `models`.")
+    jobs = [
+        job for i, entry in enumerate(entries) for job in _expand(entry, base, f"job {i + 1} of {path}", path.parent)
+    ]
+    names = [j.name for j in jobs]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise UsageError(f"Jobs have one name: {', '.join(twice)}.", "Give each [[jobs]] a name of its own.")
+    return jobs
+
+
+def _check_keys(kind: str, document: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in document:
+        if key not in known:
+            raise UnknownNameError(f"key of a {kind}", key, known)
+
+
+def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) -> list[Job]:
+    """Return the product of an entry's models, devices, settings and seeds."""
+    _check_keys("job", entry, JOB_KEYS)
+    models = entry.get("models", [])
+    if not isinstance(models, list) or not models:
+        raise UsageError(f"{where} has no models.", 'Write models = ["a.xml", "zoo:resnet50"].')
+    devices = entry.get("devices", [""])
+    variants = entry.get("settings", [{}])
+    seeds = entry.get("seeds", [base.seed])
+    jobs = []
+    for model, (d, device), (v, variant), seed in itertools.product(
+        models, enumerate(devices), enumerate(variants), seeds
+    ):
+        changed = {**flatten(variant), "seed": seed} | ({"devices": [device]} if device else {})
+        parts = [entry.get("name", ""), _stem(model)]
+        parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
+        parts += [f"seed{seed}"] * (len(seeds) > 1)
+        path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
+        jobs.append(Job("-".join(filter(None, parts)), path, base.updated(changed, where), changed))
+    return jobs
+
+
+def _stem(model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", Path(model.removeprefix("zoo:")).stem)
+
+
+def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say) -> list[dict[str, Any]]:
+    """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl.
+
+    Raises:
+        StoreError: `out` cannot be written.
+    """
+    write_json(out / "jobs.json", [asdict(j) for j in jobs])
+    progress = [_begin(job, out, store, say) for job in jobs]
+    _work(progress, store, workers=workers, say=say)
+    rows = [_row(p) for p in progress]
+    with (out / "table.jsonl").open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+    with (out / "table.csv").open("w", encoding="utf-8", newline="") as cells:
+        writer = csv.DictWriter(cells, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def _begin(job: Job, out: Path, store: Store, say: Say) -> _Progress:
+    """Look at a job's model and devices and plan its stages; what is wrong with them is the job's failure."""
+    p = _Progress(job, RunDirectory(out / job.name))
+    try:
+        p.model = look_at_model(model_path(job.model, store))
+        p.machine = look_at_machine(job.settings.devices)
+        p.previous = previous_parts(p.directory.manifest())
+        p.manifest = p.directory.open_for(p.model, job.settings, p.machine)
+        p.tasks = plan(p.model, job.settings, p.machine)
+    except PlacewrightError as error:
+        p.failed = str(error)
+        say(f"{job.name}: failed: {error}")
+    return p
+
+
+@dataclass(slots=True)
+class _Running:
+    """A process at work on a task."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    answer: IO[bytes]
+    errors: IO[bytes]
+
+
+def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
+    running: dict[str, _Running] = {}
+    try:
+        while True:
+            _take_from_store(progress, store, running, say)
+            _start(progress, store, running, workers, say)
+            if not running:
+                return
+            time.sleep(POLL_S)
+            for key in [k for k, r in running.items() if r.process.poll() is not None]:
+                _finish(running.pop(key), progress, store, say)
+    finally:
+        for left in running.values():
+            left.process.kill()
+            left.process.wait()
+            left.answer.close()
+            left.errors.close()
+
+
+def _take_from_store(progress: Sequence[_Progress], store: Store, running: Mapping[str, _Running], say: Say) -> None:
+    """Advance every job over the tasks whose artifacts are there."""
+    for p in progress:
+        while (task := p.next) is not None and task.key not in running:
+            begun = time.monotonic()
+            entry, why = look_up(task, store, p.previous.get(task.stage))
+            if entry is None:
+                break
+            _advance(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun), say)
+
+
+def _start(progress: Sequence[_Progress], store: Store, running: dict[str, _Running], workers: int, say: Say) -> None:
+    """Start tasks: those that do not measure up to the number of workers, one that measures only when all is quiet."""
+    if any(r.task.measures for r in running.values()):
+        return
+    ready = {p.next.key: (p, p.next) for p in reversed(progress) if p.next is not None and p.next.key not in running}
+    for key, (p, task) in ready.items():
+        if not task.measures and len(running) < workers:
+            say(f"{p.job.name}: {task.stage}")
+            running[key] = _spawn(task, store, p)
+    measuring = [(p, task) for p, task in ready.values() if task.measures]
+    if not running and measuring:
+        p, task = measuring[-1]
+        say(f"{p.job.name}: {task.stage}")
+        running[task.key] = _spawn(task, store, p)
+
+
+def _spawn(task: Task, store: Store, p: _Progress) -> _Running:
+    command = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
+    answer, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed when the task ends
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.carry"],
+        stdin=subprocess.PIPE,
+        stdout=answer,
+        stderr=errors,
+        env={**os.environ, "CI": "true"},
+    )
+    if process.stdin is not None:
+        process.stdin.write(json.dumps(command).encode())
+        process.stdin.close()
+    return _Running(task, process, answer, errors)
+
+
+def _finish(done: _Running, progress: Sequence[_Progress], store: Store, say: Say) -> None:
+    """Hand the outcome of a task to every job that waited for it."""
+    with done.answer as stream, done.errors as errors:
+        stream.seek(0)
+        text = stream.read()
+        errors.seek(0)
+        words = " ".join(errors.read().decode(errors="replace").split())[-400:]
+    answer: dict[str, Any] = (
+        json.loads(text)
+        if text
+        else {"error": {"cause": f"the process ended with status {done.process.returncode}: {words}", "remedy": ""}}
+    )
+    waiting = [p for p in progress if p.next is not None and p.next.key == done.task.key]
+    for first, p in zip([True] + [False] * len(waiting), waiting, strict=False):
+        if "error" in answer:
+            p.failed = f"{answer['error']['cause']} {answer['error']['remedy']}".strip()
+            say(f"{p.job.name}: failed: {p.failed}")
+            continue
+        entry = store.find(done.task.key)
+        if entry is not None:
+            ran, why = (answer["ran"], answer["why"]) if first else (False, "made for another job")
+            _advance(p, Outcome(done.task, entry, ran=ran, why=why, seconds=answer["seconds"]), say)
+
+
+def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
+    p.outcomes[outcome.task.stage] = outcome
+    p.directory.record(p.manifest, outcome)
+    if len(p.outcomes) < len(p.tasks) or p.model is None or p.machine is None:
+        return
+    try:
+        result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
+        say(f"{p.job.name}: done: {result.verdict}")
+    except PlacewrightError as error:
+        p.failed = str(error)
+        say(f"{p.job.name}: failed: {error}")
+
+
+def _row(p: _Progress) -> dict[str, Any]:
+    settings = {k: v for k, v in p.job.changed.items() if k not in ("devices", "seed")}
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {
+        "job": p.job.name,
+        "model": p.job.model,
+        "devices": " ".join(p.job.settings.devices) or "those of the machine",
+        "seed": p.job.settings.seed,
+        "settings": json.dumps(settings) if settings else "",
+        "failed": p.failed,
+    }
+    if p.failed:
+        return row
+    result = Result.load(p.directory.path)
+    latency = result.best["latency_s"]
+    return row | {
+        "best": result.document["best"],
+        "median_s": latency["median"],
+        "low_s": latency["low"],
+        "high_s": latency["high"],
+        "speedup": result.document["speedup_over_best_single"]["ratio"],
+        "verdict": result.verdict,
+    }

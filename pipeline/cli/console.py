@@ -1,0 +1,75 @@
+"""Talking to people: progress and tables on standard error, documents on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from pipeline.task import Outcome, Progress
+
+LINE_EVERY_S = 30.0
+
+
+def print_json(document: Any) -> None:
+    """Write a document to standard output, and nothing else."""
+    click.echo(json.dumps(document, indent=2))
+
+
+def say(text: str) -> None:
+    """Write a line for people."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Progress]:
+    """Give a function that shows what is going on: a live line on a terminal, else a line every 30 s."""
+    if quiet:
+        yield lambda text: None
+        return
+    if not sys.stderr.isatty():
+        yield _SlowLines()
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+class _SlowLines:
+    """Writes a line when the last one is long enough ago."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        if time.monotonic() - self.last >= LINE_EVERY_S:
+            self.last = time.monotonic()
+            say(text)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table for people; all columns but the first are right-aligned if they look like numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for i, column in enumerate(columns):
+        numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows) and bool(rows)
+        shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    width = None if sys.stderr.isatty() else 110
+    Console(stderr=True, width=width, highlight=False).print(shown)
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """Return one line about a stage: whether it ran, for how long, and why."""
+    verb = f"ran {outcome.seconds:6.1f} s" if outcome.ran else "not needed  "
+    return f"{outcome.task.stage:<8} {verb}  {outcome.task.key[:12]}  {outcome.why}"

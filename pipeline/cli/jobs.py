@@ -1,0 +1,50 @@
+"""batch: many jobs over one store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option, json_option, open_store, store_option
+
+FAILED_JOBS = 5
+
+
+@click.command()
+@click.argument("jobs", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run directories; beside JOBS unless given.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Stages at once that do not measure; one per processor unless given."
+)
+@store_option
+@json_option
+@debug_option
+def batch(jobs: Path, out: Path | None, workers: int | None, store: Path | None, as_json: bool, debug: bool) -> None:
+    """Run all jobs of the TOML file JOBS; what is in the store already is not done again.
+
+    Exit code 5 if a job failed; its cause stands in its row.
+    """
+    from pipeline.batch import read_jobs, run_batch
+
+    listed = read_jobs(jobs)
+    folder = out if out is not None else jobs.with_suffix("")
+    rows = run_batch(listed, folder, open_store(store), workers=workers or os.cpu_count() or 1, say=console.say)
+    if as_json:
+        console.print_json(rows)
+    shown = [
+        [
+            r["job"],
+            r["best"] or "-",
+            f"{r['median_s'] * 1e3:.2f}" if r["best"] else "-",
+            f"{r['speedup']:.3f}" if r["best"] else "-",
+            r["failed"][:60],
+        ]
+        for r in rows
+    ]
+    console.table("", ["job", "best", "median ms", "over best single", "failed"], shown)
+    console.say(f"Written to {folder}: table.csv, table.jsonl, and a run directory per job")
+    if any(r["failed"] for r in rows):
+        raise click.exceptions.Exit(FAILED_JOBS)

@@ -1,0 +1,171 @@
+"""Looking around: devices, the zoo, what is registered, and whether this machine is fit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option, json_option, open_store, store_option
+
+
+@click.command()
+@json_option
+@debug_option
+def devices(as_json: bool, debug: bool) -> None:
+    """List the devices of this machine and what `tune` would use."""
+    from runtime import devices as found
+
+    plugins = found.discover()
+    chosen = found.default_devices(plugins)
+    if as_json:
+        listed = [
+            {
+                "name": p.name,
+                "full_name": p.full_name,
+                "driver": p.driver,
+                "memory_bytes": p.memory_bytes,
+                "precisions": list(p.precisions),
+                "default_precision": p.default_precision,
+            }
+            for p in plugins.values()
+        ]
+        console.print_json({"devices": listed, "default": [d.to_json() for d in chosen]})
+        return
+    rows = [
+        [p.name, p.full_name, p.driver, f"{p.memory_bytes / 2**30:.1f}", ", ".join(p.precisions)]
+        for p in plugins.values()
+    ]
+    console.table("Devices", ["name", "full name", "driver", "memory GiB", "precisions"], rows)
+    properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
+    console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
+
+
+@click.group()
+def zoo() -> None:
+    """Models that are built in code, with random weights."""
+
+
+@zoo.command("list")
+@json_option
+@debug_option
+def zoo_list(as_json: bool, debug: bool) -> None:
+    """List the models."""
+    from runtime import zoo as models
+
+    if as_json:
+        console.print_json(models.names())
+    else:
+        click.echo("\n".join(models.names()))
+
+
+@zoo.command("export")
+@click.argument("name")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The .xml to write.")
+@click.option("--seed", type=int, default=0, help="Seed of the weights.")
+@debug_option
+def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
+    """Write the model NAME as OpenVINO IR."""
+    from runtime import zoo as models
+
+    models.export(name, out, seed=seed)
+    console.say(f"Written to {out} and {out.with_suffix('.bin')}")
+
+
+@click.command("list")
+@click.argument("stage", required=False)
+@json_option
+@debug_option
+def list_(stage: str | None, as_json: bool, debug: bool) -> None:
+    """List the implementations of STAGE, or of every stage."""
+    from pipeline import registry
+
+    found = {s: sorted(registry.table(s)) for s in ([stage] if stage else registry.STAGES)}
+    if as_json:
+        console.print_json(found)
+        return
+    for name, implementations in found.items():
+        click.echo(f"{name}: {', '.join(implementations)}")
+
+
+@click.command()
+@click.argument("what")
+@json_option
+@debug_option
+def explain(what: str, as_json: bool, debug: bool) -> None:
+    """Say what a part does and what can be set: WHAT is STAGE.NAME, such as coarsen.metis, or STAGE."""
+    from dataclasses import fields
+
+    from pipeline import registry
+    from pipeline.config import SECTIONS
+    from pipeline.core.errors import UnknownNameError
+
+    stage, _, name = what.partition(".")
+    if name:
+        cls = registry.implementation(stage, name)
+        parameters = registry.parameters(cls)
+    elif stage in SECTIONS:
+        cls = SECTIONS[stage]
+        parameters = registry.parameters(cls)
+    else:
+        raise UnknownNameError(
+            "part", what, [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+        )
+    rows: list[dict[str, Any]] = [
+        {"key": f"{what}.{p.name}", "default": _plain(p.default), "help": p.help}
+        for p in parameters
+        if p.name in {f.name for f in fields(cls)}
+    ]
+    if as_json:
+        console.print_json({"name": what, "text": cls.__doc__, "parameters": rows})
+        return
+    click.echo(f"{what}: {(cls.__doc__ or '').strip()}\n")
+    for row in rows:
+        click.echo(f"  {row['key']} = {row['default']!r}\n      {row['help']}")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@click.command()
+@store_option
+@json_option
+@debug_option
+def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
+    """Check this machine: packages, devices, the store, what disturbs measuring, and OpenVINO's telemetry."""
+    from pipeline.result import versions
+    from runtime import devices as found
+
+    opt_out = Path.home() / "intel" / "openvino_telemetry"
+    said = opt_out.read_text(encoding="utf-8").strip() if opt_out.is_file() else ""
+    facts = found.hardware()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    report = {
+        "python": sys.version.split()[0],
+        "versions": versions(),
+        "hardware": facts,
+        "fingerprint": found.fingerprint(facts),
+        "store": str(open_store(store).root),
+        "load": load,
+        "telemetry": "OpenVINO's is opted out"
+        if said == "0"
+        else "OpenVINO reports its use when it is imported; "
+        f"write 0 into {opt_out} to opt out. placewright itself sends nothing, nor do its measuring processes",
+    }
+    if as_json:
+        console.print_json(report)
+        return
+    for key, value in report.items():
+        if isinstance(value, dict):
+            click.echo(f"{key}:")
+            for name, detail in value.items():
+                click.echo(f"  {name}: {detail}")
+        else:
+            click.echo(f"{key}: {value}")
+    if load > 0.5 * found.cpu_count():
+        click.echo("warning: other processes load this machine; measurements will be noisy")

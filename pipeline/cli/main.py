@@ -1,0 +1,113 @@
+"""The entry point: finds the command, and turns every error into one line of cause and one of remedy."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from pipeline.core.errors import PlacewrightError
+
+COMMANDS = {
+    "tune": "pipeline.cli.stages:tune",
+    "coarsen": "pipeline.cli.stages:coarsen",
+    "embed": "pipeline.cli.stages:embed",
+    "group": "pipeline.cli.stages:group",
+    "place": "pipeline.cli.stages:place",
+    "measure": "pipeline.cli.stages:measure",
+    "batch": "pipeline.cli.jobs:batch",
+    "devices": "pipeline.cli.look:devices",
+    "zoo": "pipeline.cli.look:zoo",
+    "list": "pipeline.cli.look:list_",
+    "explain": "pipeline.cli.look:explain",
+    "doctor": "pipeline.cli.look:doctor",
+    "cache": "pipeline.cli.cache:cache",
+}
+INTERRUPTED = 130
+BUG = 1
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of the work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name; a misspelt name is answered with the nearest."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="placewright", prog_name="placewright")
+def cli() -> None:
+    """Find which device should run which operation of a neural network, by measuring it.
+
+    \b
+    placewright tune model.xml                 the whole way, on what this machine has
+    placewright tune zoo:resnet50 --out run/   a model that is built in
+    placewright explain coarsen.metis          what a part does, and its parameters
+    """  # noqa: D301  click wants the real backspace character
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, stream=sys.stderr)
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), prog_name="placewright", standalone_mode=False)
+    except PlacewrightError as error:
+        return _report(error.cause, error.remedy, error.exit_code, debug=debug)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "placewright"
+        return _report(error.format_message(), f"See `{command} --help`.", error.exit_code, debug=debug)
+    except click.ClickException as error:
+        return _report(error.format_message(), "", error.exit_code, debug=debug)
+    except (KeyboardInterrupt, click.Abort):
+        return _report(
+            "Interrupted.", "Run the same command again: it goes on where it stopped.", INTERRUPTED, debug=debug
+        )
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        return 0
+    except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours, said as such
+        return _report(
+            f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
+        )
+    return code if isinstance(code, int) else 0
+
+
+def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"error: {cause}", err=True)
+    if remedy:
+        click.echo(f"  fix: {remedy}", err=True)
+    return code
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run())

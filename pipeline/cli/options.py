@@ -1,0 +1,96 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the shared options of a command were set to."""
+
+    devices: str | None
+    budget: str | None
+    seed: int | None
+    config: Path | None
+    assignments: tuple[str, ...]
+    store: Path | None
+    as_json: bool
+    dry_run: bool
+    quiet: bool
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> Choices:
+        """Return the shared options of a command's keyword arguments, which lose them."""
+        options.pop("debug")
+        return cls(**{name: options.pop(name) for name in cls.__slots__})
+
+
+def shared(command: Command) -> Command:
+    """Add the options that all stage commands have."""
+    for option in reversed(
+        (
+            click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
+            click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
+            click.option("--seed", type=int, help="Seed of everything that is random."),
+            click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
+            click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
+            click.option(
+                "--store",
+                type=click.Path(path_type=Path),
+                envvar="PLACEWRIGHT_STORE",
+                help="Folder of cached artifacts.",
+            ),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
+            click.option("--dry-run", is_flag=True, help="Say which stages would run, and why; do nothing."),
+            click.option("--quiet", is_flag=True, help="Show no progress."),
+            debug_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
+store_option = click.option(
+    "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+
+
+def settings_from(choices: Choices, base: Any) -> Any:
+    """Return `base` settings with config file, environment, --set and options applied, in this order.
+
+    Raises:
+        UsageError: unknown keys or wrong values; all are named.
+    """
+    from pipeline import config
+
+    result = base
+    if choices.config is not None:
+        result = result.updated(config.read_file(choices.config), str(choices.config))
+    result = result.updated(config.from_environment(os.environ), "the environment")
+    result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
+    given = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
+    return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
+
+
+def open_store(path: Path | None) -> Any:
+    """Return the store at a path, or the user's."""
+    from pipeline.api import default_store
+    from pipeline.store import Store
+
+    return Store(path if path is not None else default_store())
+
+
+def as_rows(values: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """Return table cells as text."""
+    return [[str(v) for v in row] for row in values]

@@ -1,0 +1,256 @@
+"""Configuration: defaults < TOML file < environment < --set and options. Unknown keys are errors.
+
+    devices, seed, budget          top-level keys
+    coarsen.use, place.evaluations fields of a section, see pipeline.core.settings
+    coarsen.metis.parts            parameters of an implementation: its dataclass fields
+
+The environment spells coarsen.metis.parts as PLACEWRIGHT__COARSEN__METIS__PARTS.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pipeline import registry
+from pipeline.core.errors import PlacewrightError, UsageError
+from pipeline.core.settings import (
+    CoarsenSettings,
+    EmbedSettings,
+    GroupSettings,
+    MeasureSettings,
+    PlaceSettings,
+    ProfileSettings,
+)
+
+PREFIX = "PLACEWRIGHT__"
+UNITS_S: Mapping[str, float] = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides what a run computes, apart from the model.
+
+    devices: texts as --devices takes them; none for what the machine has. budget_s: seconds for placing and measuring.
+    params: stage -> implementation -> parameter -> value, only what was set.
+    """
+
+    devices: tuple[str, ...] = ()
+    seed: int = 0
+    budget_s: float = 120.0
+    coarsen: CoarsenSettings = field(default_factory=CoarsenSettings)
+    profile: ProfileSettings = field(default_factory=ProfileSettings)
+    embed: EmbedSettings = field(default_factory=EmbedSettings)
+    group: GroupSettings = field(default_factory=GroupSettings)
+    place: PlaceSettings = field(default_factory=PlaceSettings)
+    measure: MeasureSettings = field(default_factory=MeasureSettings)
+    params: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def params_of(self, stage: str, name: str) -> Mapping[str, Any]:
+        """Return the parameters set for one implementation."""
+        return self.params.get(stage, {}).get(name, {})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values, from which `from_json` makes them again."""
+        document = asdict(self)
+        for section in SECTIONS:
+            document[section] = {k: list(v) if isinstance(v, tuple) else v for k, v in document[section].items()}
+        return document | {"devices": list(self.devices)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Settings:
+        """Return the settings `to_json` described."""
+        flat = {key: document[key] for key in ("devices", "seed")} | {"budget": document["budget_s"]}
+        for section in SECTIONS:
+            flat |= {f"{section}.{key}": value for key, value in document[section].items()}
+        for stage, implementations in document["params"].items():
+            for name, values in implementations.items():
+                flat |= {f"{stage}.{name}.{key}": value for key, value in values.items()}
+        return cls().updated(flat, "the run directory")
+
+    def updated(self, values: Mapping[str, Any], source: str) -> Settings:
+        """Return these settings with dotted keys set to new values.
+
+        Raises:
+            UsageError: unknown keys or values of the wrong type; all faults are named, each with the nearest key.
+        """
+        faults: list[str] = []
+        result = self
+        for key, value in values.items():
+            try:
+                result = result._with(key, value)
+            except PlacewrightError as error:
+                faults.append(str(error))
+        if faults:
+            raise UsageError(f"In {source}: {' '.join(faults)}", "Run `placewright list` and `placewright explain`.")
+        return result
+
+    def _with(self, key: str, value: Any) -> Settings:
+        if key == "budget":
+            return replace(self, budget_s=parse_budget(value))
+        if key in ("seed", "devices"):
+            value = (value,) if key == "devices" and isinstance(value, str) else value
+            return replace(self, **{key: coerce(get_type_hints(Settings)[key], value, key)})
+        section, _, rest = key.partition(".")
+        if section not in SECTIONS or not rest:
+            raise UsageError(f"There is no key {key!r}.", _nearest(key, all_section_keys()))
+        name, _, parameter = rest.partition(".")
+        if not parameter:
+            return self._with_field(section, name, value)
+        return self._with_parameter(section, name, parameter, value)
+
+    def _with_field(self, section: str, name: str, value: Any) -> Settings:
+        current = getattr(self, section)
+        if name not in {f.name for f in fields(current)}:
+            raise UsageError(f"There is no key '{section}.{name}'.", _nearest(f"{section}.{name}", all_section_keys()))
+        if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
+            value = (value,)
+        typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
+        for chosen in _chosen(section, name, typed):
+            stage = "measure" if name == "evaluator" else section
+            known = registry.table(stage)
+            if chosen not in known:
+                raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", _nearest(chosen, known))
+        return replace(self, **{section: replace(current, **{name: typed})})
+
+    def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:
+        cls = registry.implementation(stage, name)
+        known = {p.name: p for p in registry.parameters(cls)}
+        if parameter not in known:
+            full = [f"{stage}.{name}.{p}" for p in known]
+            raise UsageError(
+                f"There is no key '{stage}.{name}.{parameter}'.", _nearest(f"{stage}.{name}.{parameter}", full)
+            )
+        typed = coerce(known[parameter].type, value, f"{stage}.{name}.{parameter}")
+        of_stage = dict(self.params.get(stage, {}))
+        of_stage[name] = {**of_stage.get(name, {}), parameter: typed}
+        return replace(self, params={**self.params, stage: of_stage})
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "coarsen": CoarsenSettings,
+    "profile": ProfileSettings,
+    "embed": EmbedSettings,
+    "group": GroupSettings,
+    "place": PlaceSettings,
+    "measure": MeasureSettings,
+}
+
+
+def all_section_keys() -> list[str]:
+    """Return every key that is not a parameter of an implementation."""
+    return ["devices", "seed", "budget", *(f"{s}.{f.name}" for s, cls in SECTIONS.items() for f in fields(cls))]
+
+
+def _chosen(section: str, name: str, value: Any) -> tuple[str, ...]:
+    """Return the implementation names that a field selects; () for a field that selects none."""
+    if name == "evaluator":
+        return (value,)
+    if name == "use":
+        return value if isinstance(value, tuple) else (value,)
+    return ()
+
+
+def coerce(wanted: Any, value: Any, key: str) -> Any:
+    """Return a value as the type a field wants; "8" is a fine int.
+
+    Raises:
+        UsageError: the value does not fit.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(wanted).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise UsageError(f"{key} = {value!r}: {reason}.") from error
+
+
+def parse_budget(value: Any) -> float:
+    """Return seconds from 90, "90", "90s", "2m" or "1h".
+
+    >>> parse_budget("2m")
+    120.0
+
+    Raises:
+        UsageError: it is not of this form, or not more than 0.
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
+    if match is None or match[2] not in UNITS_S:
+        raise UsageError(f"The budget {value!r} is not a time.", "Write for example 120s or 2m.")
+    seconds = float(match[1]) * UNITS_S[match[2]]
+    if seconds <= 0:
+        raise UsageError(f"The budget {value!r} leaves no time.", "Give more than 0 seconds, for example 60s.")
+    return seconds
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Return (key, value) of "key=value"; a value is read as TOML, or as a list of bare words in brackets, or as text.
+
+    >>> parse_assignment("coarsen.use=[fold,metis]")
+    ('coarsen.use', ['fold', 'metis'])
+    """
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"{text!r} is not key=value.", "Write for example --set coarsen.metis.parts=8.")
+    return key.strip(), parse_value(raw.strip())
+
+
+def parse_value(raw: str) -> Any:
+    """Return the value a piece of text stands for."""
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        if raw.startswith("[") and raw.endswith("]"):
+            return [word.strip() for word in raw[1:-1].split(",") if word.strip()]
+        return raw
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the dotted keys of a TOML file.
+
+    Raises:
+        UsageError: it does not exist or is no TOML.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
+    return flatten(document)
+
+
+def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested mapping with dotted keys.
+
+    >>> flatten({"coarsen": {"metis": {"parts": 8}}})
+    {'coarsen.metis.parts': 8}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the dotted keys that the environment sets."""
+    return {
+        name.removeprefix(PREFIX).lower().replace("__", "."): parse_value(value)
+        for name, value in sorted(environment.items())
+        if name.startswith(PREFIX)
+    }
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(choices)}."

@@ -1,0 +1,66 @@
+"""What can be set per stage beyond the parameters of the implementations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.core.params import param
+
+
+@dataclass(frozen=True, slots=True)
+class CoarsenSettings:
+    """Which coarseners run, one after another."""
+
+    use: tuple[str, ...] = param(("fuse",), "coarseners, applied in this order")
+    raw: bool = param(False, "keep weights as operations of their own instead of folding them into their consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettings:
+    """How devices are profiled."""
+
+    inferences: int = param(60, "inferences per device over which the counters are averaged")
+    link_inferences: int = param(40, "inferences per chain when a link is measured")
+    timeout_s: float = param(300.0, "seconds one device may take before its process is killed")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedSettings:
+    """Which embedder runs."""
+
+    use: str = param("directed", "embedder")
+    cost_features: bool = param(True, "add the features made of FLOPs, bytes and measured times")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Which grouper runs."""
+
+    use: str = param("edge_score", "grouper")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSettings:
+    """Which placers run, and how much each may spend."""
+
+    use: tuple[str, ...] = param(("greedy", "reinforce"), "placers; each gets the same budget")
+    evaluator: str = param("sequential", "what the placers ask: sequential, hetero or replay")
+    evaluations: int = param(600, "placements that each placer may evaluate")
+    finalists: int = param(3, "placements that go on to be measured, the best of each placer first")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSettings:
+    """How the finalists and the baselines are measured."""
+
+    use: str = param("hetero", "what has the last word: hetero (the devices), sequential or replay")
+    rounds: int = param(12, "how often every candidate has its turn")
+    least_rounds: int = param(5, "rounds that are run even when the time is over")
+    batch_s: float = param(0.1, "seconds of one turn")
+    timeout_s: float = param(120.0, "seconds that loading, or one turn, may take before the process is killed")
+    tolerance: float = param(1e-3, "largest relative L2 difference of an output from the f32 reference")
+    low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
+    realtime: bool = param(False, "run turns under SCHED_RR, where allowed, and rest afterwards")
+    dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
+    memory_bytes: int = param(0, "address space a measuring process may use; 0 for no limit")
+    seconds: float = param(0.0, "stop after so many seconds; 0 for never")

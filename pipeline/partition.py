@@ -1,0 +1,279 @@
+"""Partitions that several stages use: METIS, the repair of cyclic quotients, and the joining of groupings.
+
+The one module that knows pymetis.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Literal, get_args
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.errors import CyclicGraphError, PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.graph import Graph, Grouping, adjacency, components, group_edges
+
+NodeCost = Literal["flops", "bytes", "count"]
+
+FLOOR = 0.01  # share of the mean cost that every operation is given
+WEIGHT_SUM = 2**28  # METIS may be built with 32-bit integers; its sums must stay below 2**31
+
+
+def node_costs(graph: Graph, cost: NodeCost) -> Float64:
+    """Return float64 [n], what each operation counts towards the balance of a partition; all are positive.
+
+    cost: "flops", "bytes" (weights and outputs) or "count". Every operation is given 1 % of the mean on top, so that
+    operations without cost of their own do not all end in one part.
+    """
+    if cost == "flops":
+        value = graph.flops
+    elif cost == "bytes":
+        value = (graph.weight_bytes + graph.out_bytes).astype(np.float64)
+    else:
+        value = np.ones(graph.n)
+    total = float(value.sum())
+    return value + FLOOR * total / graph.n if total > 0 else np.ones(graph.n)
+
+
+def check_node_cost(cost: str) -> None:
+    """Refuse a word that is no NodeCost.
+
+    Raises:
+        UnknownNameError: there is no such cost.
+    """
+    if cost not in get_args(NodeCost):
+        raise UnknownNameError("node weight", cost, get_args(NodeCost))
+
+
+def check_parts(parts: int, balance: float) -> None:
+    """Refuse fewer than one part and a balance below 1.
+
+    Raises:
+        UsageError: one of them is out of range.
+    """
+    if parts < 1:
+        raise UsageError(f"A partition into {parts} parts was asked for.", "Set parts to 1 or more.")
+    if not balance >= 1:
+        raise UsageError(
+            f"The balance is {balance}, the heaviest part over the mean.", "Set balance to 1 or more, for example 1.05."
+        )
+
+
+def metis_parts(
+    graph: Graph, parts: int, *, node_weight: Float64, edge_weight: Float64 | Int64, balance: float, seed: int
+) -> Int32:
+    """Return int32 [n] in [0, parts'), a METIS partition that cuts little edge weight; parts' <= parts.
+
+    METIS sees the graph undirected and may leave parts empty; the others are renumbered by first appearance.
+
+    node_weight: float64 [n], positive. A node heavier than a fair part counts as a fair part: no partition can
+        balance it, and METIS, asked to, bisects empty graphs and says so on standard output.
+    edge_weight: [m], not negative. balance: the heaviest part over the mean, 1.05 allows 5 % more.
+
+    Raises:
+        UsageError: parts or balance is out of range.
+        PlacewrightError: pymetis is not installed.
+
+    Source: Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, 1998.
+    """
+    check_parts(parts, balance)
+    if parts >= graph.n:
+        return np.arange(graph.n, dtype=np.int32)
+    if parts == 1:
+        return np.zeros(graph.n, dtype=np.int32)
+    try:
+        import pymetis
+    except ModuleNotFoundError as error:
+        raise PlacewrightError(
+            "METIS partitions need the package pymetis, which is not installed.",
+            "Install it: pip install pymetis. Or use coarsen.heavy_edge (use=heavy_edge), which needs nothing.",
+        ) from error
+    ptr, neighbour, weight = _undirected(graph, edge_weight)
+    answer = pymetis.part_graph(
+        parts,
+        pymetis.CSRAdjacency(ptr, neighbour),
+        vweights=_integers(_clipped(node_weight, parts)),
+        eweights=weight,
+        options=pymetis.Options(seed=seed & 0x7FFFFFFF, ufactor=max(1, round(1000 * (balance - 1)))),
+    )
+    return Grouping.of_labels(np.asarray(answer.vertex_part, dtype=np.int64)).group
+
+
+def _undirected(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int64, Int64]:
+    """Return (ptr [n + 1], neighbour [2e], weight [2e]) of the graph without directions; a->b and b->a merge.
+
+    METIS wants both directions of an edge, and positive integer weights.
+    """
+    low, high = np.sort(graph.edges, axis=0).astype(np.int64)
+    code, which = np.unique(low * graph.n + high, return_inverse=True)
+    merged: Float64 = np.bincount(which, weights=edge_weight, minlength=code.size).astype(np.float64)
+    weight = _integers(merged)
+    source = np.concatenate([code // graph.n, code % graph.n])
+    target = np.concatenate([code % graph.n, code // graph.n])
+    by_source = np.argsort(source, kind="stable")
+    ptr = np.zeros(graph.n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(source, minlength=graph.n), out=ptr[1:])
+    return ptr, target[by_source], np.concatenate([weight, weight])[by_source]
+
+
+def _integers(weight: Float64) -> Int64:
+    """Return positive int64 weights in proportion to `weight`, their sum at most WEIGHT_SUM plus their number."""
+    total = float(weight.sum())
+    share = weight / total if total > 0 else np.zeros_like(weight)
+    return 1 + np.floor(share * WEIGHT_SUM).astype(np.int64)
+
+
+def _clipped(weight: Float64, parts: int) -> Float64:
+    """Return the weights clipped to c, the largest c that is at most a fair part of the clipped weights."""
+    heaviest_first = np.sort(weight)[::-1]
+    lighter: Float64 = np.cumsum(heaviest_first[::-1])[::-1]  # [n], the sum from each weight on
+    # With the i heaviest clipped to c: c = (i c + lighter[i]) / parts, so c = lighter[i] / (parts - i).
+    fair = lighter[:parts] / (parts - np.arange(parts))
+    clip = fair[np.argmax(heaviest_first[:parts] <= fair)]  # the first i whose own weight needs no clipping
+    clipped: Float64 = np.minimum(weight, clip)
+    return clipped
+
+
+def tied(graph: Graph) -> Grouping:
+    """Return the grouping of operations that carry equal ties; an operation without a tie stays alone."""
+    return Grouping.of_labels(np.where(graph.tie >= 0, graph.tie, graph.n + np.arange(graph.n)))
+
+
+def join(a: Grouping, b: Grouping) -> Grouping:
+    """Return the finest grouping coarser than both: operations together in either one are together.
+
+    >>> join(Grouping(np.array([0, 0, 1, 2])), Grouping(np.array([0, 1, 1, 2]))).group.tolist()
+    [0, 0, 0, 1]
+    """
+    if a.n != b.n:
+        raise ValueError(f"a grouping of {a.n} operations cannot be joined with one of {b.n}")
+    return Grouping.of_labels(components(a.k + b.k, a.group, a.k + b.group).group[a.group])
+
+
+def make_acyclic(graph: Graph, grouping: Grouping) -> Grouping:
+    """Return a refinement of `grouping` whose quotient is acyclic, with few extra groups.
+
+    Only groups on a cycle of the quotient are cut. Within a strongly connected component of the quotient the groups
+    take turns: the group in turn runs every member whose producers in the component have run or run now; these
+    members are one piece. The next turn goes to the group that can run the largest share of what it has left, so a
+    group that can be finished is not cut further. Edges lead from earlier pieces to later ones or stay inside one,
+    so the new quotient is acyclic. O((n + m) log n).
+
+    Raises:
+        CyclicGraphError: the graph itself has a cycle.
+    """
+    edges, _ = group_edges(graph, grouping)
+    component = _strong_components(grouping.k, edges)
+    cyclic = np.bincount(component, minlength=grouping.k)[component] > 1  # [k]
+    if not cyclic.any():
+        return grouping
+    zone = np.where(cyclic[grouping.group], component[grouping.group], -1)  # [n]
+    label = _Turns(graph, grouping, zone).pieces()
+    if np.any(label[zone >= 0] < grouping.k):
+        raise CyclicGraphError(
+            "The graph has a cycle, so cutting groups cannot make its quotient acyclic.",
+            "Use coarseners and groupers that keep the graph acyclic, for example coarsen.metis.acyclic=true.",
+        )
+    return Grouping.of_labels(label)
+
+
+class _Turns:
+    """The state of `make_acyclic` while groups run in turns.
+
+    zone: int64 [n], the strong component of each operation's group; -1 where the group is on no cycle.
+    """
+
+    def __init__(self, graph: Graph, grouping: Grouping, zone: Int64) -> None:
+        producer, consumer = graph.edges
+        inside = (zone[producer] == zone[consumer]) & (zone[producer] >= 0)
+        ptr, consumers = adjacency(graph)
+        self.bounds: list[int] = ptr.tolist()
+        self.consumers: list[int] = consumers.tolist()
+        self.zone: list[int] = zone.tolist()
+        self.group: list[int] = grouping.group.tolist()
+        self.waiting: list[int] = np.bincount(consumer[inside], minlength=graph.n).tolist()
+        self.left: list[int] = np.bincount(grouping.group, minlength=grouping.k).tolist()
+        self.runnable: list[list[int]] = [[] for _ in range(grouping.k)]
+        self.queue: list[tuple[float, int, int]] = []  # (minus the share, group, number of runnable members)
+
+    def pieces(self) -> Int64:
+        """Return int64 [n], a label for every piece; below k for operations that never ran."""
+        label = np.array(self.group, dtype=np.int64)
+        piece = len(self.left)
+        self._release([i for i, count in enumerate(self.waiting) if count == 0 and self.zone[i] >= 0])
+        while self.queue:
+            _, g, count = heapq.heappop(self.queue)
+            if count != len(self.runnable[g]):
+                continue  # the entry is stale: more members became runnable, or the group has had its turn
+            label[self.runnable[g]] = piece
+            piece += 1
+            self._run(g)
+        return label
+
+    def _run(self, g: int) -> None:
+        """Run the runnable members of a group."""
+        members, self.runnable[g] = self.runnable[g], []
+        self.left[g] -= len(members)
+        ready = []
+        for i in members:
+            for j in self.consumers[self.bounds[i] : self.bounds[i + 1]]:
+                if self.group[j] != g and self.zone[j] == self.zone[i]:
+                    self.waiting[j] -= 1
+                    if self.waiting[j] == 0:
+                        ready.append(j)
+        self._release(ready)
+
+    def _release(self, ready: list[int]) -> None:
+        """Make operations runnable that wait for no other group, and what waits only for them in their groups."""
+        touched = sorted({self.group[i] for i in ready})
+        while ready:
+            i = ready.pop()
+            self.runnable[self.group[i]].append(i)
+            for j in self.consumers[self.bounds[i] : self.bounds[i + 1]]:
+                if self.group[j] == self.group[i]:
+                    self.waiting[j] -= 1
+                    if self.waiting[j] == 0:
+                        ready.append(j)
+        for g in touched:
+            count = len(self.runnable[g])
+            heapq.heappush(self.queue, (-count / self.left[g], g, count))
+
+
+def _strong_components(n: int, edges: Int32) -> Int64:
+    """Return int64 [n], the number of the strongly connected component of each of n nodes.
+
+    edges: int32 [2, e], sorted by their first row.
+
+    Source: Tarjan, Depth-First Search and Linear Graph Algorithms, 1972; with a path in place of the recursion.
+    """
+    bounds: list[int] = np.searchsorted(edges[0], np.arange(n + 1)).tolist()
+    target: list[int] = edges[1].tolist()
+    coming = bounds[:-1]  # the next edge to follow from each node
+    found, low, component = [0] * n, [0] * n, [-1] * n
+    unassigned: list[int] = []
+    clock = count = 0
+    for root in range(n):
+        path = [] if found[root] else [root]
+        while path:
+            v = path[-1]
+            if not found[v]:
+                clock += 1
+                found[v] = low[v] = clock
+                unassigned.append(v)
+            if coming[v] < bounds[v + 1]:
+                w = target[coming[v]]
+                coming[v] += 1
+                if not found[w]:
+                    path.append(w)
+                elif component[w] < 0:
+                    low[v] = min(low[v], found[w])
+                continue
+            path.pop()
+            if path:
+                low[path[-1]] = min(low[path[-1]], low[v])
+            if low[v] == found[v]:
+                while component[v] < 0:
+                    component[unassigned.pop()] = count
+                count += 1
+    return np.array(component, dtype=np.int64)

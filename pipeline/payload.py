@@ -1,0 +1,139 @@
+"""How artifacts are written to files and read back: npz without pickle, and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.arrays import Float32
+from pipeline.core.devices import CostTable, DeviceSpec, Topology
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.measurement import Measurement, MeasurementFailed
+
+GRAPH_ARRAYS = (
+    "op_type",
+    "edges",
+    "flops",
+    "weight_bytes",
+    "out_bytes",
+    "edge_bytes",
+    "shape_ptr",
+    "shape_dim",
+    "tie",
+    "kernel",
+)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write named arrays as npz; object arrays are refused."""
+    with path.open("wb") as out:
+        np.savez_compressed(out, allow_pickle=False, **arrays)
+
+
+def load_arrays(path: Path) -> dict[str, Any]:
+    """Return the named arrays of an npz file."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def save_graph(path: Path, graph: Graph) -> None:
+    """Write a graph as npz; names are UTF-8 text in one array of bytes."""
+    text = json.dumps({"names": graph.names, "type_names": graph.type_names, "source": graph.source})
+    save_arrays(
+        path,
+        {"text": np.frombuffer(text.encode(), dtype=np.uint8), **{name: getattr(graph, name) for name in GRAPH_ARRAYS}},
+    )
+
+
+def load_graph(path: Path) -> Graph:
+    """Return the graph `save_graph` wrote."""
+    arrays = load_arrays(path)
+    text = json.loads(arrays.pop("text").tobytes().decode())
+    return Graph(names=tuple(text["names"]), type_names=tuple(text["type_names"]), source=text["source"], **arrays)
+
+
+def save_grouping(path: Path, grouping: Grouping) -> None:
+    """Write a grouping as npz."""
+    save_arrays(path, {"group": grouping.group})
+
+
+def load_grouping(path: Path) -> Grouping:
+    """Return the grouping `save_grouping` wrote."""
+    return Grouping(load_arrays(path)["group"])
+
+
+def save_weights(path: Path, weights: Mapping[str, Float32]) -> None:
+    """Write network parameters as safetensors."""
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
+
+
+def load_weights(path: Path) -> dict[str, Float32]:
+    """Return the parameters `save_weights` wrote."""
+    from safetensors.numpy import load_file
+
+    return dict(load_file(path))
+
+
+def save_profile(path: Path, costs: CostTable, topology: Topology) -> None:
+    """Write a cost table and the topology it belongs to as npz."""
+    text = json.dumps(
+        {"names": costs.names, "origin": costs.origin, "devices": [d.to_json() for d in topology.devices]}
+    )
+    save_arrays(
+        path,
+        {
+            "text": np.frombuffer(text.encode(), dtype=np.uint8),
+            "op_s": costs.op_s,
+            "launch_s": costs.launch_s,
+            "link_bytes_per_s": topology.link_bytes_per_s,
+            "link_latency_s": topology.link_latency_s,
+        },
+    )
+
+
+def load_profile(path: Path) -> tuple[CostTable, Topology]:
+    """Return what `save_profile` wrote."""
+    arrays = load_arrays(path)
+    text = json.loads(arrays["text"].tobytes().decode())
+    devices = tuple(DeviceSpec(**d) for d in text["devices"])
+    topology = Topology(devices, arrays["link_bytes_per_s"], arrays["link_latency_s"])
+    costs = CostTable(tuple(text["names"]), topology.names, arrays["op_s"], arrays["launch_s"], tuple(text["origin"]))
+    return costs, topology
+
+
+def result_to_json(result: Measurement | MeasurementFailed) -> dict[str, Any]:
+    """Return a measurement, or the reason there is none, as JSON values."""
+    if isinstance(result, MeasurementFailed):
+        return {"failed": {"kind": result.kind, "message": result.message}}
+    return {
+        "failed": None,
+        "samples_s": result.samples_s.tolist(),
+        "warm_up": result.warm_up,
+        "compile_s": result.compile_s,
+        "executed_on": list(result.executed_on),
+        "subgraphs": result.subgraphs,
+    }
+
+
+def result_from_json(document: Mapping[str, Any]) -> Measurement | MeasurementFailed:
+    """Return what `result_to_json` described."""
+    if document["failed"]:
+        return MeasurementFailed(document["failed"]["kind"], document["failed"]["message"])
+    return Measurement(
+        np.array(document["samples_s"]),
+        warm_up=document["warm_up"],
+        compile_s=document["compile_s"],
+        executed_on=tuple(document["executed_on"]),
+        subgraphs=document["subgraphs"],
+    )

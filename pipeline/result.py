@@ -1,0 +1,219 @@
+"""What a run found: the candidates, which is best, and by how much."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline import payload
+from pipeline.config import Settings
+from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreError
+from pipeline.core.measurement import Interval, median_interval, ratio_interval
+from pipeline.run import Machine, Model
+from pipeline.store import Entry, write_json
+from pipeline.task import Outcome
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+SCHEMA = "placewright.result/1"
+PACKAGES = ("placewright", "openvino", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of `tune`: the run directory and what its result.json holds."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Return the result in a run directory.
+
+        Raises:
+            StoreError: there is none.
+        """
+        file = path / "result.json"
+        if not file.exists():
+            raise StoreError(f"{path} holds no result.", "Run `placewright tune` or `placewright measure` first.")
+        return cls(path, payload.read_json(file))
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """Return the record of the best candidate."""
+        return next(c for c in self.document["candidates"] if c["name"] == self.document["best"])
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in one sentence."""
+        return str(self.document["verdict"])
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """Return {operation name: device name} of the best candidate."""
+        return dict(payload.read_json(self.path / "placement.json")["placement"])
+
+    def compile(self) -> ov.CompiledModel:
+        """Return the model compiled by OpenVINO, running the best candidate."""
+        from runtime.deploy import compile_placed
+
+        return compile_placed(self.path / "placed.xml", payload.read_json(self.path / "placement.json"))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def candidate_rows(measured: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
+    """Return the documented record of every candidate, fastest first, failed ones last."""
+    rows = []
+    for row in measured:
+        latency = None
+        if not row["failed"]:
+            i = median_interval(np.array(row["samples_s"]), seed=seed)
+            latency = {"median": i.median, "low": i.low, "high": i.high}
+        rows.append(
+            {
+                "name": row["name"],
+                "placer": row["placer"],
+                "baseline": row["baseline"],
+                "single": row["single"],
+                "devices_used": row.get("executed_on", []),
+                "subgraphs": row.get("subgraphs"),
+                "latency_s": latency,
+                "samples_s": row.get("samples_s", []),
+                "failed": row["failed"],
+            }
+        )
+    return sorted(rows, key=lambda r: (r["latency_s"] is None, (r["latency_s"] or {}).get("median")))
+
+
+def decide(rows: Sequence[Mapping[str, Any]], seed: int) -> tuple[str, str, dict[str, float]]:
+    """Return (best candidate's name, verdict, {ratio, low, high} of its speed over the best single device).
+
+    A candidate beats the best single device only if the interval of the paired ratio lies above 1; otherwise the
+    single device is the best.
+
+    Raises:
+        OutputMismatchError: all candidates that ran gave wrong outputs.
+        MeasurementError: nothing ran.
+    """
+    alive = [r for r in rows if r["latency_s"] is not None]
+    singles = [r for r in alive if r["single"]]
+    if not alive:
+        if any(r["failed"]["kind"] == "wrong_output" for r in rows):
+            raise OutputMismatchError(
+                f"No candidate gives the reference outputs: {rows[0]['failed']['message']}.",
+                "Pin f32, or raise measure.tolerance if the difference is acceptable.",
+            )
+        raise MeasurementError("No candidate could be measured.", "Run `placewright doctor`.")
+    if not singles:
+        best = alive[0]
+        return best["name"], f"No single device runs the model; {best['name']} does.", _ratio(Interval(1.0, 1.0, 1.0))
+    single = singles[0]
+    gains = [(r, _gain(single, r, seed)) for r in alive if r is not single]
+    better = [(r, g) for r, g in gains if g.low > 1.0]
+    if not better:
+        verdict = f"Nothing measured here beats the best single device: use {single['name']}."
+        return single["name"], verdict, _ratio(Interval(1.0, 1.0, 1.0))
+    best, gain = better[0]
+    verdict = (
+        f"{best['name']} is {gain.median:.3f} times as fast as the best single device, {single['name']} "
+        f"(95 % interval {gain.low:.3f} to {gain.high:.3f})."
+    )
+    return best["name"], verdict, _ratio(gain)
+
+
+def _gain(single: Mapping[str, Any], other: Mapping[str, Any], seed: int) -> Interval:
+    # Measured side by side both have every round; a replayed record may hold fewer samples.
+    pairs = min(len(single["samples_s"]), len(other["samples_s"]))
+    return ratio_interval(np.array(single["samples_s"][:pairs]), np.array(other["samples_s"][:pairs]), seed=seed)
+
+
+def _ratio(interval: Interval) -> dict[str, float]:
+    return {"ratio": interval.median, "low": interval.low, "high": interval.high}
+
+
+def write_result(
+    path: Path, model: Model, settings: Settings, machine: Machine, outcomes: Mapping[str, Outcome]
+) -> Result:
+    """Write result.json, placement.json and the placed model into the run directory; return the result."""
+    entry = outcomes["measure"].entry
+    measured = payload.read_json(entry.path("measurements.json"))
+    rows = candidate_rows(measured, settings.seed)
+    best, verdict, speedup = decide(rows, settings.seed)
+    files = write_placed(path, outcomes["read"].entry, next(m for m in measured if m["name"] == best), model.sha256)
+    document = {
+        "schema": SCHEMA,
+        "model": {"path": str(model.path), "sha256": model.sha256},
+        "devices": list(machine.devices),
+        "fingerprint": machine.fingerprint,
+        "hardware": machine.facts,
+        "versions": versions(),
+        "seed": settings.seed,
+        "stages": [
+            {"stage": s, "name": o.task.name, "key": o.task.key, "ran": o.ran, "why": o.why, "seconds": o.seconds}
+            for s, o in outcomes.items()
+        ],
+        "candidates": rows,
+        "best": best,
+        "verdict": verdict,
+        "speedup_over_best_single": speedup,
+        "files": files,
+    }
+    write_json(path / "result.json", document)
+    return Result(path, document)
+
+
+def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) -> dict[str, str]:
+    """Write placed.xml, placed.bin and placement.json; return their names by role."""
+    graph = payload.load_graph(read.path("graph.npz"))
+    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
+        _place_file(read.path(source), path / name)
+    placement = best["placement"]
+    if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
+        placement = dict.fromkeys(graph.names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
+    write_json(
+        path / "placement.json",
+        {
+            "schema": "placewright.placement/1",
+            "model": {"file": "placed.xml", "source_sha256": sha256},
+            "candidate": best["name"],
+            "target": best["target"],
+            "properties": best["properties"],
+            "devices": {
+                d["name"]: {"openvino_name": d["openvino_name"], "plugin": d["plugin"], "properties": d["properties"]}
+                for d in best["devices"]
+            },
+            "placement": placement,
+        },
+    )
+    return {"model": "placed.xml", "weights": "placed.bin", "placement": "placement.json", "result": "result.json"}
+
+
+def _place_file(source: Path, target: Path) -> None:
+    """Copy a store file into the run directory under a temporary name, then rename it."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, partial)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(
+            f"{target} cannot be written: {error.strerror}.", "Make room, or choose another folder."
+        ) from error

@@ -1,0 +1,272 @@
+"""A run: the stages of one model on one machine, in order, and the directory a person looks into.
+
+    read      model file -> graph, normalised model
+    kernels   what the CPU runtime fuses                         (only if the coarsening asks for it)
+    coarsen   graph -> fewer nodes
+    profile   seconds per operation and device, links            (measured)
+    embed     nodes -> features, embeddings, encoder
+    group     embeddings -> groups, grouper
+    place     groups -> candidate placements, best first
+    measure   candidates and baselines, against one another      (measured)
+
+`plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
+would. `execute` carries the tasks out against the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.config import Settings
+from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.payload import read_json
+from pipeline.steps import STEPS
+from pipeline.store import Store, write_json
+from pipeline.task import Outcome, Progress, Task, carry_out, look_up
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
+# Raised by hand when a step's own output changes for equal input.
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1)
+PLACE_SHARE = 0.35  # of the budget, for all placers together
+MEASURE_SHARE = 0.5  # of the budget, for the rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices of a run and the hardware they are on. facts: see `runtime.devices.hardware`."""
+
+    devices: tuple[Mapping[str, Any], ...]
+    facts: Mapping[str, Any]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model file and the sha256 of its content."""
+
+    path: Path
+    sha256: str
+
+
+def look_at_model(path: Path) -> Model:
+    """Return a model file with its hash.
+
+    Raises:
+        ModelError: there is no such file.
+    """
+    from coarsen.read import model_files, sha256_of
+
+    return Model(path, sha256_of(model_files(path)))
+
+
+def look_at_machine(devices: Sequence[str]) -> Machine:
+    """Return the machine and the devices asked for, or those it has.
+
+    Raises:
+        DeviceError: a device is not there.
+        UsageError: a device is not written as it should be.
+    """
+    from runtime import devices as found
+
+    plugins = found.discover()
+    specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
+    facts = found.hardware()
+    return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts))
+
+
+def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str = "measure") -> list[Task]:
+    """Return the tasks of a run up to a stage, in the order in which they can be carried out.
+
+    machine: None is enough up to `coarsen`, unless it fuses kernels.
+    """
+    tasks: dict[str, Task] = {}
+
+    def add(
+        stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
+    ) -> None:
+        version = {"step": STEP_VERSION[stage]} | {n: registry.implementation(s, n).version for n, s in uses.items()}
+        keys = {name: tasks[name].key for name in inputs if name in tasks}
+        mark = _machine(machine).fingerprint if measured else ""
+        name = "+".join(uses) or stage
+        context = {"model": str(model.path)} if stage == "read" else {}
+        tasks[stage] = Task(stage, name, version, params, settings.seed, keys, mark, context)
+
+    s = settings
+    chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
+    add("read", {}, (), model_sha256=model.sha256)
+    if "fuse" in chain:
+        add("kernels", {}, ("read",), measured=True)
+    add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
+    if upto in ("read", "kernels", "coarsen"):
+        return _upto(tasks, upto)
+    devices = list(_machine(machine).devices)
+    dynamic_size = s.measure.dynamic_size
+    add("profile", {}, ("read",), measured=True, settings=asdict(s.profile), devices=devices, dynamic_size=dynamic_size)
+    add(
+        "embed",
+        {s.embed.use: "embed"},
+        ("read", "coarsen", "profile") if s.embed.cost_features else ("read", "coarsen"),
+        use=_one(s, "embed", s.embed.use),
+    )
+    add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
+    real = bool(registry.implementation("measure", s.place.evaluator).real)
+    add(
+        "place",
+        dict.fromkeys(s.place.use, "place") | {s.place.evaluator: "measure"},
+        ("read", "coarsen", "profile", "embed", "group"),
+        measured=real,
+        use=_chosen(s, "place", s.place.use),
+        embedder=_one(s, "embed", s.embed.use),
+        grouper=_one(s, "group", s.group.use),
+        evaluator=_one(s, "measure", s.place.evaluator),
+        evaluations=s.place.evaluations,
+        finalists=s.place.finalists,
+        seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
+        real=real,
+    )
+    rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
+    add(
+        "measure",
+        {s.measure.use: "measure"},
+        ("read", "place", "profile"),
+        measured=True,
+        settings=asdict(replace(s.measure, seconds=rounds_s)),
+        evaluator=_one(s, "measure", s.measure.use),
+        finalists=s.place.finalists,
+        devices=devices,
+    )
+    return _upto(tasks, upto)
+
+
+def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:
+    """Return the tasks that the stage needs, itself last."""
+    if stage not in tasks:
+        raise UnknownNameError("stage in this run", stage, tasks)
+    needed, front = {stage}, [stage]
+    while front:
+        for name in tasks[front.pop()].inputs:
+            if name not in needed:
+                needed.add(name)
+                front.append(name)
+    return [task for name, task in tasks.items() if name in needed]
+
+
+def _machine(machine: Machine | None) -> Machine:
+    if machine is None:
+        raise ValueError("this stage needs to know the machine")
+    return machine
+
+
+def _one(settings: Settings, stage: str, name: str) -> list[Any]:
+    """Return [name, all parameters] of an implementation, defaults filled in."""
+    built = registry.build(stage, name, settings.params_of(stage, name))
+    return [name, registry.canonical(built)]
+
+
+def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:
+    if not names:
+        raise UsageError(f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.table(stage))}.")
+    return [_one(settings, stage, name) for name in names]
+
+
+def execute(
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    progress: Progress,
+    previous: Mapping[str, Any],
+    finished: Callable[[Outcome], None] = lambda outcome: None,
+) -> dict[str, Outcome]:
+    """Return the outcome of every task, carried out in order.
+
+    previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
+    done is on record before the next begins.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for task in tasks:
+        outcome = carry_out(task, store, STEPS, progress, previous.get(task.stage))
+        outcomes[task.stage] = outcome
+        finished(outcome)
+    return outcomes
+
+
+def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return for every task whether it would run, and why."""
+    rows = []
+    for task in tasks:
+        entry, why = look_up(task, store, previous.get(task.stage))
+        rows.append({"stage": task.stage, "name": task.name, "key": task.key, "would_run": entry is None, "why": why})
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The folder of one run: its manifest, and at the end the result."""
+
+    path: Path
+
+    def manifest(self) -> dict[str, Any] | None:
+        """Return what the folder says about its run, or None if it holds none.
+
+        Raises:
+            StoreError: the manifest is damaged or of another schema.
+        """
+        path = self.path / MANIFEST
+        if not path.exists():
+            return None
+        try:
+            document: dict[str, Any] = read_json(path)
+            schema = document["schema"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged.", "Delete the run directory, or choose another.") from error
+        if schema != SCHEMA:
+            raise StoreError(
+                f"{self.path} was written with schema {schema}; this version writes {SCHEMA}.",
+                "Choose another run directory.",
+            )
+        return document
+
+    def open_for(self, model: Model, settings: Settings, machine: Machine | None) -> dict[str, Any]:
+        """Return the manifest of this model's run in this folder, begun now if there is none.
+
+        Raises:
+            StoreError: the folder holds the run of another model, or cannot be written.
+        """
+        document = self.manifest()
+        if document is not None and document["model"]["sha256"] != model.sha256:
+            raise StoreError(
+                f"{self.path} holds a run of another model, {document['model']['path']}.",
+                "Choose another run directory.",
+            )
+        known = document or {"schema": SCHEMA, "stages": {}}
+        known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
+        if machine is not None:
+            known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}
+        write_json(self.path / MANIFEST, known)
+        return known
+
+    def record(self, manifest: dict[str, Any], outcome: Outcome) -> None:
+        """Add a finished stage to the manifest."""
+        task = outcome.task
+        manifest["stages"][task.stage] = {
+            "name": task.name,
+            "key": task.key,
+            "parts": task.parts,
+            "ran": outcome.ran,
+            "why": outcome.why,
+            "seconds": outcome.seconds,
+            "at": time.time(),
+        }
+        write_json(self.path / MANIFEST, manifest)
+
+
+def previous_parts(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return stage -> parts of its key, as the manifest recorded them."""
+    return {stage: record["parts"] for stage, record in (manifest or {}).get("stages", {}).items()}

@@ -1,0 +1,312 @@
+"""What each stage does: reads its inputs' files, calls one implementation, writes its payload.
+
+Every step is a function of the artifacts it names and of its parameters, and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import payload, registry
+from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
+from pipeline.core.errors import DeviceError, MeasurementError
+from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
+from pipeline.core.settings import MeasureSettings, ProfileSettings
+from pipeline.core.stages import Candidate, Evaluator, Subject
+from pipeline.partition import join, tied
+from pipeline.store import write_json
+from pipeline.task import Work
+
+
+def read(work: Work) -> None:
+    """Write graph.npz and the normalised model: constants folded, names unique."""
+    from coarsen import read as reader
+
+    model = reader.read_model(Path(work.task.context["model"]))
+    reader.save_model(model, work.out / "model.xml")
+    payload.save_graph(work.out / "graph.npz", reader.to_graph(model, source=work.task.params["model_sha256"]))
+
+
+def kernels(work: Work) -> None:
+    """Write kernels.npz: which operations the CPU runtime runs as one kernel."""
+    from runtime.fusion import cpu_kernels
+
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    payload.save_arrays(work.out / "kernels.npz", {"kernel": cpu_kernels(_model(work), graph)})
+
+
+def profile(work: Work) -> None:
+    """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.profile import profile as measure_profile
+
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    found = measure_profile(
+        _model(work),
+        graph,
+        _devices(work),
+        ProfileSettings(**work.task.params["settings"]),
+        dynamic_size=work.task.params["dynamic_size"],
+        seed=work.task.seed,
+        progress=work.progress,
+    )
+    payload.save_profile(work.out / "profile.npz", found.costs, found.topology)
+    write_json(
+        work.out / "profile.json",
+        {
+            "latency_s": dict(found.latency_s),
+            "covered": dict(found.covered),
+            "refused": {k: list(v) for k, v in found.refused.items()},
+        },
+    )
+
+
+def coarsen(work: Work) -> None:
+    """Write grouping.npz and steps.json: ties first, then each coarsener on what the one before left."""
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    if "kernels" in work.inputs:
+        graph = _with_kernels(graph, payload.load_arrays(work.read("kernels", "kernels.npz"))["kernel"])
+    grouping = Grouping.identity(graph.n)
+    counts = [{"name": "raw", "nodes": graph.n, "edges": graph.m}]
+    for name, values in work.task.params["use"]:
+        smaller = contract(graph, grouping)
+        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(smaller, seed=work.task.seed))
+        after = contract(graph, grouping)
+        counts.append({"name": name, "nodes": after.n, "edges": after.m})
+    grouping = join(grouping, tied(graph))
+    payload.save_grouping(work.out / "grouping.npz", grouping)
+    write_json(work.out / "steps.json", counts)
+
+
+def embed(work: Work) -> None:
+    """Write embedding.npz, encoder.safetensors and columns.json."""
+    from embed.features import node_features
+
+    graph, grouping = _graph_and_grouping(work)
+    costs = payload.load_profile(work.read("profile", "profile.npz"))[0] if "profile" in work.inputs else None
+    features = node_features(graph, grouping, costs)
+    name, values = work.task.params["use"]
+    embedder = registry.build("embed", name, values)
+    embedding = embedder.embed(features.values, contract(graph, grouping), seed=work.task.seed)
+    payload.save_arrays(work.out / "embedding.npz", {"features": features.values, "nodes": embedding.nodes})
+    payload.save_weights(work.out / "encoder.safetensors", embedding.weights)
+    write_json(work.out / "recipe.json", {"embedder": name, "params": values, "columns": list(features.columns)})
+
+
+def group(work: Work) -> None:
+    """Write grouping.npz and grouper.safetensors: the most likely grouping of the coarse nodes."""
+    from policy.group.once import group_once
+
+    graph, grouping = _graph_and_grouping(work)
+    name, values = work.task.params["use"]
+    nodes = payload.load_arrays(work.read("embed", "embedding.npz"))["nodes"]
+    found, weights = group_once(
+        registry.build("group", name, values), nodes, contract(graph, grouping), seed=work.task.seed
+    )
+    payload.save_grouping(work.out / "grouping.npz", found)
+    payload.save_weights(work.out / "grouper.safetensors", weights)
+    write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": found.k})
+
+
+def place(work: Work) -> None:
+    """Write candidates.json: every placer's placements, best first, as their evaluator saw them."""
+    params = work.task.params
+    graph, grouping = _graph_and_grouping(work)
+    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    problem = _problem(work, graph, grouping, costs, topology)
+    subject = Subject(_model(work), graph, grouping, topology, costs, work.task.seed)
+    budget = Budget(params["evaluations"], params["seconds"])
+    rows: list[dict[str, Any]] = []
+    for name, values in params["use"]:
+        evaluator: Evaluator = registry.build("measure", *params["evaluator"]).bind(subject)
+        hook = _progress_hook(name, work.progress)
+        found = registry.build("place", name, values).place(
+            problem, evaluator, budget, seed=work.task.seed, progress=hook
+        )
+        rows += [_row(name, rank, c, grouping, graph) for rank, c in enumerate(found[: params["finalists"]])]
+        write_json(work.partial / "progress.json", {"done": name, "evaluations": evaluator.evaluations})
+    write_json(work.out / "candidates.json", rows)
+
+
+def measure(work: Work) -> None:
+    """Write measurements.json: the finalists and the baselines, measured against one another."""
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    rows = payload.read_json(work.read("place", "candidates.json"))
+    finalists = distinct_finalists(rows, work.task.params["finalists"])
+    settings = MeasureSettings(**work.task.params["settings"])
+    if settings.use == "hetero":
+        measured = _measure_on_devices(work, graph, finalists, settings)
+    else:
+        measured = _measure_in_simulator(work, graph, finalists)
+    if all(row["failed"] for row in measured):
+        kinds = sorted({f"{row['name']}: {row['failed']['kind']} ({row['failed']['message']})" for row in measured})
+        raise MeasurementError(
+            f"No candidate could be measured: {'; '.join(kinds)[:600]}.", "Run `placewright doctor`."
+        )
+    write_json(work.out / "measurements.json", measured)
+
+
+STEPS: Mapping[str, Callable[[Work], None]] = {
+    "read": read,
+    "kernels": kernels,
+    "profile": profile,
+    "coarsen": coarsen,
+    "embed": embed,
+    "group": group,
+    "place": place,
+    "measure": measure,
+}
+
+
+def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """Return the placements to measure: each placer's best before any placer's second, equal placements once.
+
+    A placement that uses a single device is left out: it stands among the baselines.
+    """
+    chosen: list[dict[str, Any]] = []
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    for row in sorted(rows, key=lambda r: (r["rank"], r["value_s"])):
+        content = tuple(sorted(row["placement"].items()))
+        if content not in seen and len(set(row["placement"].values())) > 1:
+            seen.add(content)
+            chosen.append(row)
+    return chosen[:most]
+
+
+def _measure_on_devices(
+    work: Work, graph: Graph, finalists: list[dict[str, Any]], settings: MeasureSettings
+) -> list[dict[str, Any]]:
+    from runtime.affinity import affinities
+    from runtime.baselines import baselines
+    from runtime.devices import discover
+    from runtime.interleave import interleave
+    from runtime.variant import hetero_variant
+
+    devices = _devices(work)
+    names = tuple(d.name for d in devices)
+    variants = baselines(devices, discover())
+    placements: dict[str, dict[str, str]] = {}
+    for row in finalists:
+        placement = Placement.from_json(row["placement"], graph.names, names)
+        name = f"{row['placer']} {row['rank'] + 1}"
+        variants.append(hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices)))
+        placements[name] = row["placement"]
+    results = interleave(
+        variants,
+        _model(work),
+        settings,
+        seed=work.task.seed,
+        journal=work.partial / "rounds.jsonl",
+        progress=work.progress,
+    )
+    return [
+        {
+            "name": v.name,
+            "placer": v.placer,
+            "baseline": v.baseline,
+            "single": v.single,
+            "target": v.target,
+            "devices": [d.to_json() for d in v.devices],
+            "properties": dict(v.properties),
+            "placement": placements.get(v.name),
+            **payload.result_to_json(results[v.name]),
+        }
+        for v in variants
+    ]
+
+
+def _measure_in_simulator(work: Work, graph: Graph, finalists: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
+    evaluator: Evaluator = registry.build("measure", *work.task.params["evaluator"]).bind(subject)
+    named: list[tuple[str, str, Placement]] = [
+        (d.name, "baseline", Placement.single(graph.n, j, topology.names)) for j, d in enumerate(topology.devices)
+    ]
+    for row in finalists:
+        placement = Placement.from_json(row["placement"], graph.names, topology.names)
+        named.append((f"{row['placer']} {row['rank'] + 1}", row["placer"], placement))
+    results = evaluator.evaluate([p for _, _, p in named])
+    return [
+        {
+            "name": name,
+            "placer": placer,
+            "baseline": placer == "baseline",
+            "single": placer == "baseline",
+            "target": "HETERO:" + ",".join(d.openvino_name for d in topology.devices if d.name in p.devices_used),
+            "devices": [d.to_json() for d in topology.devices if d.name in p.devices_used],
+            "properties": {},
+            "placement": None if placer == "baseline" else p.to_json(graph.names),
+            **payload.result_to_json(result),
+        }
+        for (name, placer, p), result in zip(named, results, strict=True)
+    ]
+
+
+def _problem(work: Work, graph: Graph, grouping: Grouping, costs: CostTable, topology: Topology) -> Problem:
+    coarse = contract(graph, grouping)
+    coarse_costs = contract_costs(costs, coarse, grouping)
+    embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
+    policy = PolicyInputs(
+        features=embedding["features"],
+        embedder=registry.build("embed", *work.task.params["embedder"]),
+        grouper=registry.build("group", *work.task.params["grouper"]),
+        encoder_weights=payload.load_weights(work.read("embed", "encoder.safetensors")),
+        grouper_weights=payload.load_weights(work.read("group", "grouper.safetensors")),
+    )
+    return Problem(
+        graph=coarse,
+        topology=topology,
+        grouping=payload.load_grouping(work.read("group", "grouping.npz")),
+        costs=coarse_costs,
+        allowed=allowed_devices(coarse, topology, coarse_costs, {}),
+        policy=policy,
+    )
+
+
+def _row(placer: str, rank: int, candidate: Candidate, grouping: Grouping, graph: Graph) -> dict[str, Any]:
+    result: Measurement | MeasurementFailed = candidate.result
+    return {
+        "placer": placer,
+        "rank": rank,
+        "value_s": result.median_s if isinstance(result, Measurement) else None,
+        "failed": None if isinstance(result, Measurement) else asdict(result),
+        "placement": candidate.placement.lift(grouping).to_json(graph.names),
+    }
+
+
+def _progress_hook(placer: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
+    def hook(p: Progress) -> None:
+        say(f"{placer}: {p.done} of {p.total} placements, best {p.value_s * 1e3:.3f} ms")
+
+    return hook
+
+
+def _model(work: Work) -> Path:
+    """Return the normalised model, both of its files checked."""
+    work.read("read", "model.bin")
+    return work.read("read", "model.xml")
+
+
+def _devices(work: Work) -> tuple[DeviceSpec, ...]:
+    devices = tuple(DeviceSpec(**d) for d in work.task.params["devices"])
+    if not devices:
+        raise DeviceError("The run has no devices.", "Give --devices.")
+    return devices
+
+
+def _graph_and_grouping(work: Work) -> tuple[Graph, Grouping]:
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    return graph, payload.load_grouping(work.read("coarsen", "grouping.npz"))
+
+
+def _with_kernels(graph: Graph, kernel: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Graph:
+    from dataclasses import replace
+
+    return replace(graph, kernel=kernel)

@@ -1,0 +1,211 @@
+"""The content-addressed store of stage artifacts.
+
+    <root>/ab/abcdef.../entry.json    what the entry is, the SHA-256 of every file, and its own
+    <root>/ab/abcdef.../<payload>     npz without pickle, safetensors, JSON, IR
+    <root>/partial/abcdef...          what an interrupted stage has left to go on from
+
+An entry appears whole or not at all: it is written to a temporary folder beside its place and renamed. A file is
+checked against its hash when it is opened; a damaged entry counts as absent. Objects never change, so reading needs
+no lock; a lock per key keeps two processes from making the same entry twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from pipeline.core.errors import DamagedEntryError, StoreError
+
+SCHEMA = 1
+ENTRY = "entry.json"
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON text that is equal for equal values, whatever the order of keys.
+
+    >>> canonical_json({"b": 1, "a": [1.5, None]})
+    '{"a":[1.5,null],"b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as out:
+            json.dump(value, out, indent=2)
+            out.write("\n")
+        Path(out.name).chmod(0o644)
+        Path(out.name).replace(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One artifact in the store.
+
+    parts: what the key was made of. provenance: when, how long, with which versions; not part of the key.
+    """
+
+    folder: Path
+    key: str
+    parts: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    files: Mapping[str, str]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a payload file, after checking it against its hash.
+
+        Raises:
+            DamagedEntryError: the file is missing or was changed.
+        """
+        path = self.folder / name
+        if name not in self.files or not path.is_file() or file_digest(path) != self.files[name]:
+            raise DamagedEntryError(f"{name} of store entry {self.key[:12]} is damaged.", "It is made again.")
+        return path
+
+    def verify(self) -> None:
+        """Check every file against its hash.
+
+        Raises:
+            DamagedEntryError: a file is missing or was changed.
+        """
+        for name in self.files:
+            self.path(name)
+
+    def size_bytes(self) -> int:
+        """Return the bytes the entry takes on disk."""
+        return sum(f.stat().st_size for f in self.folder.iterdir())
+
+
+class Store:
+    """A folder of artifacts, shared by all runs of one user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The store {root} cannot be made: {error.strerror}.", "Choose another with --store."
+            ) from error
+
+    def folder(self, key: str) -> Path:
+        """Return where the entry of a key lies or would lie."""
+        return self.root / key[:2] / key
+
+    def find(self, key: str) -> Entry | None:
+        """Return the entry of a key, or None if there is none.
+
+        Raises:
+            DamagedEntryError: there is one whose description was changed.
+        """
+        path = self.folder(key) / ENTRY
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            body = {name: document[name] for name in ("schema", "key", "parts", "provenance", "files")}
+            intact = document["digest"] == digest(body) and body["schema"] == SCHEMA and body["key"] == key
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedEntryError(f"Store entry {key[:12]} is damaged.", "It is made again.") from error
+        if not intact:
+            raise DamagedEntryError(f"Store entry {key[:12]} is damaged.", "It is made again.")
+        return Entry(path.parent, key, body["parts"], body["provenance"], body["files"])
+
+    @contextlib.contextmanager
+    def making(self, key: str) -> Iterator[None]:
+        """Hold the lock on making an entry; another process that wants the same entry waits."""
+        folder = self.root / "locks"
+        folder.mkdir(exist_ok=True)
+        with filelock.FileLock(folder / key):
+            yield
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a temporary folder on the store's file system; what is left in it is removed."""
+        folder = self.root / "tmp"
+        folder.mkdir(exist_ok=True)
+        path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{os.getpid()}-"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def add(self, key: str, parts: Mapping[str, Any], provenance: Mapping[str, Any], payload: Path) -> Entry:
+        """Move a folder of payload files into the store as the entry of `key`, replacing a damaged one."""
+        files = {f.name: file_digest(f) for f in sorted(payload.iterdir())}
+        body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
+        write_json(payload / ENTRY, {**body, "digest": digest(body)})
+        for file in payload.iterdir():
+            file.chmod(0o444)
+        target = self.folder(key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            self.remove(key)
+        payload.replace(target)
+        return Entry(target, key, parts, provenance, files)
+
+    def remove(self, key: str) -> None:
+        """Remove the entry of a key."""
+        with self.scratch() as aside:
+            self.folder(key).replace(aside / key)
+
+    def partial(self, key: str) -> Path:
+        """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
+        folder = self.root / "partial" / key
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def drop_partial(self, key: str) -> None:
+        """Remove what an interrupted stage had left, once the stage is done."""
+        shutil.rmtree(self.root / "partial" / key, ignore_errors=True)
+
+    def list_keys(self) -> list[str]:
+        """Return the keys of all entries."""
+        return sorted(p.parent.name for p in self.root.glob(f"??/*/{ENTRY}"))
+
+    def sweep(self, *, older_than_s: float, dry_run: bool) -> list[tuple[str, int]]:
+        """Remove entries made longer ago than `older_than_s`, and all leftovers; return (key, bytes) of the entries."""
+        limit = time.time() - older_than_s
+        old = [
+            (key, sum(f.stat().st_size for f in self.folder(key).iterdir()))
+            for key in self.list_keys()
+            if (self.folder(key) / ENTRY).stat().st_mtime < limit
+        ]
+        if not dry_run:
+            for key, _ in old:
+                self.remove(key)
+            for leftover in (self.root / "tmp", self.root / "partial"):
+                for path in leftover.iterdir() if leftover.exists() else ():
+                    if path.stat().st_mtime < limit:
+                        shutil.rmtree(path, ignore_errors=True)
+        return old
