@@ -77,7 +77,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, stream=sys.stderr)
     try:
-        code = cli.main(args=None if arguments is None else list(arguments), prog_name="placewright", standalone_mode=False)
+        taken = None if arguments is None else list(arguments)
+        code = cli.main(args=taken, prog_name="placewright", standalone_mode=False)
     except PlacewrightError as error:
         return _report(error.cause, error.remedy, error.exit_code, debug=debug)
     except click.UsageError as error:

@@ -11,9 +11,7 @@ from pipeline.core.stages import Grouper
 from policy.weights import weights_of
 
 
-def group_once(
-    grouper: Grouper, nodes: Float32, graph: Graph, *, seed: int
-) -> tuple[Grouping, dict[str, Float32]]:
+def group_once(grouper: Grouper, nodes: Float32, graph: Graph, *, seed: int) -> tuple[Grouping, dict[str, Float32]]:
     """Return the most likely grouping of embeddings float32 [n, h], and the grouper's parameters by name."""
     model = grouper.build(nodes.shape[1], seed=seed)
     with torch.no_grad():

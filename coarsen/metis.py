@@ -1,0 +1,50 @@
+"""METIS parts as groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.params import param
+from pipeline.partition import check_node_cost, check_parts, make_acyclic, metis_parts, node_costs
+
+
+@dataclass(frozen=True, slots=True)
+class Metis:
+    """Partitions the graph into parts of about equal cost that exchange few bytes.
+
+    METIS does not know directions: its parts may feed one another in a cycle. `acyclic` cuts them where they do, so
+    that there can be several times more groups than parts; coarsen.heavy_edge is acyclic and keeps the number.
+
+    Source: Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, 1998.
+    """
+
+    version: ClassVar[int] = 1
+
+    parts: int = param(32, "number of parts; METIS may leave some of them empty")
+    balance: float = param(1.05, "allowed cost of the heaviest part over the mean")
+    acyclic: bool = param(False, "cut parts that feed one another in a cycle")
+    weight: Literal["flops", "bytes", "count"] = param(
+        "flops", "what is balanced: flops, bytes (weights and outputs) or count"
+    )
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts, self.balance)
+        check_node_cost(self.weight)
+
+    def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
+        """Return the parts, cut where `acyclic` asks for it.
+
+        Raises:
+            PlacewrightError: pymetis is not installed.
+        """
+        parts = metis_parts(
+            graph,
+            self.parts,
+            node_weight=node_costs(graph, self.weight),
+            edge_weight=graph.edge_bytes,
+            balance=self.balance,
+            seed=seed,
+        )
+        return make_acyclic(graph, Grouping(parts)) if self.acyclic else Grouping(parts)

@@ -1,0 +1,42 @@
+"""Every node is a group of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.stages import GroupSample
+from policy.group.certain import certain
+
+
+class IdentityModel(nn.Module):
+    """Groups nothing."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Return the model itself, which has no parameters."""
+        return self
+
+    def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
+        """Return each node alone."""
+        return certain(Grouping.identity(graph.n))
+
+    def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
+        """Return 0."""
+        return torch.zeros(())
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Leaves every node alone."""
+
+    version: ClassVar[int] = 1
+
+    def build(self, width: int, *, seed: int) -> IdentityModel:
+        """Return the model."""
+        return IdentityModel()

@@ -1,0 +1,47 @@
+"""Parameters of torch modules as arrays, and torch's random draws as functions of a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from pipeline.core.arrays import Float32
+from pipeline.core.errors import UsageError
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let torch draw from `seed` inside, and from where it was afterwards.
+
+    torch.manual_seed would reach the generators of other devices as well, which fork_rng does not restore.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def weights_of(module: nn.Module) -> dict[str, Float32]:
+    """Return copies of a module's parameters by name."""
+    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Float32]) -> None:
+    """Put arrays into a module's parameters; no arrays at all leave it as it is.
+
+    Raises:
+        UsageError: names or shapes are not those of the module.
+    """
+    if not weights:
+        return
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    given = {name: value.shape for name, value in weights.items()}
+    if expected != given:
+        wrong = sorted(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
+        raise UsageError(
+            f"The weights do not fit {type(module).__name__}: {', '.join(wrong[:5])}.",
+            "Use weights that the same implementation left with the same parameters and the same devices.",
+        )
+    module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})

@@ -1,0 +1,60 @@
+"""Networks of the literature, built in code with seeded random weights: nothing is downloaded.
+
+Their weights mean nothing, their cost is the real one. Each is built the way a converter leaves it: weights stored
+as fp16 with the Convert that unpacks them, batch normalisation folded into weight and bias.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.core.errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+TABLE = {
+    "bert-base": "runtime.zoo.bert_base:bert_base",
+    "inception-v3": "runtime.zoo.inception_v3:inception_v3",
+    "resnet50": "runtime.zoo.resnet50:resnet50",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all networks."""
+    return tuple(TABLE)
+
+
+def build_model(name: str, *, seed: int = 0) -> ov.Model:
+    """Return a network with weights drawn from `seed`; equal seeds give equal weights.
+
+    Raises:
+        UnknownNameError: there is no such network.
+    """
+    if name not in TABLE:
+        raise UnknownNameError("network", name, TABLE)
+    module, _, function = TABLE[name].partition(":")
+    return getattr(importlib.import_module(module), function)(seed)
+
+
+def export(name: str, xml: Path, *, seed: int = 0) -> None:
+    """Write a network as IR: `xml` and the .bin beside it, which appear under their names only when they are whole.
+
+    Raises:
+        UnknownNameError: there is no such network.
+        UsageError: the file is not to be called .xml.
+    """
+    if xml.suffix != ".xml":
+        raise UsageError(f"An IR cannot be written to {xml}.", "Choose a name that ends in .xml.")
+    model = build_model(name, seed=seed)
+    import openvino as ov  # here, so that names can be listed without loading the runtime
+
+    xml.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
+        written = Path(folder) / xml.name
+        ov.save_model(model, written, compress_to_fp16=False)
+        written.with_suffix(".bin").replace(xml.with_suffix(".bin"))
+        written.replace(xml)
