@@ -16,8 +16,9 @@ from pipeline import payload
 from pipeline.config import Settings
 from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreError
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
+from pipeline.report import render
 from pipeline.run import Machine, Model
-from pipeline.store import Entry, write_json
+from pipeline.store import Entry, file_digest, write_json, write_text
 from pipeline.task import Outcome
 
 if TYPE_CHECKING:
@@ -177,6 +178,8 @@ def write_result(
         "files": files,
     }
     write_json(path / "result.json", document)
+    placement = payload.read_json(path / files["placement"])["placement"]
+    write_text(path / files["report"], render(document, placement))
     return Result(path, document)
 
 
@@ -184,7 +187,8 @@ def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) 
     """Write placed.xml, placed.bin and placement.json; return their names by role."""
     graph = payload.load_graph(read.path("graph.npz"))
     for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
-        _place_file(read.path(source), path / name)
+        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
+            _place_file(read.path(source), path / name)
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
         placement = dict.fromkeys(graph.names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
@@ -203,7 +207,13 @@ def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) 
             "placement": placement,
         },
     )
-    return {"model": "placed.xml", "weights": "placed.bin", "placement": "placement.json", "result": "result.json"}
+    return {
+        "model": "placed.xml",
+        "weights": "placed.bin",
+        "placement": "placement.json",
+        "result": "result.json",
+        "report": "report.html",
+    }
 
 
 def _place_file(source: Path, target: Path) -> None:

@@ -57,11 +57,19 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as out:
-            json.dump(value, out, indent=2)
-            out.write("\n")
+            out.write(text)
         Path(out.name).chmod(0o644)
         Path(out.name).replace(path)
     except OSError as error:
