@@ -93,6 +93,7 @@ def model_path(text: str, store: Store) -> Path:
     name = text.removeprefix("zoo:")
     path = store.root / "zoo" / f"{name}.xml"
     if name not in zoo.names() or not (path.exists() and path.with_suffix(".bin").exists()):
+        store.prepare()
         path.parent.mkdir(exist_ok=True)
         zoo.export(name, path)
     return path
@@ -111,10 +112,11 @@ def advance(path: Path, settings: Settings, folder: Path, store: Store, *, upto:
     """
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
+    tasks = plan(model, settings, machine, upto=upto)
+    store.prepare()
     directory = RunDirectory(folder)
     previous = previous_parts(directory.manifest())
     manifest = directory.open_for(model, settings, machine)
-    tasks = plan(model, settings, machine, upto=upto)
     outcomes = execute(
         tasks, store, progress=progress, previous=previous, finished=lambda o: directory.record(manifest, o)
     )

@@ -10,6 +10,7 @@ The environment spells coarsen.metis.parts as PLACEWRIGHT__COARSEN__METIS__PARTS
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -98,7 +99,9 @@ class Settings:
             return replace(self, **{key: coerce(get_type_hints(Settings)[key], value, key)})
         section, _, rest = key.partition(".")
         if section not in SECTIONS or not rest:
-            raise UsageError(f"There is no key {key!r}.", _nearest(key, all_section_keys()))
+            near = difflib.get_close_matches(section, SECTIONS, n=1)
+            known = [f"{near[0]}.{rest}"] if near and rest else all_section_keys()
+            raise UsageError(f"There is no key {key!r}.", _nearest(key, known))
         name, _, parameter = rest.partition(".")
         if not parameter:
             return self._with_field(section, name, value)
@@ -180,6 +183,8 @@ def parse_budget(value: Any) -> float:
     Raises:
         UsageError: it is not of this form, or not more than 0.
     """
+    if isinstance(value, float) and math.isfinite(value):
+        value = format(value, "f")  # no exponent
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
     if match is None or match[2] not in UNITS_S:
         raise UsageError(f"The budget {value!r} is not a time.", "Write for example 120s or 2m.")

@@ -224,7 +224,9 @@ class RunDirectory:
         try:
             document: dict[str, Any] = read_json(path)
             schema = document["schema"]
-        except (ValueError, KeyError, TypeError) as error:
+            if schema == SCHEMA and not {"model", "settings", "stages"} <= document.keys():
+                raise KeyError("model, settings or stages")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged.", "Delete the run directory, or choose another.") from error
         if schema != SCHEMA:
             raise StoreError(
@@ -240,7 +242,8 @@ class RunDirectory:
             StoreError: the folder holds the run of another model, or cannot be written.
         """
         document = self.manifest()
-        if document is not None and document["model"]["sha256"] != model.sha256:
+        # Where no stage has finished, the model may have been at fault and have been mended since.
+        if document is not None and document["stages"] and document["model"]["sha256"] != model.sha256:
             raise StoreError(
                 f"{self.path} holds a run of another model, {document['model']['path']}.",
                 "Choose another run directory.",

@@ -25,7 +25,7 @@ from typing import Any
 
 import filelock
 
-from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.core.errors import DamagedEntryError, PlacewrightError, StoreError
 
 SCHEMA = 1
 ENTRY = "entry.json"
@@ -66,14 +66,32 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
+    partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as out:
+            partial = Path(out.name)
             out.write(text)
-        Path(out.name).chmod(0o644)
-        Path(out.name).replace(path)
+        partial.chmod(0o644)
+        partial.replace(path)
     except OSError as error:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
         raise StoreError(f"{path} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
+
+
+@contextlib.contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Turn what the file system refuses while the store under `root` is written into a StoreError."""
+    try:
+        yield
+    except PlacewrightError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"The store {root} cannot be written: {reason}.", "Make room, or choose another with --store."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +133,19 @@ class Entry:
 
 
 class Store:
-    """A folder of artifacts, shared by all runs of one user."""
+    """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"The store {root} cannot be made: {error.strerror}.", "Choose another with --store."
-            ) from error
+
+    def prepare(self) -> None:
+        """Make the folder, to find out early whether it can be written.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        with self.scratch():
+            return
 
     def folder(self, key: str) -> Path:
         """Return where the entry of a key lies or would lie."""
@@ -153,16 +174,22 @@ class Store:
     def making(self, key: str) -> Iterator[None]:
         """Hold the lock on making an entry; another process that wants the same entry waits."""
         folder = self.root / "locks"
-        folder.mkdir(exist_ok=True)
-        with filelock.FileLock(folder / key):
+        lock = filelock.FileLock(folder / key)
+        with writing(self.root):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Give a temporary folder on the store's file system; what is left in it is removed."""
         folder = self.root / "tmp"
-        folder.mkdir(exist_ok=True)
-        path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{os.getpid()}-"))
+        with writing(self.root):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{os.getpid()}-"))
         try:
             yield path
         finally:
@@ -170,16 +197,17 @@ class Store:
 
     def add(self, key: str, parts: Mapping[str, Any], provenance: Mapping[str, Any], payload: Path) -> Entry:
         """Move a folder of payload files into the store as the entry of `key`, replacing a damaged one."""
-        files = {f.name: file_digest(f) for f in sorted(payload.iterdir())}
-        body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
-        write_json(payload / ENTRY, {**body, "digest": digest(body)})
-        for file in payload.iterdir():
-            file.chmod(0o444)
         target = self.folder(key)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists():
-            self.remove(key)
-        payload.replace(target)
+        with writing(self.root):
+            files = {f.name: file_digest(f) for f in sorted(payload.iterdir())}
+            body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
+            write_json(payload / ENTRY, {**body, "digest": digest(body)})
+            for file in payload.iterdir():
+                file.chmod(0o444)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                self.remove(key)
+            payload.replace(target)
         return Entry(target, key, parts, provenance, files)
 
     def remove(self, key: str) -> None:
@@ -190,7 +218,8 @@ class Store:
     def partial(self, key: str) -> Path:
         """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
         folder = self.root / "partial" / key
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(self.root):
+            folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def drop_partial(self, key: str) -> None:

@@ -6,9 +6,11 @@ store can carry it out.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,14 +110,10 @@ def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str
     """Return in words how the parts of a key differ from those it had before."""
     if previous is None:
         return "never run before"
-    changes = [
-        f"{name}: {old} -> {new}"
-        for name, (old, new) in _differences(parts, previous).items()
-        if not name.startswith("inputs.")
-    ]
-    changes += [
-        f"new {name.removeprefix('inputs.')}" for name in _differences(parts, previous) if name.startswith("inputs.")
-    ]
+    found = _differences(parts, previous)
+    inputs = {name.removeprefix("inputs."): pair for name, pair in found.items() if name.startswith("inputs.")}
+    changes = [f"{name}: {old} -> {new}" for name, (old, new) in found.items() if not name.startswith("inputs.")]
+    changes += [f"{'no' if new is None else 'new'} {stage}" for stage, (_, new) in inputs.items()]
     return "changed: " + ", ".join(changes) if changes else "not in the store any more"
 
 
@@ -152,12 +150,27 @@ def carry_out(
         with store.scratch() as scratch:
             out = scratch / "payload"
             out.mkdir()
-            steps[task.stage](Work(task, inputs, out, store.partial(task.key), progress))
+            with full_disk(store):
+                steps[task.stage](Work(task, inputs, out, store.partial(task.key), progress))
             seconds = time.monotonic() - begun
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
             entry = store.add(task.key, task.parts, provenance, out)
         store.drop_partial(task.key)
     return Outcome(task, entry, ran=True, why=why, seconds=seconds)
+
+
+@contextlib.contextmanager
+def full_disk(store: Store) -> Iterator[None]:
+    """Turn the end of the disk's room, wherever a step meets it, into a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise StoreError(
+            f"There is no room to write: {error.strerror} ({error.filename or store.root}).",
+            "Make room, or choose another store with --store.",
+        ) from error
 
 
 def _input(store: Store, stage: str, key: str) -> Entry:
