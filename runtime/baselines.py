@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pipeline.core.devices import DeviceSpec
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.devices import Plugin, cpu_count, make_spec, threads_of
+from runtime.devices import Plugin, cpu_count, threads_of
 from runtime.variant import Variant
 
 
@@ -30,8 +30,8 @@ def thread_counts(most: int) -> list[int]:
 def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[Variant]:
     """Return every device on its own, AUTO, and HETERO with its own affinities.
 
-    A CPU, named or not, also stands with every thread count of the machine and every precision that the named
-    devices use or the plug-in knows: half a machine is no yardstick for a placement on both halves.
+    A CPU, named or not, also stands with every thread count of the machine and every precision it computes in: half
+    a machine is no yardstick for a placement on both halves.
     """
     found = [Variant(d.name, "baseline", d.openvino_name, (d,), single=True) for d in devices]
     for plugin in sorted({d.plugin for d in devices if d.kind == "cpu"}):
@@ -40,7 +40,7 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> l
         for precision in plugins[plugin].precisions:
             for threads in thread_counts(cpu_count()):
                 if (threads, precision) not in covered:
-                    found.append(_cpu_variant(plugin, threads, precision, plugins))
+                    found.append(_cpu_variant(plugin, threads, precision))
     precisions = {d.properties["INFERENCE_PRECISION_HINT"] for d in devices}
     # AUTO chooses the device, so a precision can be pinned only where all devices agree on it.
     hint = {"INFERENCE_PRECISION_HINT": precisions.pop()} if len(precisions) == 1 else {}
@@ -50,8 +50,8 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> l
     return found
 
 
-def _cpu_variant(plugin: str, threads: int, precision: str, plugins: Mapping[str, Plugin]) -> Variant:
+def _cpu_variant(plugin: str, threads: int, precision: str) -> Variant:
+    """Return the plug-in as anyone would use it, pinning and all, with so many threads."""
     properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
     name = f"{plugin} {threads} thread{'s' if threads > 1 else ''} {precision}"
-    device = make_spec(name, plugin, properties, plugins)
-    return Variant(name, "baseline", device.openvino_name, (device,), single=True)
+    return Variant(name, "baseline", plugin, (DeviceSpec(plugin, plugin, plugin, properties, "cpu"),), single=True)

@@ -25,7 +25,10 @@ class ChildError(PlacewrightError, RuntimeError):
     exit_code = 5
 
     def __init__(self, failed: MeasurementFailed) -> None:
-        super().__init__(f"The measuring process failed ({failed.kind}): {failed.message}.")
+        super().__init__(
+            f"The measuring process failed ({failed.kind}): {failed.message}.",
+            "Run `placewright doctor`, or leave the device out of --devices.",
+        )
         self.failed = failed
 
 
