@@ -80,8 +80,8 @@ def default_run_directory(model: str) -> Path:
     return Path(f"placewright-{Path(model.removeprefix('zoo:')).stem}")
 
 
-def model_path(text: str, store: Store) -> Path:
-    """Return the path of a model file; "zoo:NAME" is built into the store first.
+def model_path(text: str, store: Store, *, aside: Path | None = None) -> Path:
+    """Return the path of a model file; "zoo:NAME" is built into the store first, or into the folder `aside`.
 
     Raises:
         UnknownNameError: the zoo has no such model.
@@ -91,10 +91,12 @@ def model_path(text: str, store: Store) -> Path:
     from runtime import zoo
 
     name = text.removeprefix("zoo:")
-    path = store.root / "zoo" / f"{name}.xml"
+    path = store.root / "zoo" / str(zoo.VERSION) / f"{name}.xml"
     if name not in zoo.names() or not (path.exists() and path.with_suffix(".bin").exists()):
-        store.prepare()
-        path.parent.mkdir(exist_ok=True)
+        if aside is None:
+            store.prepare()
+        else:
+            path = aside / path.name
         zoo.export(name, path)
     return path
 

@@ -32,6 +32,12 @@ from pipeline.task import Outcome, Task, look_up
 
 TOP_KEYS = ("defaults", "jobs")
 JOB_KEYS = ("name", "models", "devices", "seeds", "settings")
+EXAMPLES = {
+    "models": '"a.xml", "zoo:resnet50"',
+    "devices": '"CPU", "A=CPU{INFERENCE_NUM_THREADS=1},B=CPU{INFERENCE_NUM_THREADS=1}"',
+    "settings": '{"place.evaluations" = 100}, {}',
+    "seeds": "0, 1",
+}
 POLL_S = 0.05
 COLUMNS = (
     "job",
@@ -96,6 +102,8 @@ def read_jobs(path: Path) -> list[Job]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
     _check_keys("jobs file", document, TOP_KEYS)
+    if not isinstance(document.get("defaults", {}), dict):
+        raise UsageError(f"`defaults` of {path} is no table.", "Write it as [defaults].")
     base = Settings().updated(flatten(document.get("defaults", {})), f"[defaults] of {path}")
     entries = document.get("jobs", [])
     if not isinstance(entries, list) or not entries:
@@ -119,18 +127,18 @@ def _check_keys(kind: str, document: Mapping[str, Any], known: Sequence[str]) ->
 def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) -> list[Job]:
     """Return the product of an entry's models, devices, settings and seeds."""
     _check_keys("job", entry, JOB_KEYS)
-    models = entry.get("models", [])
-    if not isinstance(models, list) or not models:
+    models = _list_of(str, entry, "models", [], where)
+    if not models:
         raise UsageError(f"{where} has no models.", 'Write models = ["a.xml", "zoo:resnet50"].')
-    devices = entry.get("devices", [""])
-    variants = entry.get("settings", [{}])
-    seeds = entry.get("seeds", [base.seed])
+    devices = _list_of(str, entry, "devices", [""], where)
+    variants = _list_of(dict, entry, "settings", [{}], where)
+    seeds = _list_of(int, entry, "seeds", [base.seed], where)
     jobs = []
-    for model, (d, device), (v, variant), seed in itertools.product(
-        models, enumerate(devices), enumerate(variants), seeds
+    for (model, stem), (d, device), (v, variant), seed in itertools.product(
+        zip(models, _stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
     ):
         changed = {**flatten(variant), "seed": seed} | ({"devices": [device]} if device else {})
-        parts = [entry.get("name", ""), _stem(model)]
+        parts = [str(entry.get("name", "")), stem]
         parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
         parts += [f"seed{seed}"] * (len(seeds) > 1)
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
@@ -138,8 +146,17 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
     return jobs
 
 
-def _stem(model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", Path(model.removeprefix("zoo:")).stem)
+def _list_of(kind: type[Any], entry: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:
+    value = entry.get(key, default)
+    if not isinstance(value, list) or not all(isinstance(v, kind) for v in value):
+        raise UsageError(f"{where}: `{key}` is {value!r}.", f"Write an array: {key} = [{EXAMPLES[key]}].")
+    return value
+
+
+def _stems(models: Sequence[str]) -> list[str]:
+    """Return names for run directories: the files' stems, numbered where two are equal."""
+    stems = [re.sub(r"[^A-Za-z0-9_.-]", "_", Path(m.removeprefix("zoo:")).stem) for m in models]
+    return [f"{s}{i + 1}" if stems.count(s) > 1 else s for i, s in enumerate(stems)]
 
 
 def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say) -> list[dict[str, Any]]:

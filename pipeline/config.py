@@ -114,6 +114,7 @@ class Settings:
         if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = (value,)
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
+        _check_least(f"{section}.{name}", typed)
         for chosen in _chosen(section, name, typed):
             stage = "measure" if name == "evaluator" else section
             known = registry.table(stage)
@@ -143,6 +144,24 @@ SECTIONS: Mapping[str, type[Any]] = {
     "place": PlaceSettings,
     "measure": MeasureSettings,
 }
+
+
+# The least value of numbers; 0 where it is not given.
+LEAST: Mapping[str, float] = {
+    "profile.inferences": 1,
+    "profile.link_inferences": 1,
+    "profile.timeout_s": 1e-3,
+    "place.evaluations": 1,
+    "measure.rounds": 1,
+    "measure.timeout_s": 1e-3,
+    "measure.dynamic_size": 1,
+}
+
+
+def _check_least(key: str, value: Any) -> None:
+    least = LEAST.get(key, 0)
+    if isinstance(value, int | float) and not least <= value < math.inf:
+        raise UsageError(f"{key} = {value!r}: give a number of at least {least:g}.")
 
 
 def all_section_keys() -> list[str]:
@@ -183,13 +202,14 @@ def parse_budget(value: Any) -> float:
     Raises:
         UsageError: it is not of this form, or not more than 0.
     """
-    if isinstance(value, float) and math.isfinite(value):
-        value = format(value, "f")  # no exponent
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
-    if match is None or match[2] not in UNITS_S:
-        raise UsageError(f"The budget {value!r} is not a time.", "Write for example 120s or 2m.")
-    seconds = float(match[1]) * UNITS_S[match[2]]
-    if seconds <= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
+        if match is None or match[2] not in UNITS_S:
+            raise UsageError(f"The budget {value!r} is not a time.", "Write for example 120s or 2m.")
+        seconds = float(match[1]) * UNITS_S[match[2]]
+    if not 0 < seconds < math.inf:
         raise UsageError(f"The budget {value!r} leaves no time.", "Give more than 0 seconds, for example 60s.")
     return seconds
 

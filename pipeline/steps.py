@@ -5,7 +5,7 @@ Every step is a function of the artifacts it names and of its parameters, and of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline import payload, registry
 from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
-from pipeline.core.errors import DeviceError, MeasurementError
+from pipeline.core.errors import DeviceError, MeasurementError, OutputMismatchError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
@@ -145,11 +145,7 @@ def measure(work: Work) -> None:
         measured = _measure_on_devices(work, graph, finalists, settings)
     else:
         measured = _measure_in_simulator(work, graph, finalists)
-    if all(row["failed"] for row in measured):
-        kinds = sorted({f"{row['name']}: {row['failed']['kind']} ({row['failed']['message']})" for row in measured})
-        raise MeasurementError(
-            f"No candidate could be measured: {'; '.join(kinds)[:600]}.", "Run `placewright doctor`."
-        )
+    check_something_ran(measured)
     write_json(work.out / "measurements.json", measured)
 
 
@@ -163,6 +159,27 @@ STEPS: Mapping[str, Callable[[Work], None]] = {
     "place": place,
     "measure": measure,
 }
+
+
+def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
+    """Check that at least one candidate was measured.
+
+    Raises:
+        OutputMismatchError: all candidates that ran gave wrong outputs.
+        MeasurementError: nothing ran.
+    """
+    if not all(row["failed"] for row in measured):
+        return
+    wrong = [row for row in measured if row["failed"]["kind"] == "wrong_output"]
+    words = "; ".join(
+        f"{row['name']}: {row['failed']['kind']} ({row['failed']['message']})" for row in wrong or measured
+    )
+    if wrong:
+        raise OutputMismatchError(
+            f"No candidate gives the reference outputs: {words[:600]}.",
+            "Pin f32, or raise measure.tolerance if the difference is acceptable.",
+        )
+    raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
 
 
 def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -183,7 +200,7 @@ def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, 
 def _measure_on_devices(
     work: Work, graph: Graph, finalists: list[dict[str, Any]], settings: MeasureSettings
 ) -> list[dict[str, Any]]:
-    from runtime.affinity import affinities
+    from runtime.affinity import affinities, settle
     from runtime.baselines import baselines
     from runtime.devices import discover
     from runtime.interleave import interleave
@@ -197,7 +214,7 @@ def _measure_on_devices(
         placement = Placement.from_json(row["placement"], graph.names, names)
         name = f"{row['placer']} {row['rank'] + 1}"
         variants.append(hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices)))
-        placements[name] = row["placement"]
+        placements[name] = settle(graph, placement).to_json(graph.names)  # what is measured is what is deployed
     results = interleave(
         variants,
         _model(work),
@@ -223,6 +240,8 @@ def _measure_on_devices(
 
 
 def _measure_in_simulator(work: Work, graph: Graph, finalists: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    from runtime.affinity import HETERO_PROPERTIES, settle
+
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     evaluator: Evaluator = registry.build("measure", *work.task.params["evaluator"]).bind(subject)
@@ -241,8 +260,8 @@ def _measure_in_simulator(work: Work, graph: Graph, finalists: list[dict[str, An
             "single": placer == "baseline",
             "target": "HETERO:" + ",".join(d.openvino_name for d in topology.devices if d.name in p.devices_used),
             "devices": [d.to_json() for d in topology.devices if d.name in p.devices_used],
-            "properties": {},
-            "placement": None if placer == "baseline" else p.to_json(graph.names),
+            "properties": dict(HETERO_PROPERTIES) if len(p.devices_used) > 1 else {},
+            "placement": None if placer == "baseline" else settle(graph, p).to_json(graph.names),
             **payload.result_to_json(result),
         }
         for (name, placer, p), result in zip(named, results, strict=True)

@@ -116,7 +116,8 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
             "part", what, [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
         )
     rows: list[dict[str, Any]] = [
-        {"key": f"{what}.{p.name}", "default": _plain(p.default), "help": p.help}
+        # Learners are built by the placer that uses them: their parameters are no keys.
+        {"key": f"{what}.{p.name}" if stage in SECTIONS else p.name, "default": _plain(p.default), "help": p.help}
         for p in parameters
         if p.name in {f.name for f in fields(cls)}
     ]

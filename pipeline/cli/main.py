@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -79,6 +78,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         taken = None if arguments is None else list(arguments)
         code = cli.main(args=taken, prog_name="placewright", standalone_mode=False)
+    except SystemExit:
+        return 0  # so click ends when whoever read our output has gone
     except PlacewrightError as error:
         return _report(error.cause, error.remedy, error.exit_code, debug=debug)
     except click.UsageError as error:
@@ -90,9 +91,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _report(
             "Interrupted.", "Run the same command again: it goes on where it stopped.", INTERRUPTED, debug=debug
         )
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
-        return 0
     except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours, said as such
         return _report(
             f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
@@ -103,9 +101,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    click.echo(f"error: {cause}", err=True)
+    click.echo(f"error: {' '.join(cause.split())}", err=True)
     if remedy:
-        click.echo(f"  fix: {remedy}", err=True)
+        click.echo(f"  fix: {' '.join(remedy.split())}", err=True)
     return code
 
 

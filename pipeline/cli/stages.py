@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,12 +75,15 @@ def _advance(
             raise UsageError("There is no run directory.", "Give --run DIR.")
         path, base = api.resume(folder)
     else:
-        path, base = api.model_path(model, store), Settings()
+        base = Settings()
         folder = folder or api.default_run_directory(model)
     settings = settings_from(choices, base).updated(extra or {}, "the options")
     if choices.dry_run:
-        _show_outlook(api.outlook(path, settings, folder, store, upto=upto), choices)
+        with tempfile.TemporaryDirectory(prefix="placewright-") as aside:
+            path = path if model is None else api.model_path(model, store, aside=Path(aside))
+            _show_outlook(api.outlook(path, settings, folder, store, upto=upto), choices)
         return
+    path = path if model is None else api.model_path(model, store)
     with console.progress(quiet=choices.quiet) as progress:
         advance = api.advance(path, settings, folder, store, upto=upto, progress=progress)
     if not choices.quiet:

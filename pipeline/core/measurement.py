@@ -66,7 +66,7 @@ def median_interval(samples: Float64, *, seed: int = 0, resamples: int = 2000, l
     return Interval(float(np.median(samples)), float(low), float(high))
 
 
-def ratio_interval(numerator: Float64, denominator: Float64, *, seed: int = 0) -> Interval:
+def ratio_interval(numerator: Float64, denominator: Float64, *, seed: int = 0, level: float = 0.95) -> Interval:
     """Return the median of the paired ratios of two float64 [r], and its bootstrap interval.
 
     Entry i of both must stem from the same round of an interleaved measurement: what slows the machine for a
@@ -74,4 +74,4 @@ def ratio_interval(numerator: Float64, denominator: Float64, *, seed: int = 0) -
     """
     if numerator.shape != denominator.shape:
         raise ValueError(f"paired samples must have one shape, have {numerator.shape} and {denominator.shape}")
-    return median_interval(numerator / denominator, seed=seed)
+    return median_interval(numerator / denominator, seed=seed, level=level)
