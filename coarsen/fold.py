@@ -7,10 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Bool
-from pipeline.core.graph import Graph, Grouping, adjacency, topological_order
-
-SOURCES = frozenset({"Parameter", "ReadValue", "RandomUniform", "Multinomial"})  # their values differ per inference
+from pipeline.core.graph import Graph, Grouping, adjacency, topological_order, weight_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +40,3 @@ class Fold:
         for i in order[folds[order]][::-1].tolist():
             pos[i] = min(pos[j] for j in consumer_list[bounds[i] : bounds[i + 1]])
         return Grouping.of_labels(np.array(pos, dtype=np.int64))
-
-
-def weight_side(graph: Graph) -> Bool:
-    """Return bool [n], whether each operation is computed from constants alone."""
-    source_type = np.array([name in SOURCES for name in graph.type_names], dtype=bool)
-    constant_type = np.array([name == "Constant" for name in graph.type_names], dtype=bool)
-    source = source_type[graph.op_type] | ((graph.in_degree == 0) & ~constant_type[graph.op_type])
-    ptr, consumers = adjacency(graph)
-    bounds, consumer_list = ptr.tolist(), consumers.tolist()
-    reached: list[bool] = source.tolist()
-    front = np.flatnonzero(source).tolist()
-    while front:
-        i = front.pop()
-        for j in consumer_list[bounds[i] : bounds[i + 1]]:
-            if not reached[j]:
-                reached[j] = True
-                front.append(j)
-    return ~np.array(reached, dtype=bool)

@@ -11,7 +11,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from coarsen.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.ties import ties
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
-from pipeline.core.graph import Graph
+from pipeline.core.graph import Graph, weight_side
 
 __all__ = ["model_files", "read_model", "save_model", "sha256_of", "to_graph"]
 
@@ -281,9 +281,10 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     """Return the graph of a model: one node per operation, Parameter, Constant, Convert and Result among them.
 
     Operations stand in the order of `get_ordered_ops`, which is topological. A dynamic dimension counts 1 in bytes and
-    FLOPs. The weights of a Constant are counted on the Constant. An operation with a body (If, Loop, TensorIterator) is
-    one node: it holds the weights of its bodies and costs what the body costs, times the trip count where that is
-    known; an If costs its dearer branch.
+    FLOPs. The weights of a Constant are counted on the Constant; edges from it, and from what is computed from
+    constants alone, carry 0 bytes. An operation with a body (If, Loop, TensorIterator) is one node: it holds the
+    weights of its bodies and costs what the body costs, times the trip count where that is known; an If costs its
+    dearer branch.
 
     model: its operation names must be unique, as `read_model` makes them.
     source: sha256 of the model's files.
@@ -295,7 +296,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
     integer = np.array([op.integer for op in operations], bool)
-    return Graph(
+    graph = Graph(
         names=tuple(op.name for op in operations),
         op_type=np.array([type_index[op.type] for op in operations], np.int16),
         type_names=type_names,
@@ -310,3 +311,5 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
     )
+    # The runtime holds weights where they are read: they do not flow.
+    return replace(graph, edge_bytes=np.where(weight_side(graph)[edges[0]], 0, edge_bytes))

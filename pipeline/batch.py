@@ -126,6 +126,8 @@ def _check_keys(kind: str, document: Mapping[str, Any], known: Sequence[str]) ->
 
 def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) -> list[Job]:
     """Return the product of an entry's models, devices, settings and seeds."""
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where} is no table.", "Write it as [[jobs]].")
     _check_keys("job", entry, JOB_KEYS)
     models = _list_of(str, entry, "models", [], where)
     if not models:

@@ -80,15 +80,18 @@ class Settings:
         Raises:
             UsageError: unknown keys or values of the wrong type; all faults are named, each with the nearest key.
         """
-        faults: list[str] = []
+        faults: list[PlacewrightError] = []
         result = self
         for key, value in values.items():
             try:
                 result = result._with(key, value)
             except PlacewrightError as error:
-                faults.append(str(error))
+                faults.append(error)
+        remedy = "Run `placewright list` and `placewright explain`."
+        if len(faults) == 1:
+            raise UsageError(f"In {source}: {faults[0].cause}", faults[0].remedy or remedy)
         if faults:
-            raise UsageError(f"In {source}: {' '.join(faults)}", "Run `placewright list` and `placewright explain`.")
+            raise UsageError(f"In {source}: {' '.join(map(str, faults))}", remedy)
         return result
 
     def _with(self, key: str, value: Any) -> Settings:

@@ -123,6 +123,9 @@ def result_to_json(result: Measurement | MeasurementFailed) -> dict[str, Any]:
         "compile_s": result.compile_s,
         "executed_on": list(result.executed_on),
         "subgraphs": result.subgraphs,
+        "precision": result.precision,
+        "waited_share": result.waited_share,
+        "realtime": result.realtime,
     }
 
 
@@ -136,4 +139,7 @@ def result_from_json(document: Mapping[str, Any]) -> Measurement | MeasurementFa
         compile_s=document["compile_s"],
         executed_on=tuple(document["executed_on"]),
         subgraphs=document["subgraphs"],
+        precision=document["precision"],
+        waited_share=document["waited_share"],
+        realtime=document["realtime"],
     )

@@ -46,7 +46,16 @@ class Result:
         file = path / "result.json"
         if not file.exists():
             raise StoreError(f"{path} holds no result.", "Run `placewright tune` or `placewright measure` first.")
-        return cls(path, payload.read_json(file))
+        try:
+            document = payload.read_json(file)
+            known = document["schema"] == SCHEMA
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{file} is damaged.", "Run `placewright measure` again to write it anew.") from error
+        if not known:
+            raise StoreError(
+                f"{file} is of schema {document['schema']!r}; this version reads {SCHEMA}.", "Run `placewright tune`."
+            )
+        return cls(path, document)
 
     @property
     def best(self) -> Mapping[str, Any]:
@@ -97,6 +106,9 @@ def candidate_rows(measured: Sequence[Mapping[str, Any]], seed: int) -> list[dic
                 "single": row["single"],
                 "devices_used": row.get("executed_on", []),
                 "subgraphs": row.get("subgraphs"),
+                "precision": row.get("precision", ""),
+                "waited_share": row.get("waited_share"),
+                "realtime": row.get("realtime"),
                 "latency_s": latency,
                 "samples_s": row.get("samples_s", []),
                 "failed": row["failed"],

@@ -130,7 +130,7 @@ def place(work: Work) -> None:
         found = registry.build("place", name, values).place(
             problem, evaluator, budget, seed=work.task.seed, progress=hook
         )
-        rows += [_row(name, rank, c, grouping, graph) for rank, c in enumerate(found[: params["finalists"]])]
+        rows += [_row(name, rank, c, grouping, graph) for rank, c in enumerate(shortlist(found, params["finalists"]))]
         write_json(work.partial / "progress.json", {"done": name, "evaluations": evaluator.evaluations})
     write_json(work.out / "candidates.json", rows)
 
@@ -182,6 +182,15 @@ def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
     raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
 
 
+def shortlist(found: Sequence[Candidate], most: int) -> Sequence[Candidate]:
+    """Return the best candidates, in order, until `most` of them use more than one device.
+
+    Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others.
+    """
+    split = np.cumsum([len(c.placement.devices_used) > 1 for c in found])
+    return found[: int(np.searchsorted(split, most)) + 1]
+
+
 def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Return the placements to measure: each placer's best before any placer's second, equal placements once.
 
@@ -189,7 +198,7 @@ def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, 
     """
     chosen: list[dict[str, Any]] = []
     seen: set[tuple[tuple[str, str], ...]] = set()
-    for row in sorted(rows, key=lambda r: (r["rank"], r["value_s"])):
+    for row in sorted(rows, key=lambda r: (r["value_s"] is None, r["rank"], r["value_s"])):
         content = tuple(sorted(row["placement"].items()))
         if content not in seen and len(set(row["placement"].values())) > 1:
             seen.add(content)

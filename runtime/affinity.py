@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import openvino as ov
 
+from pipeline.core.arrays import Int32
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph, adjacency
+from pipeline.core.graph import Graph, adjacency, topological_order, weight_side
 from pipeline.core.placement import Placement
 
 # With more than one sub-model HETERO otherwise turns exclusive requests on, and the CPU plug-in then ignores its
@@ -18,21 +19,28 @@ HETERO_PROPERTIES: Mapping[str, str] = {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 
 
 def settle(graph: Graph, placement: Placement) -> Placement:
-    """Return the placement with Parameters and Constants on their first consumer's device, Results on their producer's.
+    """Return the placement with what computes nothing in an inference moved to where it costs nothing.
 
-    A Parameter away from its consumer costs a sub-model and a copy; a Result away from its producer silently
-    follows it; a Constant is shared. Moving them changes no computation.
+    Parameters and what is computed from constants alone go to their first consumer, Results to their producer. A
+    Parameter away from its consumer costs a sub-model and a copy, and so do unpacked weights; a Result away from its
+    producer silently follows it; a Constant is shared. Moving them changes no computation.
     """
-    device = placement.device.copy()
+    return Placement(placement.device[followed(graph)], placement.devices, placement.priority)
+
+
+def followed(graph: Graph) -> Int32:
+    """Return int32 [n], the operation on whose device each operation runs: itself, or the one that it follows."""
     kind = np.array(graph.type_names)[graph.op_type]
+    leader = np.arange(graph.n, dtype=np.int32)
+    moves = weight_side(graph) | (kind == "Parameter")
     ptr, consumers = adjacency(graph)
-    for i in reversed(range(graph.n)):
-        if kind[i] in ("Parameter", "Constant") and ptr[i] < ptr[i + 1]:
-            device[i] = device[consumers[ptr[i] : ptr[i + 1]].min()]
+    for i in topological_order(graph)[::-1].tolist():
+        if moves[i] and ptr[i] < ptr[i + 1]:
+            leader[i] = leader[consumers[ptr[i] : ptr[i + 1]].min()]
     ptr, producers = adjacency(graph, reverse=True)
-    for i in np.flatnonzero(kind == "Result").tolist():
-        device[i] = device[producers[ptr[i]]]
-    return Placement(device, placement.devices, placement.priority)
+    for i in np.flatnonzero((kind == "Result") & (graph.in_degree > 0)).tolist():
+        leader[i] = leader[producers[ptr[i]]]
+    return leader
 
 
 def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:

@@ -18,6 +18,19 @@ from typing import Any, Self
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 
+MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
+# What allocators, loaders and device plug-ins say when memory is short.
+MEMORY_WORDS = (
+    "bad_alloc",
+    "memoryerror",
+    "out of memory",
+    "not enough memory",
+    "can't alloc",
+    "cannot alloc",
+    "bad_array_new",
+    "failed to map segment",
+)
+
 
 class ChildError(PlacewrightError, RuntimeError):
     """The child failed, was killed, or did not answer in time; `failed` says which."""
@@ -43,11 +56,12 @@ class Child:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._oom_kills = _oom_kills()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.worker"],
+            [sys.executable, "-m", "runtime.launch"],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "CI": "true", "PLACEWRIGHT_WORKER_MEMORY": str(memory_bytes)},
+            env={**os.environ, "CI": "true", MEMORY_LIMIT: str(memory_bytes)},
             cwd=Path(__file__).parent.parent,
         )
 
@@ -78,13 +92,10 @@ class Child:
             ChildError: the device refused, memory ran out, the time limit passed, or the process died.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        line = json.dumps({"do": do, **command}).encode() + b"\n"
+        end = time.monotonic() + limit_s
         try:
-            if self._process.stdin is None:
-                raise BrokenPipeError
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-            text = self._read_line(limit_s)
+            self._write(json.dumps({"do": do, **command}).encode() + b"\n", end, limit_s)
+            text = self._read_line(end, limit_s)
         except BrokenPipeError:
             text = b""
         if not text:
@@ -95,19 +106,38 @@ class Child:
             raise ChildError(MeasurementFailed(_failure_kind(fault["kind"]), fault["message"]))
         return answer
 
-    def _read_line(self, limit_s: float) -> bytes:
+    def _write(self, line: bytes, end: float, limit_s: float) -> None:
+        """Write a command; a pipe holds less than a long one, so a child that hangs could block us here."""
+        stream = self._process.stdin
+        if stream is None:
+            raise BrokenPipeError
+        os.set_blocking(stream.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_WRITE)
+            while line:
+                self._wait(selector, end, limit_s)
+                line = line[os.write(stream.fileno(), line) :]
+
+    def _wait(self, selector: selectors.BaseSelector, end: float, limit_s: float) -> None:
+        """Wait until the pipe is ready; after `end` kill the child.
+
+        Raises:
+            ChildError: it was not ready in time.
+        """
+        left_s = end - time.monotonic()
+        if left_s <= 0 or not selector.select(left_s):
+            self._process.kill()
+            raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
+
+    def _read_line(self, end: float, limit_s: float) -> bytes:
         stream = self._process.stdout
         if stream is None:
             return b""
-        end = time.monotonic() + limit_s
         chunks: list[bytes] = []
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while not (chunks and chunks[-1].endswith(b"\n")):
-                left_s = end - time.monotonic()
-                if left_s <= 0 or not selector.select(left_s):
-                    self._process.kill()
-                    raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
+                self._wait(selector, end, limit_s)
                 chunk = os.read(stream.fileno(), 1 << 16)
                 if not chunk:
                     return b""
@@ -121,7 +151,7 @@ class Child:
             return MeasurementFailed("out_of_memory", "killed by the kernel because memory ran out")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         words = self.last_words()
-        kind: FailureKind = "out_of_memory" if "bad_alloc" in words or "MemoryError" in words else "crashed"
+        kind: FailureKind = "out_of_memory" if speaks_of_memory(words) else "crashed"
         return MeasurementFailed(kind, f"{how}; it last said: {words}" if words else how)
 
     def last_words(self, characters: int = 400) -> str:
@@ -129,6 +159,11 @@ class Child:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - characters))
         return " ".join(self._errors.read().decode(errors="replace").split())
+
+
+def speaks_of_memory(message: str) -> bool:
+    """Return whether a message of the runtime means that memory ran out."""
+    return any(word in message.lower() for word in MEMORY_WORDS)
 
 
 def _failure_kind(text: str) -> FailureKind:

@@ -137,6 +137,13 @@ def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"Devices are named twice: {', '.join(twice)}.", "Write NAME=CPU{...} with distinct names.")
+    registered = [s.openvino_name for s in specs]
+    alike = [s.name for s in specs if registered.count(s.openvino_name) > 1]
+    if alike:
+        raise UsageError(
+            f"Device names are too alike: {', '.join(alike)}.",
+            "Let them differ in more than dashes, dots and underlines.",
+        )
     return tuple(specs)
 
 
@@ -165,16 +172,26 @@ def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"The devices file {path} does not exist.", "Give the path of a TOML file.") from error
+    except OSError as error:
+        raise UsageError(f"The devices file {path} cannot be read: {error.strerror}.", "Check the path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"The devices file {path} is no TOML: {error}.", "Correct the line it names.") from error
-    found = []
-    for name, entry in document.get("devices", {}).items():
-        if not isinstance(entry, dict) or set(entry) - {"plugin", "properties"} or "plugin" not in entry:
-            raise UsageError(f"Device {name!r} in {path} needs `plugin` and may have `properties`.", "Correct it.")
-        found.append((name, str(entry["plugin"]), {k: str(v) for k, v in entry.get("properties", {}).items()}))
-    if not found:
+    tables = document.get("devices")
+    if not isinstance(tables, dict) or not tables:
         raise UsageError(f"{path} has no [devices.NAME] table.", "Write one per device.")
+    found = []
+    for name, entry in tables.items():
+        fits = isinstance(entry, dict) and "plugin" in entry and not set(entry) - {"plugin", "properties"}
+        if not fits or not isinstance(entry.get("properties", {}), dict):
+            raise UsageError(f"Device {name!r} in {path} needs `plugin` and may have `properties`.", "Correct it.")
+        properties = {key: _property(value) for key, value in entry.get("properties", {}).items()}
+        found.append((name, str(entry["plugin"]), properties))
     return found
+
+
+def _property(value: Any) -> str:
+    """Return a TOML value as OpenVINO writes it, YES and NO for booleans."""
+    return ("NO", "YES")[value] if isinstance(value, bool) else str(value)
 
 
 def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Mapping[str, Plugin]) -> DeviceSpec:

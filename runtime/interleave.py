@@ -1,5 +1,9 @@
 """Measures variants against one another: a process each, taking turns, so that what disturbs one disturbs all.
 
+Where the system allows it, turns run under real-time scheduling, so that other processes do not stretch them, and
+the machine rests between them. Fine-grained kernels on several threads can be slower that way: every variant is
+tried both ways first, and one that suffers turns it off for all.
+
 Round r gives every variant one turn of a fraction of a second, in an order that rotates with r; the median of a turn
 is one sample. Samples of equal round are pairs. Every finished round is written down before the next begins, so that
 a measurement that was killed goes on where it stopped.
@@ -8,9 +12,10 @@ a measurement that was killed goes on where it stopped.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from runtime.hetero import reference_outputs
 from runtime.variant import Outputs, Variant, check, executed_names, start, warm_up
 
 REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
+REALTIME_HARM = 1.2
 MEMORY_SHARE = 0.7  # of the available memory that waiting processes may fill
 
 ProgressText = Callable[[str], None]
@@ -39,6 +45,7 @@ class _Seat:
     warm: int = 0
     samples_s: dict[int, float] = field(default_factory=dict)
     delay_s: float = 0.0
+    busy_s: float = 0.0
     failed: MeasurementFailed | None = None
 
 
@@ -64,15 +71,18 @@ def interleave(
         raise ValueError("variants must have different names")
     expected = reference_outputs(model, settings, seed=seed)
     seats = [_Seat(v) for v in variants]
-    done = _replay_journal(journal, {s.variant.name: s for s in seats})
+    done, mode = _replay_journal(journal, {s.variant.name: s for s in seats})
     try:
         _prepare(seats, model, settings, expected, seed=seed, progress=progress)
+        if mode is None:
+            mode = settings.realtime and realtime_helps(seats, settings)
+        settings = replace(settings, realtime=mode)
         _rounds(seats, model, settings, first=done, seed=seed, journal=journal, progress=progress)
     finally:
         for seat in seats:
             if seat.child is not None:
                 seat.child.close()
-    return {seat.variant.name: _result(seat) for seat in seats}
+    return {seat.variant.name: _result(seat, realtime=settings.realtime) for seat in seats}
 
 
 def _prepare(
@@ -100,6 +110,27 @@ def _prepare(
             seat.failed = error.failed
         if seat.failed is not None or room < 0:
             _shut(seat)
+
+
+def realtime_helps(seats: Sequence[_Seat], settings: MeasureSettings) -> bool:
+    """Return whether real-time scheduling is allowed and makes no variant slower at its best by REALTIME_HARM.
+
+    The fastest inference of a turn is compared, which other processes disturb least.
+    """
+    children = [seat.child for seat in seats if seat.child is not None]
+    for child in children:
+        try:
+            if not child.ask("realtime")["allowed"]:
+                return False
+            fastest = [
+                min(child.ask("run", seconds=settings.batch_s, minimum=3, realtime=realtime)["samples_s"])
+                for realtime in (False, True)
+            ]
+        except ChildError:
+            continue  # its own turn will tell what is wrong with it
+        if fastest[1] > REALTIME_HARM * fastest[0]:
+            return False
+    return bool(children)
 
 
 def _open(seat: _Seat, model: Path, settings: MeasureSettings, *, seed: int) -> None:
@@ -138,6 +169,7 @@ def _rounds(
             _turn(seat, r, model, settings, seed=seed)
         record = {
             "round": r,
+            "realtime": settings.realtime,
             "samples_s": {s.variant.name: s.samples_s[r] for s in seats if r in s.samples_s},
             "failed": {s.variant.name: [s.failed.kind, s.failed.message] for s in seats if s.failed is not None},
         }
@@ -158,6 +190,7 @@ def _turn(seat: _Seat, r: int, model: Path, settings: MeasureSettings, *, seed: 
         answer = seat.child.ask("run", seconds=settings.batch_s, minimum=3, realtime=settings.realtime)
         seat.samples_s[r] = float(np.median(answer["samples_s"]))
         seat.delay_s += answer["run_delay_s"]
+        seat.busy_s += sum(answer["samples_s"])
     except ChildError as error:
         seat.failed = error.failed
         _shut(seat)
@@ -168,23 +201,41 @@ def _turn(seat: _Seat, r: int, model: Path, settings: MeasureSettings, *, seed: 
         _shut(seat)
 
 
-def _replay_journal(journal: Path, seats: Mapping[str, _Seat]) -> int:
-    """Fill in the rounds an earlier call finished; return how many they are. A torn last line does not count."""
+def _replay_journal(journal: Path, seats: Mapping[str, _Seat]) -> tuple[int, bool | None]:
+    """Fill in the rounds an earlier call finished; return how many they are, and whether they ran in real time.
+
+    A torn last line does not count, nor does what follows a round of other variants. Without a finished round the
+    second answer is None.
+    """
     if not journal.exists():
-        return 0
-    lines = journal.read_text(encoding="utf-8").split("\n")
-    whole = lines[:-1]  # text after the last line feed was cut off in the middle
-    journal.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
-    for line in whole:
-        record = json.loads(line)
+        return 0, None
+    done, kept, mode = 0, 0, None
+    for line in journal.read_bytes().splitlines(keepends=True):
+        record = _record(line, seats)
+        if record is None or record["round"] != done:
+            break
         for name, value in record["samples_s"].items():
-            seats[name].samples_s[record["round"]] = value
+            seats[name].samples_s[done] = value
         for name, (kind, message) in record["failed"].items():
             seats[name].failed = MeasurementFailed(kind, message)
-    return len(whole)
+        done, kept, mode = done + 1, kept + len(line), record["realtime"]
+    os.truncate(journal, kept)
+    return done, mode
 
 
-def _result(seat: _Seat) -> Measurement | MeasurementFailed:
+def _record(line: bytes, seats: Mapping[str, _Seat]) -> dict[str, Any] | None:
+    """Return one round of a journal, or None if it was cut off in the middle or is of other variants."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record: dict[str, Any] = json.loads(line)
+        told = {*record["samples_s"], *record["failed"]}
+        return record if told == set(seats) and {"round", "realtime"} <= set(record) else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _result(seat: _Seat, *, realtime: bool) -> Measurement | MeasurementFailed:
     if seat.failed is not None:
         return seat.failed
     return Measurement(
@@ -193,4 +244,7 @@ def _result(seat: _Seat) -> Measurement | MeasurementFailed:
         compile_s=seat.loaded["compile_s"],
         executed_on=executed_names(seat.variant, seat.loaded["executed_on"]),
         subgraphs=seat.loaded["subgraphs"],
+        precision="+".join(sorted(set(seat.loaded["precisions"].values()))),
+        waited_share=seat.delay_s / seat.busy_s if seat.busy_s else 0.0,
+        realtime=realtime,
     )

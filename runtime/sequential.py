@@ -10,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph, contract, is_acyclic
+from pipeline.core.graph import Graph, contract, sum_per_group, weight_side
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from runtime.affinity import followed
 from runtime.subgraphs import count_by_device
 
 
@@ -27,10 +27,12 @@ class Sequential:
              + sum over tensors t and devices d /= P(t) that read t: latency[P(t), d] + bytes(t) / bandwidth[P(t), d]
              + sum over sub-graphs g: launch_s[P(g)]
 
-    A tensor crosses once per reading device. Sub-graphs are cut as HETERO cuts them, cycles broken. Nothing overlaps.
+    A tensor crosses once per reading device. P is settled before it is measured, and so it is here: inputs and
+    constants lie where they are read, results where they are made. Sub-graphs are cut as HETERO cuts them, cycles
+    broken. Nothing overlaps.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     real: ClassVar[bool] = False
 
     def bind(self, subject: Subject) -> SequentialEvaluator:
@@ -47,29 +49,33 @@ class Sequential:
 class SequentialEvaluator:
     """Evaluates batches of placements of one subject's nodes."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, subject: Subject) -> None:
         if subject.costs is None:
             raise ValueError("a subject without costs")
         self.evaluations = 0
-        self.graph: Graph = contract(subject.graph, subject.grouping)
-        self.costs = contract_costs(subject.costs, self.graph, subject.grouping)
+        self.graph = subject.graph
+        self.names = contract(subject.graph, subject.grouping).names
+        self.op_s = sum_per_group(subject.costs.op_s, subject.grouping)  # [k, p]
+        self.launch_s = subject.costs.launch_s
         self.topology = subject.topology
-        self.tensors = Tensors.of(subject)
-        self.grouping = subject.grouping
-        # Only an acyclic quotient has the sub-graphs of the operations themselves.
-        self.cut_graph = self.graph if is_acyclic(self.graph) else subject.graph
+        # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
+        self.node: Int32 = subject.grouping.group[followed(subject.graph)]
+        self.tensors = Tensors.of(subject.graph, self.node)
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of the costs and links."""
+        """Return a digest of the costs, the links and the tensors."""
         digest = hashlib.sha256()
         for array in (
-            self.costs.op_s,
-            self.costs.launch_s,
+            self.op_s,
+            self.launch_s,
             self.topology.link_bytes_per_s,
             self.topology.link_latency_s,
+            self.node,
+            self.graph.edges,
+            self.graph.edge_bytes,
         ):
             digest.update(array.tobytes())
         return digest.hexdigest()[:16]
@@ -80,24 +86,22 @@ class SequentialEvaluator:
         if not placements:
             return []
         device = np.stack([p.device for p in placements])
-        operations_s = self.costs.op_s[np.arange(self.graph.n), device].sum(axis=1)
+        operations_s = self.op_s[np.arange(len(self.names)), device].sum(axis=1)
         transfers_s = self.tensors.transfer_s(device, self.topology.link_bytes_per_s, self.topology.link_latency_s)
         answers: list[Measurement | MeasurementFailed] = []
         for i, placement in enumerate(placements):
             if not np.isfinite(operations_s[i]):
                 answers.append(self._refusal(placement))
                 continue
-            cut = placement if self.cut_graph is self.graph else placement.lift(self.grouping)
-            counts = count_by_device(self.cut_graph, cut.device, self.topology.p)
-            total = operations_s[i] + transfers_s[i] + counts @ self.costs.launch_s
-            answers.append(
-                Measurement(np.array([total]), executed_on=placement.devices_used, subgraphs=int(counts.sum()))
-            )
+            counts = count_by_device(self.graph, placement.device[self.node], self.topology.p)
+            total = operations_s[i] + transfers_s[i] + counts @ self.launch_s
+            used = tuple(placement.devices[d] for d in np.flatnonzero(counts))
+            answers.append(Measurement(np.array([total]), executed_on=used, subgraphs=int(counts.sum())))
         return answers
 
     def _refusal(self, placement: Placement) -> MeasurementFailed:
-        refused = np.flatnonzero(~self.costs.supported[np.arange(self.graph.n), placement.device])
-        pairs = [f"{placement.devices[placement.device[i]]} does not run {self.graph.names[i]}" for i in refused[:5]]
+        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
+        pairs = [f"{placement.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:5]]
         return MeasurementFailed("refused", "; ".join(pairs))
 
 
@@ -115,19 +119,18 @@ class Tensors:
     reader: Int32
 
     @classmethod
-    def of(cls, subject: Subject) -> Tensors:
-        """Return the tensors that can cross a boundary between the subject's nodes."""
-        group = subject.grouping.group
-        producer, consumer = subject.graph.edges
-        cut = group[producer] != group[consumer]
-        producer, reader, size = producer[cut], group[consumer[cut]], subject.graph.edge_bytes[cut]
-        order = np.lexsort((reader, producer))
-        producer, reader, size = producer[order], reader[order], size[order]
-        first = np.r_[True, (np.diff(producer) != 0) | (np.diff(reader) != 0)][: producer.size]
-        producer, reader, size = producer[first], reader[first], size[first]
-        start = np.flatnonzero(np.r_[True, np.diff(producer) != 0][: producer.size])
-        widest = np.maximum.reduceat(size, start) if start.size else size
-        return cls(group[producer[start]], widest.astype(np.float64), np.r_[start, producer.size], reader)
+    def of(cls, graph: Graph, node: Int32) -> Tensors:
+        """Return the tensors that can cross a boundary; node: int32 [n], on whose device each operation runs.
+
+        What is computed from constants alone is there before the first inference and never crosses.
+        """
+        producer, consumer = graph.edges
+        flows = (node[producer] != node[consumer]) & ~weight_side(graph)[producer]
+        pairs, which = np.unique(np.stack([producer, node[consumer]])[:, flows], axis=1, return_inverse=True)
+        tensors, start, which_tensor = np.unique(pairs[0], return_index=True, return_inverse=True)
+        size = np.zeros(tensors.size)
+        np.maximum.at(size, which_tensor[which.reshape(-1)], graph.edge_bytes[flows])
+        return cls(node[tensors], size, np.r_[start, pairs.shape[1]], pairs[1])
 
     def transfer_s(self, device: Int32, bytes_per_s: Float64, latency_s: Float64) -> Float64:
         """Return float64 [b], the seconds all transfers of each placement take; device: int32 [b, k]."""

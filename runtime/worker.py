@@ -1,12 +1,13 @@
 """The measuring child: one process that holds one compiled model and answers commands.
 
-It is started by `runtime.child` and speaks one JSON object per line: a command on standard input, an answer on
-standard output. Whatever native code prints goes to standard error. A fault is an answer, {"error": {kind, message}};
-only here is every exception caught, because a device may raise anything.
+It is started by `runtime.child` through `runtime.launch` and speaks one JSON object per line: a command on standard
+input, an answer on standard output. Whatever native code prints goes to standard error. A fault is an answer,
+{"error": {kind, message}}; only here is every exception caught, because a device may raise anything.
 
     load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, run_delay}
+    realtime {}                               -> {allowed}
     kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, unmapped_s}
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
@@ -22,21 +23,21 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-os.environ["CI"] = "true"  # keeps `import openvino` from reporting home: measuring must not touch the network
+from typing import Any, TextIO
 
 import numpy as np
 import openvino as ov
+import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from runtime import kernels, links
 from runtime.affinity import set_affinities
+from runtime.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.devices import core_for, precision_name
 from runtime.inputs import make_inputs
 
-MEMORY_WORDS = ("bad_alloc", "out of memory", "not enough memory", "can't allocate", "cannot allocate", "bad_array_new")
+HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
 
 
 class Session:
@@ -106,6 +107,15 @@ class Session:
             request.reset_state()
 
 
+def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether this process may run under real-time scheduling."""
+    try:
+        with _Realtime(True):
+            return {"allowed": True}
+    except (PermissionError, AttributeError):  # not every system knows SCHED_RR
+        return {"allowed": False}
+
+
 def support(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return the operations of a model that one device refuses."""
     device = DeviceSpec(**command["device"])
@@ -149,7 +159,7 @@ def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
 
 
 class _Realtime:
-    """Runs all threads of this process under SCHED_RR while inside, if asked and allowed."""
+    """Runs all threads of this process under SCHED_RR while inside, if asked."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
@@ -183,8 +193,15 @@ def _limit_memory(limit_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
 
-def _kind_of(message: str) -> str:
-    return "out_of_memory" if any(word in message.lower() for word in MEMORY_WORDS) else "refused"
+def _fault(error: Exception) -> dict[str, Any]:
+    message = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or speaks_of_memory(message):
+        return {"error": {"kind": "out_of_memory", "message": message or "memory exhausted"}}
+    limit, used = int(os.environ.get(MEMORY_LIMIT, "0")), psutil.Process().memory_info().vms
+    if limit and used > limit - HEADROOM_BYTES:
+        said = f"{used >> 20} MiB of address space are in use, {limit >> 20} MiB are allowed; then: {message}"
+        return {"error": {"kind": "out_of_memory", "message": said}}
+    return {"error": {"kind": "refused", "message": message}}
 
 
 def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,30 +210,23 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "outputs": session.outputs,
         "run": session.run,
         "kernels": session.kernels,
+        "realtime": realtime,
         "support": support,
         "fusion": fusion,
         "link": links.measure_link,
     }
     try:
         return handlers[command["do"]](command)
-    except MemoryError as error:
-        return {"error": {"kind": "out_of_memory", "message": str(error) or "memory exhausted"}}
     except Exception as error:  # noqa: BLE001  a device may raise anything; it becomes an answer
-        return {"error": {"kind": _kind_of(str(error)), "message": " ".join(str(error).split())}}
+        return _fault(error)
 
 
-def main() -> None:
-    """Answer commands until standard input ends."""
+def serve(answers: TextIO) -> None:
+    """Write one answer per command until standard input ends."""
     die_with_parent()
-    _limit_memory(int(os.environ.get("PLACEWRIGHT_WORKER_MEMORY", "0")))
+    _limit_memory(int(os.environ.get(MEMORY_LIMIT, "0")))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
     session = Session()
     for line in sys.stdin:
         answers.write(json.dumps(_answer(session, json.loads(line))) + "\n")
         answers.flush()
-
-
-if __name__ == "__main__":
-    main()

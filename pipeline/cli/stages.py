@@ -16,6 +16,8 @@ from pipeline.core.errors import UsageError
 if TYPE_CHECKING:
     from pipeline.result import Result
 
+DISTURBED = 0.1  # share of time spent waiting for a processor above which a person should know
+
 model_argument = click.argument("model")
 run_option = click.option(
     "--run", "--out", "folder", type=click.Path(path_type=Path), help="Run directory; for a new run it is made."
@@ -149,4 +151,9 @@ def show_result(result: Result) -> None:
         rows.append([mark + c["name"], f"{latency['median'] * 1e3:.2f}", interval, str(c["subgraphs"]), used])
     console.table("", ["candidate", "median ms", "95 % interval", "sub-graphs", "ran on"], rows)
     console.say(document["verdict"])
+    waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
+    if waited > DISTURBED:
+        console.say(
+            f"Other processes disturbed the measurement: up to {waited:.0%} of its time was spent waiting for them."
+        )
     console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")

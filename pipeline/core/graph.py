@@ -9,10 +9,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.arrays import Float64, Int32, Int64, frozen, frozen_indices
+from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen, frozen_indices
 from pipeline.core.errors import CyclicGraphError
 
 Number = TypeVar("Number", bound=np.generic)
+
+SOURCES = frozenset({"Parameter", "ReadValue", "RandomUniform", "Multinomial"})  # their values differ per inference
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +26,7 @@ class Graph:
     edges: int32 [2, m], row 0 the producer, row 1 the consumer; sorted by (producer, consumer), unique, no loops.
     flops: float64 [n], floating point operations of one inference; a multiply-add counts 2.
     weight_bytes, out_bytes: int64 [n], bytes of constants held and of tensors produced.
-    edge_bytes: int64 [m], bytes that flow along the edge in one inference.
+    edge_bytes: int64 [m], bytes that flow along the edge in one inference; 0 behind constants.
     shape_ptr, shape_dim: int64 [n + 1] and int64 [...], shapes of the first outputs; -1 is a dynamic dimension.
     tie: int32 [n], operations of equal number must run in one sub-model (state, quantisation); -1 is free.
     kernel: int32 [n], operations of equal number are run as one kernel by the CPU runtime; -1 is unknown.
@@ -218,6 +220,23 @@ def is_acyclic(graph: Graph) -> bool:
     return True
 
 
+def weight_side(graph: Graph) -> Bool:
+    """Return bool [n], whether each operation is computed from constants alone."""
+    types = np.array(graph.type_names)[graph.op_type]
+    reached = np.isin(types, list(SOURCES)) | ((graph.in_degree == 0) & (types != "Constant"))
+    ptr, consumers = adjacency(graph)
+    bounds, consumer_list = ptr.tolist(), consumers.tolist()
+    front = np.flatnonzero(reached).tolist()
+    while front:
+        i = front.pop()
+        for j in consumer_list[bounds[i] : bounds[i + 1]]:
+            if not reached[j]:
+                reached[j] = True
+                front.append(j)
+    found: Bool = ~reached
+    return found
+
+
 def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64]:
     """Return the edges between different groups, int32 [2, e] sorted and unique, and their bytes, int64 [e].
 
@@ -249,15 +268,16 @@ def sum_per_group(values: npt.NDArray[Number], grouping: Grouping) -> npt.NDArra
 def contract(graph: Graph, grouping: Grouping) -> Graph:
     """Return the quotient graph: one operation per group, FLOPs and bytes added up.
 
-    A group takes name, type and shape of its member with the most FLOPs (then output bytes, then the smallest
-    index). Edges inside a group vanish, parallel edges merge, a tensor sent twice to one group counts once. Groups
-    that share a tie through their members carry one tie; a group's kernel is that of its first member, in the order
-    above, that has one. An arbitrary grouping can make the quotient cyclic: this function allows it,
-    `topological_order` does not.
+    A group takes name, type and shape of its head: of its members off the weight side, if it has any, and that are
+    neither Constant nor Result, if it has any, the one with the most FLOPs; then one whose output leaves the group,
+    the one with the most output bytes, the smallest index. Edges inside a group vanish, parallel edges merge, a
+    tensor sent twice to one group counts once. Groups that share a tie through their members carry one tie; a group's
+    kernel is that of its first member, in the order above, that has one. An arbitrary grouping can make the quotient
+    cyclic: this function allows it, `topological_order` does not.
     """
     if grouping.n != graph.n:
         raise ValueError(f"a grouping of {grouping.n} operations does not fit a graph of {graph.n}")
-    by_rank = np.lexsort((np.arange(graph.n), -graph.out_bytes, -graph.flops, grouping.group))
+    by_rank = _members_by_rank(graph, grouping)
     head = by_rank[np.searchsorted(grouping.group[by_rank], np.arange(grouping.k))]
     edges, edge_bytes = group_edges(graph, grouping)
     lengths = np.diff(graph.shape_ptr)[head]
@@ -280,6 +300,16 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
     )
 
 
+def _members_by_rank(graph: Graph, grouping: Grouping) -> Int64:
+    """Return int64 [n], the operations sorted by group and, in each group, from its head to its least member."""
+    idle = np.isin(np.array(graph.type_names)[graph.op_type], ("Constant", "Result"))
+    stays = ~_leaves(graph, grouping)
+    index = np.arange(graph.n)
+    keys = (index, -graph.out_bytes, stays, -graph.flops, idle, weight_side(graph), grouping.group)
+    order: Int64 = np.lexsort(keys)  # the last key counts first
+    return order
+
+
 def _group_ties(graph: Graph, grouping: Grouping) -> Int32:
     """Return int32 [k], equal for groups whose members are tied, directly or through other groups; -1 is free."""
     held = np.flatnonzero(graph.tie >= 0)
@@ -300,9 +330,14 @@ def _group_kernels(graph: Graph, grouping: Grouping, by_rank: Int64) -> Int32:
     return kernel
 
 
+def _leaves(graph: Graph, grouping: Grouping) -> Bool:
+    """Return bool [n], whether each operation's output leaves its group; one without consumers counts."""
+    producer, consumer = graph.edges
+    leaves: Bool = graph.out_degree == 0
+    leaves[producer[grouping.group[producer] != grouping.group[consumer]]] = True
+    return leaves
+
+
 def _bytes_leaving(graph: Graph, grouping: Grouping) -> Int64:
     """Return int64 [k], the bytes of tensors that leave each group; an operation without consumers counts."""
-    producer, consumer = graph.edges
-    leaves = graph.out_degree == 0
-    leaves[producer[grouping.group[producer] != grouping.group[consumer]]] = True
-    return sum_per_group(np.where(leaves, graph.out_bytes, 0), grouping)
+    return sum_per_group(np.where(_leaves(graph, grouping), graph.out_bytes, 0), grouping)

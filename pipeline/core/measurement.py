@@ -19,6 +19,9 @@ class Measurement:
     samples_s: float64 [r], seconds of one inference each, in the order they were taken. A simulator gives one.
     warm_up: how many inferences ran before the first sample. compile_s: seconds of compilation, 0 in a simulator.
     executed_on: the devices that really ran, by name. subgraphs: how many sub-models the runtime made.
+    precision: what was really computed in, "f32", or "bf16+f32" for a mixture; "" in a simulator.
+    waited_share: share of the time that its threads waited for a processor, which others had. realtime: whether it
+    ran under real-time scheduling.
     """
 
     samples_s: Float64
@@ -26,6 +29,9 @@ class Measurement:
     compile_s: float = 0.0
     executed_on: tuple[str, ...] = ()
     subgraphs: int = 1
+    precision: str = ""
+    waited_share: float = 0.0
+    realtime: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "samples_s", frozen(self.samples_s, np.float64, (None,), "samples_s"))

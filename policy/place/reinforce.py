@@ -46,7 +46,7 @@ class Reinforce:
     learning_rate: float = param(3e-3, "step size of Adam")
     hidden: int = param(64, "width of the network that chooses devices")
     entropy: float = param(0.3, "weight of the entropy bonus at the start; it falls to 0 with the budget")
-    patience: int = param(20, "start anew after so many updates without a placement that is new")
+    patience: int = param(5, "start anew after so many updates without a placement that is new")
 
     def __post_init__(self) -> None:
         counts = min(self.batch, self.hidden, self.patience)

@@ -180,6 +180,21 @@ def test_contract_breaks_ties_of_flops_by_bytes_then_by_number() -> None:
     assert contract(graph, grouping(0, 0, 1, 1)).names == ("op1", "op2")
 
 
+def test_contract_names_a_group_after_what_computes_in_it() -> None:
+    # A table of weights, widened by a Convert of many FLOPs, that a Gather of none reads.
+    types = ["Constant", "Convert", "Parameter", "Gather", "Result"]
+    graph = graph_of(
+        5, [(0, 1), (1, 3), (2, 3), (3, 4)], types=types, flops=[0, 99, 0, 0, 0], out_bytes=[9, 9, 1, 2, 2]
+    )
+    assert contract(graph, grouping(0, 0, 1, 0, 0)).names == ("op3", "op2")
+    assert contract(graph, grouping(0, 0, 1, 2, 3)).names == ("op1", "op2", "op3", "op4")
+
+
+def test_contract_prefers_among_equal_flops_the_member_whose_output_leaves() -> None:
+    graph = graph_of(3, [(0, 1), (1, 2)], out_bytes=[9, 1, 1])
+    assert contract(graph, grouping(0, 0, 1)).names == ("op1", "op2")
+
+
 def test_contract_allows_a_cyclic_quotient() -> None:
     small = contract(diamond(), grouping(0, 1, 1, 0, 0))
     assert small.edges.tolist() == [[0, 1], [1, 0]]

@@ -90,7 +90,7 @@ def typed_graphs(draw: st.DrawFn) -> Drawn:
     """Draw types, edges from lower to higher numbers, which outputs are integers, and variables read and written."""
     n = draw(st.integers(1, 10))
     focus = draw(st.sampled_from((TYPES, *FOCUS)))
-    kinds = ["Parameter", *(draw(st.sampled_from(focus)) for _ in range(n - 1))]
+    kinds = [draw(st.sampled_from(("Parameter", "Constant"))), *(draw(st.sampled_from(focus)) for _ in range(n - 1))]
     edges = [
         (i, j)
         for j, kind in enumerate(kinds)

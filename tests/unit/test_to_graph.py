@@ -61,9 +61,17 @@ def test_bytes_and_shapes_are_those_of_the_tensors(tmp_path: Path) -> None:
     assert of(graph, "left0.weight", "out_bytes") == 8 * 8 * 4
     assert of(graph, "left0", "out_bytes") == 8 * 4
     assert of(graph, "left0", "weight_bytes") == 0
-    assert edges_by_name(graph)["left0.weight", "left0"] == 256
+    assert edges_by_name(graph)["left0", "left0.relu"] == 8 * 4
     assert graph.shape(graph.names.index("right0.weight")) == (8, 8)
     assert of(graph, "left0", "flops") == 2 * 8 * 8
+
+
+def test_weights_do_not_flow(tmp_path: Path) -> None:
+    graph = graph_of_file(models.quantised(), tmp_path)
+    edges = edges_by_name(graph)
+    assert [edges[e] for e in (("w1", "w1.unpack"), ("w1.unpack", "fq_w"), ("fq_w", "w1.square"))] == [0, 0, 0]
+    assert edges["w1.square", "first"] == edges["w2", "second"] == edges["fq_x.il", "fq_x"] == 0
+    assert edges["x", "fq_x"] == edges["fq_x", "first"] == edges["first", "relu"] == 16
 
 
 def test_parallel_edges_merge(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""The rules of the house: who may import whom, whose names are ours, and what may not be imported at all."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("pipeline", "coarsen", "embed", "policy", "runtime")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def python(code: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, with a folder put before all others on the path."""
+    environment = {**os.environ, "CI": "true"} | ({"PYTHONPATH": str(path)} if path is not None else {})
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, env=environment, cwd="/"
+    )
+
+
+def test_the_import_contracts_of_pyproject_hold() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " 0 broken" in found.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_other_distribution_carries_one_of_our_names(package: str) -> None:
+    carriers = set(importlib.metadata.packages_distributions().get(package, []))
+    assert carriers <= {"placewright"}
+
+
+@pytest.mark.parametrize("has_init", [True, False])
+def test_a_package_that_shadows_one_of_ours_is_named_with_both_places(tmp_path: Path, has_init: bool) -> None:
+    fake = tmp_path / "embed"
+    fake.mkdir()
+    (fake / ("__init__.py" if has_init else "other.py")).write_text("", encoding="utf-8")
+    found = python("import pipeline", path=tmp_path)
+    if not has_init:  # a folder without __init__.py gives way to a real package
+        assert found.returncode == 0, found.stderr
+        return
+    assert found.returncode != 0
+    last = found.stderr.strip().splitlines()[-1]
+    assert "ShadowedPackageError" in last
+    assert str(ROOT / "embed") in last
+    assert str(fake) in last
+    assert "environment of its own" in last
+
+
+def test_help_imports_no_stage_and_nothing_heavy() -> None:
+    code = (
+        "import sys; from pipeline.cli.main import run; code = run(['--help']);"
+        "print(code, sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    found = python(code)
+    assert found.stderr.startswith("0 ")
+    loaded = set(ast.literal_eval(found.stderr.strip()[2:]))
+    assert {"click", "pipeline"} <= loaded
+    assert loaded & {"torch", "torch_geometric", "openvino", "sklearn", "scipy", "pymetis", "pydantic", "rich"} == set()
+    assert loaded & {"coarsen", "embed", "policy", "runtime"} == set()
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level names of all modules that a source file imports, wherever in the file it does."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_pickle_and_its_kin_are_imported_nowhere() -> None:
+    kin = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    assert SOURCES
+    assert {str(p): imported(p) & kin for p in SOURCES if imported(p) & kin} == {}
+
+
+def test_arrays_are_loaded_without_pickle_and_weights_without_torch() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            assert called not in ("torch.load", "torch.save"), path
+            given = {k.arg: ast.unparse(k.value) for k in node.keywords}
+            assert given.get("allow_pickle", "False") == "False", path
+
+
+def test_no_source_file_talks_to_the_network() -> None:
+    network = {"socket", "urllib", "http", "requests", "httpx", "ftplib", "aiohttp"}
+    assert {str(p): imported(p) & network for p in SOURCES if imported(p) & network} == {}
+
+
+def test_every_package_has_what_shadowing_is_judged_by() -> None:
+    assert all((ROOT / package / "__init__.py").is_file() for package in PACKAGES)

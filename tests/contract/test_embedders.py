@@ -1,0 +1,162 @@
+"""What every registered embedder promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embed.features import node_features
+from embed.pretrain import pretrain
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.stages import Embedder
+from pipeline.registry import build, table
+from tests.strategies import graphs
+from tests.toys import toy_graph
+
+NAMES = sorted(table("embed"))
+FEATURES = 7
+
+
+def embedder(name: str, **values: object) -> Embedder:
+    return build("embed", name, values)  # type: ignore[no-any-return]
+
+
+def toy() -> tuple[Graph, np.ndarray]:
+    graph = toy_graph(6, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)], types=("MatMul", "Relu", "Add"))
+    return graph, node_features(graph, Grouping.identity(6), None).values
+
+
+def edges_of(graph: Graph) -> torch.Tensor:
+    return torch.tensor(graph.edges, dtype=torch.int64)
+
+
+def random_features(n: int) -> torch.Tensor:
+    return torch.randn(n, FEATURES, generator=torch.Generator().manual_seed(n))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=10)
+@given(graph=graphs(min_n=1))
+def test_an_encoder_gives_a_finite_row_of_its_width_for_every_node(name: str, graph: Graph):
+    encoder = embedder(name).encoder(FEATURES, seed=0)
+    found = encoder(random_features(graph.n), edges_of(graph))
+    assert found.shape == (graph.n, encoder.width)
+    assert found.dtype == torch.float32
+    assert bool(found.isfinite().all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=10)
+@given(graph=graphs(min_n=1), data=st.data())
+def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.DataObject):
+    number = torch.tensor(data.draw(st.permutations(range(graph.n))))
+    encoder = embedder(name).encoder(FEATURES, seed=0)
+    x, edges = random_features(graph.n), edges_of(graph)
+    moved = torch.empty_like(x)
+    moved[number] = x
+    found = encoder(moved, number[edges])
+    assert torch.allclose(found[number], encoder(x, edges), atol=1e-4)  # float32 sums in another order
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_reaches_every_parameter(name: str):
+    graph, features = toy()
+    encoder = embedder(name).encoder(features.shape[1], seed=0)
+    weights = torch.randn(graph.n, encoder.width, generator=torch.Generator().manual_seed(1))
+    total = (encoder(torch.tensor(features), edges_of(graph)) * weights).sum()
+    for label, parameter in encoder.module.named_parameters():
+        (gradient,) = torch.autograd.grad(total, parameter, retain_graph=True)
+        assert bool((gradient != 0).any()), label
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_seeds_give_equal_embeddings_and_other_seeds_other_weights(name: str):
+    graph, features = toy()
+    first, again, other = (embedder(name).embed(features, graph, seed=seed) for seed in (3, 3, 4))
+    assert np.array_equal(first.nodes, again.nodes)
+    assert first.nodes.shape[0] == graph.n
+    assert np.isfinite(first.nodes).all()
+    for label, weight in first.weights.items():
+        assert np.array_equal(weight, again.weights[label])
+    if first.weights:
+        assert not np.array_equal(first.nodes, other.nodes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_encoder_with_the_weights_left_behind_gives_the_embedding(name: str):
+    graph, features = toy()
+    made = embedder(name)
+    embedding = made.embed(features, graph, seed=3)
+    encoder = made.encoder(features.shape[1], seed=99)
+    encoder.module.load_state_dict({label: torch.tensor(weight) for label, weight in embedding.weights.items()})
+    encoder.module.eval()
+    found = encoder(torch.tensor(features), edges_of(graph)).detach().numpy()
+    assert np.array_equal(found, embedding.nodes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_embedding_leaves_torchs_own_generator_and_threads_alone(name: str):
+    graph, features = toy()
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    embedder(name).embed(features, graph, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_of_one_node_can_be_embedded(name: str):
+    graph = toy_graph(1, [])
+    embedding = embedder(name).embed(node_features(graph, Grouping.identity(1), None).values, graph, seed=0)
+    assert np.isfinite(embedding.nodes).all()
+
+
+@pytest.mark.parametrize("name", ["gcn", "directed"])
+def test_without_epochs_the_embedding_is_that_of_a_fresh_encoder(name: str):
+    graph, features = toy()
+    made = embedder(name, pretrain_epochs=0)
+    fresh = made.encoder(features.shape[1], seed=3)(torch.tensor(features), edges_of(graph))
+    assert np.array_equal(made.embed(features, graph, seed=3).nodes, fresh.detach().numpy())
+
+
+@pytest.mark.parametrize("name", ["gcn", "directed"])
+def test_training_tells_the_graph_from_its_shuffled_features(name: str):
+    n = 40
+    graph = toy_graph(n, [(i, i + 1) for i in range(n - 1)])
+    features = torch.eye(2)[(torch.arange(n) // 20)]  # neighbours have equal features, shuffled ones do not
+    encoder = embedder(name, width=16).encoder(2, seed=0)
+    losses = pretrain(encoder, features, edges_of(graph), epochs=100, seed=0)
+    assert np.mean(losses[-20:]) < np.mean(losses[:20]) - 0.1
+
+
+def test_training_starts_from_the_encoders_own_parameters():
+    graph, features = toy()
+    encoder = embedder("gcn").encoder(features.shape[1], seed=0)
+    before = {name: value.clone() for name, value in encoder.module.state_dict().items()}
+    pretrain(encoder, torch.tensor(features), edges_of(graph), epochs=1, seed=5)
+    for name, value in encoder.module.state_dict().items():
+        assert torch.allclose(value, before[name], atol=2e-3)  # one step of Adam moves a number by its rate, 1e-3
+
+
+def test_dropout_is_drawn_from_the_seed():
+    graph, features = toy()
+    found = [embedder("gcn", dropout=0.5, pretrain_epochs=5).embed(features, graph, seed=0).nodes for _ in range(2)]
+    assert np.array_equal(*found)
+
+
+def test_the_directed_encoder_tells_producers_from_consumers_and_the_gcn_does_not():
+    forward, features = edges_of(toy_graph(3, [(0, 1), (0, 2)])), random_features(3)
+    for name, equal in (("directed", False), ("gcn", True)):
+        encoder = embedder(name).encoder(FEATURES, seed=0)
+        assert torch.allclose(encoder(features, forward), encoder(features, forward.flip(0)), atol=1e-5) == equal
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("gcn", {"dropout": 1.0}), ("gcn", {"width": 0}), ("directed", {"layers": -1})]
+)
+def test_parameters_out_of_range_are_refused(name: str, values: dict[str, float]):
+    with pytest.raises(UsageError):
+        embedder(name, **values)

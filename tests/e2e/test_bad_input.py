@@ -1,0 +1,279 @@
+"""What is wrong with the input is said in one line of cause and one of remedy, with the right exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+import runtime.profile
+from pipeline import api
+from pipeline.cli.main import run
+from pipeline.core.errors import MeasurementError
+from tests.e2e.conftest import QUICK, Warm, options
+
+Fails = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
+    """Return a function that runs a command, which must fail with a code, and gives the lines of cause and remedy."""
+
+    def command(code: int, *arguments: str) -> tuple[str, str]:
+        capsys.readouterr()
+        found = run(list(arguments))
+        out, err = capsys.readouterr()
+        assert found == code, err
+        assert out == ""
+        cause, fix = [line for line in err.splitlines() if line.strip()][-2:]
+        assert cause.startswith("error: ")
+        assert fix.startswith("  fix: ")
+        assert err.count("error:") == 1
+        assert "Traceback" not in err
+        return cause, fix
+
+    return command
+
+
+def holds_nothing_half_written(folder: Path) -> bool:
+    """Return whether a run directory is absent, or holds only a manifest without stages."""
+    if not folder.exists():
+        return True
+    files = [p.name for p in folder.iterdir()]
+    return files == ["manifest.json"] and not json.loads((folder / files[0]).read_text(encoding="utf-8"))["stages"]
+
+
+def broken_model(kind: str, good: Path, folder: Path) -> Path:
+    """Return the path of a model that cannot be read."""
+    path = folder / "broken.xml"
+    if kind == "no IR":
+        path.write_text("<html><body>not found</body></html>", encoding="utf-8")
+    elif kind == "no XML":
+        path.write_text("PK\x03\x04", encoding="utf-8")
+    elif kind == "truncated weights":
+        path.write_bytes(good.read_bytes())
+        weights = good.with_suffix(".bin").read_bytes()
+        path.with_suffix(".bin").write_bytes(weights[: len(weights) // 2])
+    elif kind == "no weights":
+        path.write_bytes(good.read_bytes())
+    elif kind == "nothing to place":
+        x = op.parameter([1, 4], name="x")
+        ov.save_model(ov.Model([op.result(x)], [x], "empty"), path)
+    elif kind == "empty file":
+        path = folder / "broken.onnx"
+        path.write_bytes(b"")
+    return path
+
+
+BROKEN = {
+    "missing": "There is no file",
+    "no IR": "is not OpenVINO IR",
+    "no XML": "is not OpenVINO IR",
+    "truncated weights": "is truncated",
+    "no weights": "is missing",
+    "nothing to place": "has no operations to place",
+    "empty file": "cannot read",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_model_that_cannot_be_read_ends_with_3(kind: str, model: Path, tmp_path: Path, fails: Fails) -> None:
+    path = broken_model(kind, model, tmp_path)
+    cause, _ = fails(3, "tune", str(path), "--run", str(tmp_path / "run"), *options(tmp_path / "store"))
+    assert BROKEN[kind] in cause
+    assert "broken" in cause
+    assert holds_nothing_half_written(tmp_path / "run")
+
+
+def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_path: Path, fails: Fails) -> None:
+    path = broken_model("truncated weights", copy.model, tmp_path)
+    arguments = ["coarsen", str(path), "--run", str(tmp_path / "again"), *options(copy.store)]
+    fails(3, *arguments)
+    path.with_suffix(".bin").write_bytes(copy.model.with_suffix(".bin").read_bytes())
+    assert run(arguments) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "cause", "fix"),
+    [
+        (["--devices", "TPU"], 4, "There is no device TPU", "This machine has"),
+        (["--devices", "CPU,,!"], 2, "'!' is not a device", "Write"),
+        (["--devices", "CPU,CPU"], 2, "named twice: CPU", "NAME=CPU"),
+        (["--devices", "A=CPU{INFERENCE_NUM_THREAD=1}"], 2, "INFERENCE_NUM_THREAD", "INFERENCE_NUM_THREADS"),
+        (["--devices", "none.toml"], 2, "none.toml does not exist", ""),
+        (["--budget", "0"], 2, "leaves no time", "more than 0 seconds"),
+        (["--budget", "soon"], 2, "is not a time", "120s"),
+        (["--set", "coarsen.metis.part=3"], 2, "'coarsen.metis.part'", "Did you mean 'coarsen.metis.parts'?"),
+        (["--set", "coarsen.mtis.parts=3"], 2, "'mtis'", "Did you mean 'metis'?"),
+        (["--set", "coarsen.use=[metis,fuze]"], 2, "'fuze'", "Did you mean 'fuse'?"),
+        (["--set", "coarsen.use=[]", "--set", "coarsen.raw=true"], 2, "coarsen.use is empty", "Name at least one"),
+        (["--set", "place.use=[]"], 2, "place.use is empty", "Name at least one"),
+        (["--set", "place.evaluations=0"], 2, "place.evaluations = 0", ""),
+        (["--set", "coarsen.metis.parts"], 2, "is not key=value", "--set"),
+        (["--set", "coarsen.use=metis", "--set", "coarsen.metis.parts=0"], 2, "0 parts", ""),
+        (["--config", "none.toml"], 2, "none.toml cannot be read", "TOML"),
+        (["--devics", "CPU"], 2, "--devices", "--help"),
+        (["--seed", "x"], 2, "'x' is not a valid integer", "--help"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_written(
+    arguments: list[str], code: int, cause: str, fix: str, model: Path, tmp_path: Path, fails: Fails
+) -> None:
+    store, folder = tmp_path / "store", tmp_path / "run"
+    said = fails(code, "tune", str(model), "--run", str(folder), "--store", str(store), *arguments)
+    assert cause in said[0]
+    assert fix in said[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["tunes", "m.xml"], "Did you mean 'tune'?"),
+        (["xyzzy"], "There is no command 'xyzzy'"),
+        (["explain", "coarsen.mtis"], "no coarsen implementation named 'mtis'"),
+        (["explain", "coarsn"], "no part named 'coarsn'"),
+        (["list", "coarsn"], "no stage named 'coarsn'"),
+        (["zoo", "export", "resnet5", "-o", "x.xml"], "no network named 'resnet5'"),
+        (["tune"], "Missing argument 'MODEL'"),
+        (["embed"], "Missing option '--run'"),
+        (["embed", "--run", "nowhere"], "nowhere holds no run"),
+        (["cache", "why", "coarsen", "--run", "nowhere"], "nowhere holds no run"),
+        (["batch", "nowhere.toml"], "nowhere.toml cannot be read"),
+    ],
+)
+def test_a_wrong_command_or_name_ends_with_2(
+    arguments: list[str], cause: str, fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = fails(2, *arguments)
+    assert cause in said[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_wrong_keys_of_a_command_are_named_at_once(model: Path, tmp_path: Path, fails: Fails) -> None:
+    wrong = ["--set", "place.evaluation=1", "--set", "embd.use=gcn"]
+    cause, _ = fails(2, "tune", str(model), "--store", str(tmp_path / "s"), "--run", str(tmp_path / "r"), *wrong)
+    assert "Did you mean 'place.evaluations'?" in cause
+    assert "Did you mean 'embed.use'?" in cause
+
+
+@pytest.mark.parametrize("what", ["run", "store"])
+def test_a_folder_that_cannot_be_written_ends_with_2(what: str, model: Path, tmp_path: Path, fails: Fails) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    places = {"run": tmp_path / "run", "store": tmp_path / "store"} | {what: tmp_path / "file" / "below"}
+    cause, fix = fails(2, "coarsen", str(model), "--run", str(places["run"]), *options(places["store"]))
+    assert f"{places[what]}" in cause
+    assert "cannot be written" in cause
+    assert "hoose" in fix
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_run_directory_of_another_model_is_refused_and_left_alone(copy: Warm, tmp_path: Path, fails: Fails) -> None:
+    other = tmp_path / "other.xml"
+    x = op.parameter([1, 4], name="x")
+    ov.save_model(ov.Model([op.result(op.relu(x))], [x], "other"), other)
+    before = (copy.run / "manifest.json").read_bytes()
+    cause, _ = fails(2, "tune", str(other), "--run", str(copy.run), *options(copy.store))
+    assert "holds a run of another model" in cause
+    assert (copy.run / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("manifest", "cause"),
+    [
+        ('{"schema": 99}', "schema 99"),
+        ('{"schema": 1}', "is damaged"),
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ("", "is damaged"),
+    ],
+)
+@pytest.mark.parametrize("command", ["tune", "embed"])
+def test_a_run_directory_of_another_schema_or_damaged_is_refused(
+    manifest: str, cause: str, command: str, copy: Warm, fails: Fails
+) -> None:
+    (copy.run / "manifest.json").write_text(manifest, encoding="utf-8")
+    model = [str(copy.model)] if command == "tune" else []
+    said, fix = fails(2, command, *model, "--run", str(copy.run), *options(copy.store))
+    assert cause in said
+    assert "another" in fix
+    assert (copy.run / "manifest.json").read_text(encoding="utf-8") == manifest
+
+
+def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(
+    copy: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"A": ("left0", "left1", "sum"), "B": ("left1", "sum", "right0")}
+    monkeypatch.setattr(runtime.profile, "_refused", lambda model, device, settings: answers[device.name])
+    arguments = options(copy.store, profile__inferences=4)
+    cause, fix = fails(4, "tune", str(copy.model), "--run", str(copy.run), *arguments)
+    assert "2 operation(s) run on none of A, B: left1, sum." in cause
+    assert "Add a device" in fix
+    assert not list((copy.store / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "cause"),
+    [("wrong_output", 6, "No candidate gives the reference outputs"), ("timeout", 5, "No candidate could be measured")],
+)
+def test_no_valid_measurement_ends_with_6_or_5(
+    kind: str, code: int, cause: str, copy: Warm, tmp_path: Path, fails: Fails
+) -> None:
+    placement = json.loads((copy.run / "placement.json").read_text(encoding="utf-8"))["placement"]
+    failure = {"kind": kind, "message": "output_0 is off"}
+    records = [{"placement": dict.fromkeys(placement, d), "failed": failure} for d in "AB"]
+    (tmp_path / "records.json").write_text(json.dumps({"records": records}), encoding="utf-8")
+    replayed = {"measure__use": "replay", "measure__replay__path": tmp_path / "records.json", "place__use": "single"}
+    arguments = ["tune", str(copy.model), "--run", str(tmp_path / "new"), *options(copy.store, **replayed)]
+    said, _ = fails(code, *arguments)
+    assert cause in said
+    assert "output_0 is off" in said
+    assert not (tmp_path / "new" / "result.json").exists()
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let every run end in an error."""
+
+    def advance(*_: Any, **__: Any) -> api.Advance:
+        raise error
+
+    monkeypatch.setattr(api, "advance", advance)
+
+
+def test_what_nobody_foresaw_is_called_a_bug_and_shows_its_traceback_only_on_demand(
+    warm: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, KeyError("two\nlines"))
+    arguments = ["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]
+    cause, fix = fails(1, *arguments)
+    assert "This is a bug in placewright: KeyError" in cause
+    assert "--debug" in fix
+    assert run([*arguments, "--debug"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_cause_of_several_lines_is_said_in_one(warm: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, MeasurementError("the device\n  said this", "Do\nthat."))
+    arguments = ["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]
+    assert fails(5, *arguments) == ("error: the device said this", "  fix: Do that.")
+
+
+def test_an_interruption_ends_with_130_and_says_how_to_go_on(
+    warm: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, KeyboardInterrupt())
+    cause, fix = fails(130, "tune", str(warm.model), "--run", str(warm.run), *options(warm.store))
+    assert "Interrupted" in cause
+    assert "same command again" in fix
+
+
+def test_the_quick_settings_of_these_tests_are_real_keys() -> None:
+    from pipeline.config import Settings
+
+    Settings().updated(QUICK, "the tests")

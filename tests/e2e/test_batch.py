@@ -1,0 +1,214 @@
+"""Many jobs over one store: what they share is made once, and one that fails harms no other."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coarsen.read import save_model
+from pipeline import batch, carry
+from pipeline.batch import COLUMNS, read_jobs
+from pipeline.cli.main import run
+from pipeline.core.errors import UsageError
+from tests.e2e.conftest import F32, QUICK
+from tests.e2e.test_resume import recorded, stop_when
+from tests.models import chain, two_towers
+
+LIGHT = {
+    **QUICK,
+    "coarsen.use": "identity",
+    "embed.use": "identity",
+    "embed.cost_features": False,
+    "group.use": "identity",
+    "place.use": "single",
+}
+SETS = [f"A=CPU{{{F32}}}", f"A=CPU{{{F32}}},B=CPU{{{F32}}}"]
+
+
+def jobs_file(folder: Path, *models: str, devices: list[str] | None = None, defaults: str = "") -> Path:
+    """Write two tiny models and the jobs over `models`, and return the path of the jobs file."""
+    save_model(two_towers(1), folder / "towers.xml")
+    save_model(chain(3), folder / "chain.xml")
+    settings = "".join(f"{json.dumps(k)} = {json.dumps(v)}\n" for k, v in LIGHT.items())
+    jobs = f"[[jobs]]\nmodels = {json.dumps(models)}\ndevices = {json.dumps(devices or SETS)}\n"
+    path = folder / "jobs.toml"
+    path.write_text(f"[defaults]\n{defaults}{settings}\n{jobs}", encoding="utf-8")
+    return path
+
+
+class Answered:
+    """Stands for a process that carries out a task; it has done so when it is made."""
+
+    returncode = 0
+
+    def poll(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> list[str]:
+    """Carry tasks out in this process instead of one each, and return the list of stages that were started."""
+    started: list[str] = []
+
+    def spawn(task: Any, store: Any, progress: Any) -> batch._Running:
+        started.append(task.stage)
+        command = {"task": batch.asdict(task), "store": str(store.root), "previous": progress.previous.get(task.stage)}
+        answer = carry.answer(json.loads(json.dumps(command)))
+        stream = io.BytesIO(json.dumps(answer).encode())
+        return batch._Running(task, Answered(), stream, io.BytesIO())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(batch, "_spawn", spawn)
+    return started
+
+
+Rows = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Rows:
+    """Return a function that runs a batch, which must end with a code, and gives the rows it prints."""
+
+    def command(jobs: Path, code: int = 0) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        found = run(["batch", str(jobs), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"), "--json"])
+        out, err = capsys.readouterr()
+        assert found == code, err
+        document: list[dict[str, Any]] = json.loads(out)
+        return document
+
+    return command
+
+
+def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
+    tmp_path: Path, in_process: list[str], rows: Rows
+) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml", "chain.xml")
+    table = rows(jobs)
+    assert [r["job"] for r in table] == [f"{m}-devices{d}" for m in ("towers", "chain") for d in (1, 2)]
+    assert all(r["best"] and not r["failed"] and r["median_s"] > 0 for r in table)
+    per_model = {"read": 2, "coarsen": 2, "embed": 2, "group": 2}
+    assert Counter(in_process) == {**per_model, "profile": 4, "place": 4, "measure": 4}
+    for row in table:
+        left = {p.name for p in (tmp_path / "out" / row["job"]).iterdir()}
+        assert {"result.json", "placement.json", "placed.xml"} <= left
+    lines = (tmp_path / "out" / "table.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == table
+    with (tmp_path / "out" / "table.csv").open(encoding="utf-8", newline="") as cells:
+        found = list(csv.DictReader(cells))
+    assert [tuple(r) for r in found] == [COLUMNS] * 4
+    assert [r["job"] for r in found] == [r["job"] for r in table]
+    in_process.clear()
+    assert rows(jobs) == table
+    assert in_process == []
+
+
+def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
+    tmp_path: Path, in_process: list[str], rows: Rows
+) -> None:
+    (tmp_path / "broken.xml").write_text("<html/>", encoding="utf-8")
+    table = rows(jobs_file(tmp_path, "gone.xml", "broken.xml", "chain.xml", devices=SETS[:1]), 5)
+    assert [bool(r["failed"]) for r in table] == [True, True, False]
+    assert "There is no file" in table[0]["failed"]
+    assert "is not OpenVINO IR" in table[1]["failed"]
+    assert table[2]["best"] == "A"
+    assert in_process[-1] == "measure"
+
+
+def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
+    table = rows(jobs_file(tmp_path, "chain.xml", devices=["TPU", SETS[0]]), 5)
+    assert "There is no device TPU" in table[0]["failed"]
+    assert table[1]["best"] == "A"
+
+
+def test_a_process_that_dies_is_a_row_with_its_last_words(
+    tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(task: Any, store: Any, progress: Any) -> batch._Running:
+        last_words = io.BytesIO(b"Segmentation\nfault")
+        return batch._Running(task, Answered(), io.BytesIO(), last_words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(batch, "_spawn", die)
+    table = rows(jobs_file(tmp_path, "chain.xml", devices=SETS[:1]), 5)
+    assert "Segmentation fault" in table[0]["failed"]
+
+
+@pytest.mark.slow
+def test_a_batch_that_was_killed_goes_on_where_it_stopped(tmp_path: Path, rows: Rows) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml", "chain.xml", devices=SETS[:1])
+    out = tmp_path / "out"
+    arguments = ["batch", str(jobs), "--out", str(out), "--store", str(tmp_path / "store"), "--workers", "2"]
+    status, _ = stop_when(arguments, lambda: any("profile" in recorded(p) for p in out.glob("*")), signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    before = {p.name: recorded(p) for p in out.iterdir() if p.is_dir()}
+    table = rows(jobs)
+    assert not any(r["failed"] for r in table)
+    for job, stages in before.items():
+        document = json.loads((out / job / "result.json").read_text(encoding="utf-8"))
+        again = {s["stage"]: s for s in document["stages"]}
+        assert all(not again[s]["ran"] and again[s]["key"] == record["key"] for s, record in stages.items())
+
+
+def text(tmp_path: Path, content: str) -> Path:
+    path = tmp_path / "jobs.toml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('[[job]]\nmodels = ["a.xml"]', "Did you mean 'jobs'?"),
+        ('[[jobs]]\nmodel = ["a.xml"]', "Did you mean 'models'?"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nsettings = [{"place.evaluation" = 3}]', "Did you mean 'place.evaluations'?"),
+        ('[defaults]\n"measure.round" = 3\n[[jobs]]\nmodels = ["a.xml"]', "Did you mean 'measure.rounds'?"),
+        ("[[jobs]]\nmodels = []", "has no models"),
+        ("[[jobs]]\n", "has no models"),
+        ("", "has no [[jobs]]"),
+        ('jobs = "a.xml"', "has no [[jobs]]"),
+        ("jobs = [1]", "is no table"),
+        ("[[jobs]", "is no TOML"),
+        ("defaults = 3", "is no table"),
+        ('[[jobs]]\nmodels = "a.xml"', "`models` is 'a.xml'"),
+        ('[[jobs]]\nmodels = ["a.xml"]\ndevices = "CPU"', "`devices` is 'CPU'"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nseeds = 3', "`seeds` is 3"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nsettings = {"place.evaluations" = 3}', "`settings` is"),
+        ('[[jobs]]\nmodels = ["a.xml"]\n[[jobs]]\nmodels = ["a.xml"]', "one name: a"),
+    ],
+)
+def test_a_wrong_jobs_file_is_refused_with_what_is_wrong(content: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        read_jobs(text(tmp_path, content))
+    assert words in str(raised.value)
+    assert raised.value.exit_code == 2
+    assert raised.value.remedy
+
+
+def test_jobs_are_the_product_of_models_devices_settings_and_seeds(tmp_path: Path) -> None:
+    jobs = read_jobs(
+        text(
+            tmp_path,
+            '[defaults]\nplace.evaluations = 5\n[[jobs]]\nname = "x"\nmodels = ["a.xml", "zoo:resnet50"]\n'
+            'devices = ["CPU"]\nseeds = [0, 1]\nsettings = [{}, {"place.evaluations" = 7}]\n',
+        )
+    )
+    assert [j.name for j in jobs] == [
+        f"x-{m}-settings{s}-seed{seed}" for m in ("a", "resnet50") for s in (1, 2) for seed in (0, 1)
+    ]
+    assert [j.settings.place.evaluations for j in jobs[:4]] == [5, 5, 7, 7]
+    assert [j.settings.seed for j in jobs[:4]] == [0, 1, 0, 1]
+    assert jobs[0].model == str(tmp_path / "a.xml")
+    assert jobs[-1].model == "zoo:resnet50"
+    assert jobs[0].settings.devices == ("CPU",)
+
+
+def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:
+    jobs = read_jobs(text(tmp_path, '[[jobs]]\nmodels = ["a/model.xml", "b/model.xml", "c.xml"]'))
+    assert [j.name for j in jobs] == ["model1", "model2", "c"]

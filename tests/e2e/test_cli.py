@@ -1,0 +1,275 @@
+"""The command line from a model file to a result: stage by stage and at once, again, changed, damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from pipeline import registry, tune
+from pipeline.cli.main import COMMANDS, run
+from pipeline.config import SECTIONS, Settings
+from pipeline.result import Result, write_placed
+from pipeline.store import Store
+from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
+
+Ran = Callable[..., Any]
+STAGES = ["read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure"]
+RESULT_KEYS = {
+    "": {"schema", "model", "devices", "fingerprint", "versions", "seed", "stages", "candidates", "best", "verdict"}
+    | {"speedup_over_best_single", "files"},
+    "model": {"path", "sha256"},
+    "stages": {"stage", "name", "key", "ran", "why", "seconds"},
+    "candidates": {"name", "placer", "baseline", "devices_used", "subgraphs", "latency_s", "samples_s", "failed"},
+    "latency_s": {"median", "low", "high"},
+    "speedup_over_best_single": {"ratio", "low", "high"},
+}
+
+
+def stages(document: Any) -> dict[str, Any]:
+    return {s["stage"]: s for s in document["stages"]}
+
+
+def test_tune_gives_the_keys_and_artifacts_of_the_five_stages_and_runs_nothing_again(
+    warm: Warm, tmp_path: Path, ran: Ran
+) -> None:
+    chain = json.loads((warm.run / "manifest.json").read_text(encoding="utf-8"))["stages"]
+    before = snapshot(warm.store)
+    document = ran("tune", str(warm.model), "--run", str(tmp_path / "tuned"), *options(warm.store))
+    tuned = stages(document)
+    assert list(tuned) == STAGES
+    assert {s: r["key"] for s, r in tuned.items()} == {s: r["key"] for s, r in chain.items()}
+    assert {(s["ran"], s["why"]) for s in tuned.values()} == {(False, "in the store")}
+    assert {k: v for k, v in snapshot(warm.store).items() if v is not None} == {
+        k: v for k, v in before.items() if v is not None
+    }
+    for name in ("placed.xml", "placed.bin", "placement.json"):
+        assert (tmp_path / "tuned" / name).read_bytes() == (warm.run / name).read_bytes()
+
+
+def test_the_first_run_says_of_every_stage_that_it_never_ran(warm: Warm) -> None:
+    store = Store(warm.store)
+    found = [store.find(key) for key in store.list_keys()]
+    why = {e.parts["stage"]: e.provenance["why"] for e in found if e is not None}
+    assert why["read"] == why["profile"] == why["measure"] == "never run before"
+
+
+def test_the_result_has_the_documented_keys_and_is_what_json_prints(warm: Warm, ran: Ran) -> None:
+    document = ran("tune", str(warm.model), "--run", str(warm.run), *options(warm.store))
+    assert document == json.loads((warm.run / "result.json").read_text(encoding="utf-8"))
+    assert document["schema"] == "placewright.result/1"
+    assert RESULT_KEYS[""] <= set(document)
+    assert set(document["model"]) == RESULT_KEYS["model"]
+    assert all(set(s) == RESULT_KEYS["stages"] for s in document["stages"])
+    assert all(set(c) >= RESULT_KEYS["candidates"] for c in document["candidates"])
+    assert all(set(c["latency_s"]) == RESULT_KEYS["latency_s"] for c in document["candidates"] if not c["failed"])
+    assert set(document["speedup_over_best_single"]) == RESULT_KEYS["speedup_over_best_single"]
+    assert document["best"] in [c["name"] for c in document["candidates"]]
+    assert {c["name"] for c in document["candidates"] if c["baseline"]} == {"A", "B"}
+    assert all((warm.run / name).is_file() for name in document["files"].values())
+
+
+def test_nothing_but_the_document_goes_to_standard_output(warm: Warm, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "not needed" in err
+
+
+@pytest.mark.usefixtures("made_up_profile")
+def test_another_number_of_parts_runs_again_only_what_depends_on_it(copy: Warm, ran: Ran) -> None:
+    arguments = ["tune", str(copy.model), "--run", str(copy.run)]
+    ran(*arguments, *options(copy.store, coarsen__use="metis", coarsen__metis__parts=2))
+    document = ran(*arguments, *options(copy.store, coarsen__use="metis", coarsen__metis__parts=3))
+    again = {s for s, row in stages(document).items() if row["ran"]}
+    assert again == {"coarsen", "embed", "group", "place", "measure"}
+    why = {s: row["why"] for s, row in stages(document).items()}
+    assert re.match(r"changed: params\.use: .*'parts': 2.* -> .*'parts': 3", why["coarsen"])
+    assert why["embed"] == "changed: new coarsen"
+    assert why["read"] == why["profile"] == "in the store"
+
+
+def test_another_seed_changes_every_key(warm: Warm, ran: Ran) -> None:
+    rows = ran("tune", str(warm.model), "--run", str(warm.run), "--dry-run", "--seed", "1", *options(warm.store))
+    assert all(row["would_run"] and row["why"].startswith("changed: ") for row in rows)
+    assert rows[0]["why"] == "changed: seed: 0 -> 1"
+
+
+def test_a_copy_of_the_model_elsewhere_runs_nothing_again(warm: Warm, tmp_path: Path, ran: Ran) -> None:
+    for suffix in (".xml", ".bin"):
+        shutil.copy(warm.model.with_suffix(suffix), tmp_path / f"renamed{suffix}")
+    rows = ran("tune", str(tmp_path / "renamed.xml"), "--run", str(tmp_path / "r"), "--dry-run", *options(warm.store))
+    assert not any(row["would_run"] for row in rows)
+
+
+@pytest.mark.parametrize("named", ["MODEL", "zoo:resnet50"])
+def test_a_dry_run_writes_nothing_at_all(model: Path, tmp_path: Path, ran: Ran, named: str) -> None:
+    named = str(model) if named == "MODEL" else named
+    rows = ran("tune", named, "--run", str(tmp_path / "run"), "--dry-run", *options(tmp_path / "store"))
+    assert [row["stage"] for row in rows] == STAGES
+    assert {(row["would_run"], row["why"]) for row in rows} == {(True, "never run before")}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_artifact_is_made_again_and_both_forecast_and_run_say_so(copy: Warm, ran: Ran) -> None:
+    key = stages(json.loads((copy.run / "result.json").read_text(encoding="utf-8")))["coarsen"]["key"]
+    damage(copy.store, key, "grouping.npz")
+    row = ran("cache", "why", "coarsen", "--run", str(copy.run), "--store", str(copy.store))
+    assert row["would_run"]
+    assert row["why"].startswith("the store entry is damaged: grouping.npz of store entry")
+    document = ran("tune", str(copy.model), "--run", str(copy.run), *options(copy.store))
+    assert [s for s, r in stages(document).items() if r["ran"]] == ["coarsen"]
+    assert stages(document)["coarsen"]["why"] == row["why"]
+    assert not ran("cache", "why", "coarsen", "--run", str(copy.run), "--store", str(copy.store))["would_run"]
+
+
+def test_cache_why_speaks_in_one_line(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cache", "why", "place", "--run", str(warm.run), "--store", str(warm.store)]) == 0
+    assert re.fullmatch(r"place [0-9a-f]{12}: would not run; in the store\n", capsys.readouterr().err)
+
+
+def test_the_store_is_listed_and_swept_by_age(copy: Warm, ran: Ran) -> None:
+    listed = ran("cache", "ls", "--store", str(copy.store))
+    assert sorted(r["stage"] for r in listed) == sorted(STAGES)
+    young = ran("cache", "gc", "--store", str(copy.store))
+    assert young["removed"] == []
+    would = ran("cache", "gc", "--store", str(copy.store), "--older-than", "0", "--dry-run")
+    assert sorted(would["removed"]) == sorted(r["key"] for r in listed)
+    assert would["bytes"] == sum(r["bytes"] for r in listed)
+    assert ran("cache", "ls", "--store", str(copy.store)) == listed
+    assert ran("cache", "gc", "--store", str(copy.store), "--older-than", "0")["removed"] == would["removed"]
+    assert ran("cache", "ls", "--store", str(copy.store)) == []
+
+
+def coarse(ran: Ran, warm: Warm, folder: Path, *more: str) -> list[dict[str, Any]]:
+    document = ran("coarsen", str(warm.model), "--run", str(folder), "--store", str(warm.store), *more)
+    found: list[dict[str, Any]] = document["nodes"]
+    return found
+
+
+def test_a_chain_of_coarseners_runs_in_the_order_given(copy: Warm, tmp_path: Path, ran: Ran) -> None:
+    chain = ["--set", "coarsen.use=[fold,colocate,metis]", "--set", "coarsen.metis.parts=2"]
+    counts = coarse(ran, copy, tmp_path / "chain", *chain)
+    assert [c["name"] for c in counts] == ["raw", "fold", "colocate", "metis"]
+    assert counts[-1]["nodes"] == 2
+    nodes = [c["nodes"] for c in counts]
+    assert nodes == sorted(nodes, reverse=True)
+    assert nodes[1] == nodes[0] - 4  # four weights, each into the product that reads it
+
+
+def test_raw_keeps_weights_as_operations(copy: Warm, tmp_path: Path, ran: Ran) -> None:
+    identity = ["--set", "coarsen.use=identity"]
+    folded = coarse(ran, copy, tmp_path / "folded", *identity)
+    raw = coarse(ran, copy, tmp_path / "raw", *identity, "--raw")
+    assert [c["name"] for c in raw] == ["raw", "identity"]
+    assert raw[-1]["nodes"] == raw[0]["nodes"]
+    assert folded[-1]["nodes"] == raw[-1]["nodes"] - 4
+
+
+def split(warm: Warm, folder: Path) -> Result:
+    """Write into `folder` the result of a run that places one tower on either device."""
+    result = Result.load(warm.run)
+    read = Store(warm.store).find(stages(result.document)["read"]["key"])
+    assert read is not None
+    names = list(result.placement)
+    folder.mkdir()
+    row = {
+        "name": "split",
+        "target": "HETERO:" + ",".join(d["openvino_name"] for d in result.document["devices"]),
+        "properties": {"EXCLUSIVE_ASYNC_REQUESTS": "NO"},
+        "devices": result.document["devices"],
+        "placement": {name: "B" if name.startswith("left") else "A" for name in names},
+    }
+    write_placed(folder, read, row, "0" * 64)
+    return Result(folder, result.document)
+
+
+def plain_openvino(folder: Path) -> ov.CompiledModel:
+    """Return the placed model compiled as the README says, by OpenVINO alone."""
+    core, plan = ov.Core(), json.loads((folder / "placement.json").read_text(encoding="utf-8"))
+    for device in plan["devices"].values():
+        if device["openvino_name"] != device["plugin"]:
+            plugin = device["plugin"].split(".")[0].lower()
+            core.register_plugin(f"openvino_intel_{plugin}_plugin", device["openvino_name"])
+        core.set_property(device["openvino_name"], device["properties"])
+    model = core.read_model(folder / "placed.xml")
+    if plan["placement"] and plan["target"].startswith("HETERO"):
+        for operation in model.get_ops():
+            device = plan["devices"][plan["placement"][operation.get_friendly_name()]]
+            operation.get_rt_info()["affinity"] = device["openvino_name"]
+    return core.compile_model(model, plan["target"], plan["properties"])
+
+
+def test_a_placed_model_gives_the_reference_outputs_in_plain_openvino_and_by_compile(
+    warm: Warm, tmp_path: Path
+) -> None:
+    x = np.linspace(-1.0, 1.0, 16, dtype=np.float32)[None]
+    core = ov.Core()
+    reference = core.compile_model(core.read_model(warm.model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([x])[0]
+    result = split(warm, tmp_path / "split")
+    for compiled in (plain_openvino(result.path), result.compile()):
+        assert sorted(compiled.get_property("EXECUTION_DEVICES")) == ["CPU_A", "CPU_B"]
+        assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") > 1
+        # One f32 product of 16 terms may be summed in another order.
+        np.testing.assert_allclose(compiled([x])[0], reference, rtol=1e-5, atol=1e-6)
+
+
+def test_a_placement_that_does_not_name_every_operation_is_refused(warm: Warm, tmp_path: Path) -> None:
+    result = split(warm, tmp_path / "split")
+    plan = json.loads((result.path / "placement.json").read_text(encoding="utf-8"))
+    del plan["placement"]["sum"]
+    (result.path / "placement.json").write_text(json.dumps(plan), encoding="utf-8")
+    with pytest.raises(ValueError, match="sum"):
+        result.compile()
+
+
+def test_the_python_function_finds_what_the_command_line_left_in_the_store(warm: Warm, tmp_path: Path) -> None:
+    devices = [options(warm.store)[1]]
+    result = tune(warm.model, devices=devices, out=tmp_path / "run", store=warm.store, settings=QUICK)
+    assert not any(s["ran"] for s in result.document["stages"])
+    assert result.best["name"] == result.document["best"]
+    assert set(result.placement.values()) <= {"A", "B"}
+
+
+def test_every_part_is_explained_and_every_key_it_names_can_be_set(ran: Ran) -> None:
+    parts = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+    for part in parts:
+        document = ran("explain", part)
+        assert document["text"], part
+        if part.partition(".")[0] in SECTIONS:
+            Settings().updated({p["key"]: p["default"] for p in document["parameters"]}, part)
+
+
+@pytest.mark.parametrize("command", ["devices", "zoo list", "list", "list coarsen", "doctor"])
+def test_looking_around_works_for_people_and_for_programs(
+    command: str, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLACEWRIGHT_STORE", str(tmp_path / "store"))
+    assert ran(*command.split())
+    assert run(command.split()) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command.split(), "--help"]) == 0
+    assert "Usage: placewright" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    listing = "import sys; from pipeline.cli.main import main; sys.argv = ['placewright', 'list']; main()"
+    with subprocess.Popen([sys.executable, "-c", listing], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert (process.returncode, errors) == (0, b"")

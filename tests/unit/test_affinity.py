@@ -1,0 +1,76 @@
+"""From placements to affinities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import UsageError
+from pipeline.core.placement import Placement
+from runtime.affinity import HETERO_PROPERTIES, affinities, followed, hetero_target, set_affinities, settle
+from tests import models
+from tests.strategies import graph_of
+from tests.two_cpus import NAMES, two_cpus
+
+# x -> add -> relu -> out, and a table that is widened for add: table -> widen -> add
+TYPES = ["Parameter", "Constant", "Convert", "Add", "Relu", "Result"]
+EDGES = [(0, 3), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def placed(*device: int) -> Placement:
+    return Placement(np.array(device), NAMES)
+
+
+def test_inputs_and_weights_follow_their_consumer_and_results_their_producer() -> None:
+    graph = graph_of(6, EDGES, types=TYPES)
+    assert followed(graph).tolist() == [3, 3, 3, 3, 4, 4]
+    assert settle(graph, placed(0, 0, 1, 1, 0, 1)).device.tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_of_several_consumers_the_first_is_followed() -> None:
+    graph = graph_of(4, [(0, 1), (0, 2), (0, 3)], types=["Parameter", "Relu", "Tanh", "Relu"])
+    assert settle(graph, placed(0, 1, 0, 0)).device.tolist() == [1, 1, 0, 0]
+
+
+def test_an_input_that_is_an_output_stays_with_it() -> None:
+    graph = graph_of(2, [(0, 1)], types=["Parameter", "Result"])
+    device = settle(graph, placed(0, 1)).device
+    assert device[0] == device[1]
+
+
+def test_what_computes_stays_where_it_was_placed() -> None:
+    graph = graph_of(3, [(0, 1), (1, 2)], types=["ReadValue", "Relu", "Assign"])
+    assert settle(graph, placed(0, 1, 0)).device.tolist() == [0, 1, 0]
+
+
+def test_settling_keeps_priorities() -> None:
+    graph = graph_of(6, EDGES, types=TYPES)
+    settled = settle(graph, Placement(np.zeros(6, np.int32), NAMES, np.arange(6.0)))
+    assert settled.priority is not None
+    assert settled.priority.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_affinities_name_devices_as_openvino_knows_them() -> None:
+    graph = graph_of(6, EDGES, types=TYPES)
+    found = affinities(graph, placed(0, 0, 1, 1, 0, 1), two_cpus())
+    assert found == dict.fromkeys(("op0", "op1", "op2", "op3"), "CPU_B") | dict.fromkeys(("op4", "op5"), "CPU_A")
+
+
+def test_set_affinities_reaches_every_operation() -> None:
+    model = models.chain(2)
+    affinity = {"x": "CPU_A", "op0": "CPU_A", "op1": "CPU_B", "out": "CPU_B"}
+    set_affinities(model, affinity)
+    assert {o.get_friendly_name(): o.get_rt_info()["affinity"].astype(str) for o in model.get_ops()} == affinity
+
+
+def test_set_affinities_names_what_is_missing() -> None:
+    with pytest.raises(UsageError, match=r"2 operation\(s\) have no device: (op1, out|out, op1)"):
+        set_affinities(models.chain(2), {"x": "CPU_A", "op0": "CPU_A"})
+
+
+def test_the_target_lists_devices_in_order() -> None:
+    assert hetero_target(two_cpus()) == "HETERO:CPU_A,CPU_B"
+
+
+def test_exclusive_requests_are_off_so_that_thread_limits_count() -> None:
+    assert HETERO_PROPERTIES == {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}

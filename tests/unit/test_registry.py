@@ -1,0 +1,83 @@
+"""The registry: every registered name can be built, explains itself, and no name takes another's."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import sys
+
+import pytest
+
+from pipeline import registry
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+
+EVERY = [(stage, name) for stage in registry.STAGES for name in registry.table(stage)]
+
+
+@pytest.mark.parametrize(("stage", "name"), EVERY)
+def test_every_registered_name_builds_with_its_defaults(stage: str, name: str) -> None:
+    built = registry.build(stage, name)
+    assert isinstance(built.version, int)
+    assert built.version >= 1
+    assert dataclasses.is_dataclass(built)
+    assert type(built).__dataclass_params__.frozen
+    assert not hasattr(built, "__dict__"), "slots keep a misspelt parameter out"
+
+
+@pytest.mark.parametrize(("stage", "name"), EVERY)
+def test_every_parameter_is_explained_typed_and_plain(stage: str, name: str) -> None:
+    cls = registry.implementation(stage, name)
+    assert cls.__doc__
+    for p in registry.parameters(cls):
+        assert p.help, f"{stage}.{name}.{p.name} has no help text"
+        assert p.default is not dataclasses.MISSING
+    parameters = registry.canonical(registry.build(stage, name))
+    json.dumps(parameters, allow_nan=False)
+    assert sorted(parameters) == sorted(p.name for p in registry.parameters(cls))
+
+
+def test_an_unknown_stage_name_or_parameter_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'coarsen'"):
+        registry.table("coarsn")
+    with pytest.raises(UnknownNameError, match="Did you mean 'metis'"):
+        registry.implementation("coarsen", "mtis")
+    with pytest.raises(UnknownNameError, match="Did you mean 'parts'"):
+        registry.build("coarsen", "metis", {"part": 3})
+
+
+def test_a_value_takes_the_place_of_a_default() -> None:
+    assert registry.build("coarsen", "metis", {"parts": 3}).parts == 3
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """Let another distribution register an implementation of `coarsen`."""
+    entry = importlib.metadata.EntryPoint(name, value, "placewright.coarsen")
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda *, group: [entry] if group == "placewright.coarsen" else []
+    )
+
+
+def test_another_distribution_can_add_an_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug_in(monkeypatch, "theirs", "coarsen.identity:Identity")
+    assert registry.build("coarsen", "theirs") == registry.build("coarsen", "identity")
+    assert "theirs" not in registry.table("embed")
+
+
+def test_another_distribution_cannot_take_a_name_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug_in(monkeypatch, "metis", "theirs:Metis")
+    with pytest.raises(UsageError, match=r"coarsen\.metis"):
+        registry.table("coarsen")
+
+
+def test_a_package_that_is_missing_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug_in(monkeypatch, "theirs", "not_installed_anywhere:Theirs")
+    with pytest.raises(PlacewrightError, match=r"pip install not_installed_anywhere"):
+        registry.build("coarsen", "theirs")
+
+
+def test_looking_at_the_tables_imports_no_implementation() -> None:
+    before = set(sys.modules)
+    for stage in registry.STAGES:
+        registry.table(stage)
+    assert {m for m in set(sys.modules) - before if m.count(".") > 1} == set()
