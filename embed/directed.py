@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import SAGEConv
 
-from embed.pretrain import embed_graph, seeded
+from embed.pretrain import embed_graph
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.params import param
 from pipeline.core.stages import Embedding
+from pipeline.torch_tools import seeded
 
 
 class DirectedLayer(nn.Module):

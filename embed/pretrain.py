@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.models import DeepGraphInfomax
@@ -12,19 +9,9 @@ from torch_geometric.nn.models import DeepGraphInfomax
 from pipeline.core.arrays import Float32
 from pipeline.core.graph import Graph
 from pipeline.core.stages import Embedding, Encoder
+from pipeline.torch_tools import seeded, weights_of
 
 LEARNING_RATE = 1e-3
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let torch draw from `seed` inside, and from where it was afterwards.
-
-    torch.manual_seed would reach the generators of other devices as well, which fork_rng does not restore.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def embed_graph(encoder: Encoder, features: Float32, graph: Graph, *, epochs: int, seed: int) -> Embedding:
@@ -34,9 +21,9 @@ def embed_graph(encoder: Encoder, features: Float32, graph: Graph, *, epochs: in
     if epochs > 0 and graph.n > 1 and any(True for _ in encoder.module.parameters()):
         pretrain(encoder, x, edges, epochs=epochs, seed=seed)
     encoder.module.eval()
-    with torch.no_grad():
+    with torch.no_grad(), seeded(seed):
         nodes = encoder(x, edges)
-    return Embedding(nodes.numpy(), {name: t.numpy().copy() for name, t in encoder.module.state_dict().items()})
+    return Embedding(nodes.numpy(), weights_of(encoder.module))
 
 
 def pretrain(encoder: Encoder, features: Tensor, edges: Tensor, *, epochs: int, seed: int) -> list[float]:

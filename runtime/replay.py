@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from pipeline.core.errors import UsageError
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import FailureKind, Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
@@ -42,12 +42,14 @@ class Replay:
             text = Path(self.path).read_text(encoding="utf-8")
             document = json.loads(text)
             records = {_key(r["placement"]): _answer(r) for r in document["records"]}
+            otherwise_s = document.get("otherwise_s")
+            otherwise = None if otherwise_s is None else Measurement(np.array([otherwise_s], dtype=np.float64))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"The recorded measurements {self.path!r} cannot be read: {error!r}.",
                 'Give measure.replay.path a JSON file of the form {"records": [...]}.',
             ) from error
-        return ReplayEvaluator(subject, records, document.get("otherwise_s"), hashlib.sha256(text.encode()).hexdigest())
+        return ReplayEvaluator(subject, records, otherwise, hashlib.sha256(text.encode()).hexdigest())
 
 
 def _key(placement: Mapping[str, str]) -> str:
@@ -56,7 +58,10 @@ def _key(placement: Mapping[str, str]) -> str:
 
 def _answer(record: Mapping[str, Any]) -> Measurement | MeasurementFailed:
     if record.get("failed"):
-        return MeasurementFailed(record["failed"]["kind"], record["failed"]["message"])
+        kind, message = record["failed"]["kind"], record["failed"]["message"]
+        if kind not in get_args(FailureKind):
+            raise ValueError(f"{kind!r} is no kind of failure; there are {', '.join(get_args(FailureKind))}")
+        return MeasurementFailed(kind, message)
     return Measurement(np.array(record["samples_s"], dtype=np.float64))
 
 
@@ -66,7 +71,7 @@ class ReplayEvaluator:
 
     subject: Subject
     records: Mapping[str, Measurement | MeasurementFailed]
-    otherwise_s: float | None
+    otherwise: Measurement | None
     fingerprint: str
     evaluations: int = 0
 
@@ -79,6 +84,6 @@ class ReplayEvaluator:
         found = self.records.get(_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names)))
         if found is not None:
             return found
-        if self.otherwise_s is not None:
-            return Measurement(np.array([self.otherwise_s]))
+        if self.otherwise is not None:
+            return self.otherwise
         return MeasurementFailed("refused", "no record of this placement")

@@ -109,14 +109,14 @@ class SequentialEvaluator:
 class Tensors:
     """The tensors that flow between nodes: each is made by one operation and read by one or more other nodes.
 
-    source: int32 [t], the node that makes each. size: float64 [t], bytes. ptr: int64 [t + 1] and reader: int32: the
-    nodes that read tensor i are reader[ptr[i]:ptr[i + 1]].
+    source: int32 [t], the node that makes each. ptr: int64 [t + 1]. reader: int32 and size: float64 bytes: the nodes
+    that read tensor i are reader[ptr[i]:ptr[i + 1]], and what each reads of it is size[ptr[i]:ptr[i + 1]].
     """
 
     source: Int32
-    size: Float64
     ptr: Int64
     reader: Int32
+    size: Float64
 
     @classmethod
     def of(cls, graph: Graph, node: Int32) -> Tensors:
@@ -127,10 +127,10 @@ class Tensors:
         producer, consumer = graph.edges
         flows = (node[producer] != node[consumer]) & ~weight_side(graph)[producer]
         pairs, which = np.unique(np.stack([producer, node[consumer]])[:, flows], axis=1, return_inverse=True)
-        tensors, start, which_tensor = np.unique(pairs[0], return_index=True, return_inverse=True)
-        size = np.zeros(tensors.size)
-        np.maximum.at(size, which_tensor[which.reshape(-1)], graph.edge_bytes[flows])
-        return cls(node[tensors], size, np.r_[start, pairs.shape[1]], pairs[1])
+        size = np.zeros(pairs.shape[1])
+        np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
+        tensors, start = np.unique(pairs[0], return_index=True)
+        return cls(node[tensors], np.r_[start, pairs.shape[1]], pairs[1], size)
 
     def transfer_s(self, device: Int32, bytes_per_s: Float64, latency_s: Float64) -> Float64:
         """Return float64 [b], the seconds all transfers of each placement take; device: int32 [b, k]."""
@@ -140,7 +140,8 @@ class Tensors:
         home = device[:, self.source]  # [b, t]
         reading = device[:, self.reader]
         for d in range(bytes_per_s.shape[0]):
-            read_here = np.logical_or.reduceat(reading == d, self.ptr[:-1], axis=1)
-            crosses = read_here & (home != d)
-            total += np.where(crosses, latency_s[home, d] + self.size / bytes_per_s[home, d], 0.0).sum(axis=1)
+            read_here = np.where(reading == d, self.size, -1.0)
+            size = np.maximum.reduceat(read_here, self.ptr[:-1], axis=1)  # [b, t]
+            crosses = (size >= 0) & (home != d)
+            total += np.where(crosses, latency_s[home, d] + size / bytes_per_s[home, d], 0.0).sum(axis=1)
         return total

@@ -15,7 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, components, group_edges
 from pipeline.core.params import param
 from pipeline.core.stages import GroupSample
-from policy.weights import seeded
+from pipeline.torch_tools import seeded
 
 Draw = Callable[["Incidence", Tensor], Tensor]
 """Which edge each node takes, int64 [k] (-1: it has none), from log-probabilities float32 [2 e]."""

@@ -16,9 +16,9 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, PolicyInputs, Problem, ProgressHook
 from pipeline.core.stages import Candidate, Encoder, Evaluator, GroupModel, GroupSample
+from pipeline.torch_tools import load_weights, seeded
 from policy.learn.leave_one_out import LeaveOneOut
 from policy.place.search import Search, placeable
-from policy.weights import load_weights, seeded
 
 EXTRAS = 2  # group size and mean time
 FAILED = 2.0  # a placement that failed counts as so many times the slowest one that did not

@@ -82,7 +82,7 @@ def test_what_is_no_list_of_devices_is_said(text: str, words: str) -> None:
 
 
 def test_an_unknown_property_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="INFERENCE_NUM_THREAD'.*INFERENCE_NUM_THREADS"):
+    with pytest.raises(UnknownNameError, match=r"INFERENCE_NUM_THREAD'.*INFERENCE_NUM_THREADS"):
         parse_devices(["A=CPU{INFERENCE_NUM_THREAD=1}"], PLUGINS)
 
 

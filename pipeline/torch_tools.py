@@ -1,4 +1,4 @@
-"""Parameters of torch modules as arrays, and torch's random draws as functions of a seed."""
+"""What every module that runs torch needs: parameters as arrays, and seeded draws on one thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from pipeline.core.errors import UsageError
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let torch draw from `seed` inside, and from where it was afterwards.
+    """Let torch draw from `seed` and compute on one thread inside, and as before afterwards.
 
-    torch.manual_seed would reach the generators of other devices as well, which fork_rng does not restore.
+    torch.manual_seed would reach the generators of other devices as well, which fork_rng does not restore. On graphs
+    of some hundred nodes a second thread costs more than it brings, and much more where others use the processors.
     """
+    threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        yield
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 def weights_of(module: nn.Module) -> dict[str, Float32]:

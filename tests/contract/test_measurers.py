@@ -1,0 +1,95 @@
+"""What every registered measurer promises."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coarsen.fold import Fold
+from pipeline import registry
+from pipeline.core.devices import Topology
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Subject
+from tests.models import two_towers
+from tests.two_cpus import NAMES, subject_of, write
+
+NAMES_OF_ALL = sorted(registry.table("measure"))
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    path, graph = write(two_towers(), tmp_path_factory.mktemp("towers"))
+    return subject_of(path, graph, Fold().coarsen(graph, seed=0))
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return the parameters that a measurer needs here."""
+    records = tmp_path_factory.mktemp("records") / "records.json"
+    records.write_text(json.dumps({"records": [], "otherwise_s": 1.0}))
+    return {"replay": {"path": str(records)}, "hetero": {"seconds": 0.01}}
+
+
+def build(name: str, values: dict[str, dict[str, Any]]) -> Any:
+    return registry.build("measure", name, values.get(name))
+
+
+def by_tower(subject: Subject, device: int) -> Placement:
+    """Return the placement of the left tower on A, and the right one on a device."""
+    heads = [subject.graph.names[np.flatnonzero(subject.grouping.group == g)[-1]] for g in range(subject.grouping.k)]
+    return Placement(np.array([device if head.startswith("right") else 0 for head in heads]), NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
+def test_answers_come_one_per_placement_in_order(
+    name: str, subject: Subject, values: dict[str, dict[str, Any]]
+) -> None:
+    evaluator = build(name, values).bind(subject)
+    assert evaluator.evaluations == 0
+    assert evaluator.evaluate([]) == []
+    both, alone = evaluator.evaluate([by_tower(subject, 1), by_tower(subject, 0)])
+    assert evaluator.evaluations == 2
+    for answer in (both, alone):
+        assert isinstance(answer, Measurement)
+        assert answer.median_s > 0
+    if name != "replay":  # whose records know nothing of devices
+        assert (sorted(both.executed_on), both.subgraphs) == (["A", "B"], 3)
+        assert (alone.executed_on, alone.subgraphs) == (("A",), 1)
+
+
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
+def test_equal_subjects_have_equal_fingerprints(name: str, subject: Subject, values: dict[str, dict[str, Any]]) -> None:
+    measurer = build(name, values)
+    assert measurer.bind(subject).fingerprint == measurer.bind(subject).fingerprint != ""
+    assert isinstance(measurer.real, bool)
+    assert measurer.version >= 1
+
+
+def test_a_placement_that_a_device_refuses_is_an_answer(subject: Subject) -> None:
+    a, b = subject.topology.devices
+    broken = replace(b, properties={"NO_SUCH_PROPERTY": "1"})
+    evaluator = registry.build("measure", "hetero", {"seconds": 0.01}).bind(
+        replace(subject, topology=Topology.uniform((a, broken), bytes_per_s=1.0, latency_s=0.0))
+    )
+    refused, fine = evaluator.evaluate([by_tower(subject, 1), by_tower(subject, 0)])
+    assert isinstance(refused, MeasurementFailed)
+    assert refused.kind == "refused"
+    assert "NO_SUCH_PROPERTY" in refused.message
+    assert isinstance(fine, Measurement)
+    assert evaluator.evaluations == 2
+
+
+def test_other_devices_or_settings_are_not_comparable(subject: Subject) -> None:
+    def fingerprint(of: Subject, **values: float) -> str:
+        return str(registry.build("measure", "hetero", values).bind(of).fingerprint)
+
+    a, b = subject.topology.devices
+    other = replace(
+        subject, topology=Topology.uniform((a, replace(b, fingerprint="?")), bytes_per_s=1.0, latency_s=0.0)
+    )
+    assert len({fingerprint(subject), fingerprint(other), fingerprint(subject, seconds=0.5)}) == 3

@@ -1,0 +1,214 @@
+"""The measuring child: what goes wrong there comes back as an answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.graph import Graph
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.affinity import HETERO_PROPERTIES
+from runtime.baselines import reference_variant
+from runtime.child import Child, ChildError, speaks_of_memory
+from runtime.variant import Variant, check, compare_outputs, hetero_variant, outputs_of, relative_l2, start, warm_up
+from tests.models import two_towers
+from tests.two_cpus import two_cpus, write
+
+SETTINGS = MeasureSettings(timeout_s=60.0)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
+    return write(two_towers(), tmp_path_factory.mktemp("towers"))
+
+
+def towers_apart(graph: Graph, right: str = "CPU_B") -> Variant:
+    affinity = {name: right if name.startswith("right") else "CPU_A" for name in graph.names}
+    return hetero_variant("apart", "test", two_cpus(), affinity)
+
+
+Loaded = tuple[Child, Mapping[str, object]]
+
+
+@pytest.fixture(scope="module")
+def split_child(written: tuple[Path, Graph]) -> Iterator[Loaded]:
+    child, loaded = start(towers_apart(written[1]), written[0], SETTINGS, seed=0)
+    with child:
+        yield child, loaded
+
+
+def failure(child: Child, do: str, timeout_s: float | None = None, **command: object) -> MeasurementFailed:
+    with pytest.raises(ChildError) as caught:
+        child.ask(do, timeout_s=timeout_s, **command)
+    return caught.value.failed
+
+
+def load_failure(variant: Variant, model: Path, settings: MeasureSettings = SETTINGS) -> MeasurementFailed:
+    with pytest.raises(ChildError) as caught:
+        start(variant, model, settings, seed=0)
+    return caught.value.failed
+
+
+def test_a_split_model_runs_on_both_devices_within_their_threads(split_child: Loaded) -> None:
+    _, loaded = split_child
+    assert sorted(loaded["executed_on"]) == ["CPU_A", "CPU_B"]  # type: ignore[call-overload]
+    assert loaded["subgraphs"] == 3
+    assert loaded["threads"] == {"CPU_A": 1, "CPU_B": 1}
+    assert loaded["precisions"] == {"CPU_A": "f32", "CPU_B": "f32"}
+    assert loaded["compile_s"] > 0  # type: ignore[operator]
+
+
+def test_the_variant_turns_exclusive_requests_off(written: tuple[Path, Graph]) -> None:
+    assert towers_apart(written[1]).properties == HETERO_PROPERTIES == {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
+
+
+def test_one_device_alone_is_compiled_without_hetero(written: tuple[Path, Graph]) -> None:
+    variant = towers_apart(written[1], right="CPU_A")
+    assert (variant.target, variant.affinity, [d.name for d in variant.devices]) == ("CPU_A", None, ["A"])
+
+
+def test_a_run_gives_at_least_the_minimum(split_child: Loaded) -> None:
+    child, _ = split_child
+    answer = child.ask("run", seconds=0.0, minimum=4, realtime=False)
+    assert len(answer["samples_s"]) == 4
+    assert min(answer["samples_s"]) > 0
+    assert answer["run_delay_s"] >= 0
+    assert warm_up(child) >= 3
+
+
+def test_the_child_keeps_openvino_from_reporting_home(split_child: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI")
+    child, _ = split_child
+    assert psutil.Process(child.pid).environ()["CI"] == "true"
+
+
+def test_outputs_of_the_split_model_pass_and_wrong_ones_do_not(
+    split_child: Loaded, written: tuple[Path, Graph]
+) -> None:
+    child, loaded = split_child
+    variant = towers_apart(written[1])
+    expected = outputs_of(child)
+    assert [a.shape for a in expected.values()] == [(1, 8)]
+    assert check(variant, loaded, child, expected, SETTINGS) is None
+    wrong = check(variant, loaded, child, {"output_0": expected["output_0"] / 1.5}, SETTINGS)
+    assert wrong == MeasurementFailed(
+        "wrong_output", "output_0 differs by 5.00e-01 in relative L2 norm, allowed is 1.0e-03"
+    )
+
+
+def test_running_elsewhere_than_asked_is_refused(split_child: Loaded, written: tuple[Path, Graph]) -> None:
+    child, loaded = split_child
+    elsewhere = dict(loaded) | {"executed_on": ["CPU_A"]}
+    found = check(towers_apart(written[1]), elsewhere, child, {}, SETTINGS)
+    assert found == MeasurementFailed("refused", "asked for A, B, ran on A")
+
+
+def test_a_device_that_refuses_says_why(written: tuple[Path, Graph]) -> None:
+    nowhere = DeviceSpec("X", "CPU", "CPU", {"NO_SUCH_PROPERTY": "1"})
+    found = load_failure(Variant("x", "test", "CPU", (nowhere,)), written[0])
+    assert found.kind == "refused"
+    assert "NO_SUCH_PROPERTY" in found.message
+    assert "\n" not in found.message
+
+
+def test_a_fault_leaves_the_child_alive(split_child: Loaded) -> None:
+    child, _ = split_child
+    assert failure(child, "no such command").kind == "refused"
+    assert child.ask("run", seconds=0.0, minimum=1, realtime=False)["samples_s"]
+
+
+def test_a_killed_child_crashed_by_its_signal() -> None:
+    with Child(timeout_s=60.0) as child:
+        os.kill(child.pid, signal.SIGKILL)
+        assert failure(child, "realtime") == MeasurementFailed("crashed", "killed by SIGKILL")
+        assert failure(child, "realtime").kind == "crashed"
+
+
+@pytest.mark.parametrize("length", [1, 10_000_000], ids=["short command", "command longer than a pipe"])
+def test_a_child_that_hangs_runs_out_of_time(length: int) -> None:
+    with Child(timeout_s=60.0) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        assert failure(child, "realtime", timeout_s=0.2, text="x" * length) == MeasurementFailed(
+            "timeout", "no answer within 0.2 s"
+        )
+
+
+@pytest.mark.parametrize("mebibytes", [64, 330])
+def test_too_little_memory_is_said(mebibytes: int, tmp_path: Path) -> None:
+    path, _ = write(two_towers(1, width=4096), tmp_path)  # two weights of 64 MiB
+    found = load_failure(reference_variant(), path, MeasureSettings(timeout_s=60.0, memory_bytes=mebibytes << 20))
+    assert found.kind == "out_of_memory"
+    assert found.message
+
+
+@pytest.mark.parametrize("words", ["std::bad_alloc", "MemoryError", "cannot allocate memory", "can't alloc"])
+def test_words_for_want_of_memory_are_known(words: str) -> None:
+    assert speaks_of_memory(f"it said {words}.")
+    assert not speaks_of_memory("no such layer")
+
+
+def test_what_native_code_prints_is_no_answer(
+    written: tuple[Path, Graph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python runs sitecustomize first; the finder prints as a library does while it is loaded, before and in a command.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Noisy:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('openvino', 'numpy.random', 'numpy.lib.format'):\n"
+        "            os.write(1, b'{\"error\": \\ngarbage without end')\n"
+        "sys.meta_path.insert(0, Noisy())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child, loaded = start(reference_variant(), written[0], SETTINGS, seed=0)
+    with child:
+        assert loaded["executed_on"] == ["CPU"]
+        assert outputs_of(child)["output_0"].shape == (1, 8)
+        assert "garbage without end" in child.last_words()
+
+
+def test_leaving_the_context_ends_the_process() -> None:
+    with Child(timeout_s=60.0) as child:
+        assert psutil.pid_exists(child.pid)
+    assert not psutil.pid_exists(child.pid)
+
+
+def test_relative_l2_by_hand() -> None:
+    assert relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0])) == 0.1
+    assert relative_l2(np.array([0.5]), np.array([0.0])) == 0.5
+    assert relative_l2(np.array([np.nan]), np.array([1.0])) == np.inf
+    assert relative_l2(np.array([np.inf, 2.0]), np.array([np.inf, 2.0])) == 0.0
+    assert relative_l2(np.array([-np.inf, 2.0]), np.array([np.inf, 2.0])) == np.inf
+    assert relative_l2(np.array([np.nan, 2.0]), np.array([np.inf, 2.0])) == np.inf
+
+
+def test_outputs_that_are_not_comparable_are_wrong() -> None:
+    expected = {"output_0": np.ones(2), "output_1": np.ones(3)}
+    assert compare_outputs(expected, expected, 0.0) is None
+    for found, words in (
+        ({"output_0": np.ones(2)}, "1 outputs instead of 2"),
+        (expected | {"output_1": np.ones(4)}, r"output_1 has shape (4,), not (3,)"),
+        (expected | {"output_1": np.array([1.0, np.nan, 1.0])}, "output_1 differs by inf"),
+    ):
+        failed = compare_outputs(found, expected, 0.1)
+        assert failed is not None
+        assert failed.kind == "wrong_output"
+        assert words in failed.message
+
+
+def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tuple[Path, Graph]) -> None:
+    child, loaded = split_child
+    expected = {"output_0": outputs_of(child)["output_0"] * 1.01}
+    low = dict(loaded) | {"precisions": {"CPU_A": "f32", "CPU_B": "bf16"}}
+    assert check(towers_apart(written[1]), low, child, expected, SETTINGS) is None
+    failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
+    assert failed is not None
+    assert failed.kind == "wrong_output"
