@@ -8,6 +8,7 @@ once. A job that fails becomes a row with its cause.
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import os
@@ -27,7 +28,7 @@ from pipeline.config import Settings, flatten
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.result import Result, write_result
 from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
-from pipeline.store import Store, write_json
+from pipeline.store import Store, write_json, write_text
 from pipeline.task import Outcome, Task, look_up
 
 TOP_KEYS = ("defaults", "jobs")
@@ -171,12 +172,12 @@ def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say
     progress = [_begin(job, out, store, say) for job in jobs]
     _work(progress, store, workers=workers, say=say)
     rows = [_row(p) for p in progress]
-    with (out / "table.jsonl").open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(row) + "\n" for row in rows)
-    with (out / "table.csv").open("w", encoding="utf-8", newline="") as cells:
-        writer = csv.DictWriter(cells, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    cells = io.StringIO()
+    writer = csv.DictWriter(cells, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(out / "table.csv", cells.getvalue())
     return rows
 
 

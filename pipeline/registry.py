@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
@@ -96,6 +97,12 @@ def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any
         if key not in known:
             raise UnknownNameError(f"parameter of {stage}.{name}", key, known)
     return cls(**(values or {}))
+
+
+def named_files(obj: Any) -> list[Path]:
+    """Return the files that a built implementation's parameters name; those that do not exist are left out."""
+    found = (Path(getattr(obj, f.name)) for f in dataclasses.fields(obj) if f.metadata.get("file"))
+    return [path for path in found if path.is_file()]
 
 
 def canonical(obj: Any) -> dict[str, Any]:

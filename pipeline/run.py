@@ -26,7 +26,7 @@ from pipeline.config import Settings
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.payload import read_json
 from pipeline.steps import STEPS
-from pipeline.store import Store, write_json
+from pipeline.store import Store, file_digest, write_json
 from pipeline.task import Outcome, Progress, Task, carry_out, look_up
 
 SCHEMA = 1
@@ -34,6 +34,8 @@ MANIFEST = "manifest.json"
 STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"place": 2, "measure": 2}
+# Their answers hold for every seed: runs that differ in the seed alone share them.
+SEEDLESS = ("read", "kernels", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
 MEASURE_SHARE = 0.5  # of the budget, for the rounds
 
@@ -96,7 +98,8 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
         context = {"model": str(model.path)} if stage == "read" else {}
-        tasks[stage] = Task(stage, name, version, params, settings.seed, keys, mark, context)
+        seed = 0 if stage in SEEDLESS else settings.seed
+        tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context)
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
@@ -126,6 +129,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         embedder=_one(s, "embed", s.embed.use),
         grouper=_one(s, "group", s.group.use),
         evaluator=_one(s, "measure", s.place.evaluator),
+        files=_files(s, "measure", s.place.evaluator),
         evaluations=s.place.evaluations,
         finalists=s.place.finalists,
         seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
@@ -139,6 +143,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         measured=True,
         settings=asdict(replace(s.measure, seconds=rounds_s)),
         evaluator=_one(s, "measure", s.measure.use),
+        files=_files(s, "measure", s.measure.use),
         finalists=s.place.finalists,
         devices=devices,
     )
@@ -168,6 +173,12 @@ def _one(settings: Settings, stage: str, name: str) -> list[Any]:
     """Return [name, all parameters] of an implementation, defaults filled in."""
     built = registry.build(stage, name, settings.params_of(stage, name))
     return [name, registry.canonical(built)]
+
+
+def _files(settings: Settings, stage: str, name: str) -> list[str]:
+    """Return the sha256 of every file that the parameters of an implementation name."""
+    built = registry.build(stage, name, settings.params_of(stage, name))
+    return [file_digest(path) for path in registry.named_files(built)]
 
 
 def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:
