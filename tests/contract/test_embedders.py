@@ -150,6 +150,17 @@ def test_dropout_is_drawn_from_the_seed():
     assert np.array_equal(*found)
 
 
+@pytest.mark.parametrize("name", ["gcn", "directed"])
+def test_one_layer_hears_from_producers_and_from_consumers_and_from_no_further(name: str):
+    edges, features = edges_of(toy_graph(5, [(i, i + 1) for i in range(4)])), random_features(5)
+    encoder = embedder(name, layers=1).encoder(FEATURES, seed=0)
+    before = encoder(features, edges)[2]
+    for node, heard in ((0, False), (1, True), (3, True), (4, False)):
+        changed = features.clone()
+        changed[node] += 1.0
+        assert torch.allclose(encoder(changed, edges)[2], before, atol=1e-6) != heard
+
+
 def test_the_directed_encoder_tells_producers_from_consumers_and_the_gcn_does_not():
     forward, features = edges_of(toy_graph(3, [(0, 1), (0, 2)])), random_features(3)
     for name, equal in (("directed", False), ("gcn", True)):

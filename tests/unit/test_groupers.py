@@ -97,13 +97,18 @@ def test_a_recount_gives_the_very_log_probability_of_the_draw(rounds: int):
 
 
 def test_draws_come_as_often_as_their_probability_says():
-    graph = toy_graph(3, [(0, 1), (1, 2)])
-    model = EdgeScore(temperature=0.3).build(3, seed=2)
-    p_first = math.exp(log_p(model, nodes(3), graph, torch.tensor([0, 0, 1])))
-    assert 0.1 < p_first < 0.9
+    # 400 copies of a path of three: the middle of each draws between its two edges, 10 times.
+    copies, runs = 400, 10
+    graph = toy_graph(3 * copies, [(3 * c + i, 3 * c + i + 1) for c in range(copies) for i in range(2)])
+    z = nodes(3).repeat(copies, 1)
+    model = EdgeScore(temperature=0.033).build(3, seed=2)
+    p_first = math.exp(log_p(model, nodes(3), toy_graph(3, [(0, 1), (1, 2)]), torch.tensor([0, 0, 1])))
+    assert 0.05 < min(p_first, 1 - p_first) < 0.2  # where a draw from another distribution would show
     rng = np.random.default_rng(0)
-    found = [int(model.group(nodes(3), graph, rng=rng, greedy=False).choice[1] == 0) for _ in range(800)]
-    assert np.mean(found) == pytest.approx(p_first, abs=4 * math.sqrt(0.25 / 800))  # four standard errors
+    middle = np.arange(copies) * 3 + 1
+    found = [model.group(z, graph, rng=rng, greedy=False).choice.numpy()[middle] % 2 == 0 for _ in range(runs)]
+    four_standard_errors = 4 * math.sqrt(p_first * (1 - p_first) / (copies * runs))
+    assert np.mean(found) == pytest.approx(p_first, abs=four_standard_errors)
 
 
 def test_groups_are_the_components_of_the_edges_taken():

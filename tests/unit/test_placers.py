@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 
 from pipeline.core.errors import DeviceError, UsageError
@@ -193,6 +194,15 @@ def test_greedy_builds_by_least_added_time_or_by_earliest_finish():
     assert build(groups, groups.costs, side_by_side=True).tolist() == [0, 1, 1]
 
 
+def test_greedy_counts_the_bytes_of_each_tensor_that_arrives():
+    # Both consumers are faster on B. What 3 reads takes a second to move there, what 2 reads half a millisecond.
+    graph = dataclasses.replace(toy_graph(4, [(0, 3), (1, 2)]), edge_bytes=np.array([16_000, 4]))
+    op_s = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 0.5], [1.0, 0.5]])
+    groups = Groups.of(toy_problem(graph, op_s))
+    assert groups.costs is not None
+    assert build(groups, groups.costs, side_by_side=False).tolist() == [0, 0, 1, 0]
+
+
 def test_greedy_does_not_fill_a_device_beyond_its_memory():
     topology = toy_topology(memory_bytes=10)
     graph = toy_graph(2, [(0, 1)], weight_bytes=[6, 6])
@@ -241,6 +251,30 @@ def test_reinforce_needs_an_embed_and_a_group_stage():
     problem = dataclasses.replace(pair_problem(), policy=None)
     with pytest.raises(UsageError, match="embed and a group stage"):
         Reinforce().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
+
+
+def test_reinforce_ends_with_the_most_likely_placement(monkeypatch: pytest.MonkeyPatch):
+    decoded = Placement(np.arange(CHAIN) // 2 % 2, ("A", "B"))
+    monkeypatch.setattr(Agent, "decode", lambda _: decoded)
+    problem = chain_problem()
+    evaluator = ToyEvaluator.of(problem)
+    Reinforce().place(problem, evaluator, Budget(20), seed=0, progress=silent)
+    assert evaluator.asked[-1].key() == decoded.key()
+    assert evaluator.evaluations == 20
+
+
+def test_the_decoded_placement_is_the_likeliest_choice_of_each_group():
+    allowed = np.ones((CHAIN, 2), dtype=bool)
+    allowed[0, 0] = allowed[1, 1] = False
+    problem = chain_problem(allowed=allowed)
+    assert problem.policy is not None
+    agent = Agent(problem, problem.policy, hidden=8, seed=0)
+    torch.nn.init.normal_(agent.head[-1].weight, generator=torch.Generator().manual_seed(0))
+    nodes = agent.encoder(agent.features, agent.edges)
+    log_p = agent._log_probs(nodes, [Grouping.identity(CHAIN)]).detach().numpy()
+    decoded = agent.decode().device
+    assert decoded[:2].tolist() == [1, 0]
+    assert (log_p[np.arange(CHAIN), decoded] == log_p.max(axis=1)).all()
 
 
 def test_reinforce_starts_from_the_weights_it_is_given():

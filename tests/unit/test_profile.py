@@ -15,8 +15,8 @@ from runtime import profile as module
 from runtime.fusion import cpu_kernels
 from runtime.links import fit_link
 from runtime.profile import BYTES_PER_FLOP, Profile, kernel_labels, profile, share_out
-from tests.strategies import graph_of
 from tests.models import two_towers
+from tests.strategies import graph_of
 from tests.two_cpus import two_cpus, write
 
 SETTINGS = ProfileSettings(inferences=20, link_inferences=10, timeout_s=120.0)
@@ -70,7 +70,8 @@ def kind(graph: Graph, i: int) -> str:
 
 
 def test_counters_explain_most_of_the_latency(found: Profile) -> None:
-    assert all(0.5 <= share <= 1.2 for share in found.covered.values()), found.covered
+    # Both sides of the share are means of the same inferences; what is not kernels is the cost of asking.
+    assert all(0.5 <= share <= 1.05 for share in found.covered.values()), found.covered
     assert set(found.latency_s) == set(found.covered) == {"A", "B"}
 
 
@@ -109,10 +110,14 @@ def test_figures_follow_the_names_when_the_graph_is_shuffled(
     graph = written[1]
     kernels = [[[name], float(i)] for i, name in enumerate(graph.names)]
     monkeypatch.setattr(module, "_refused", lambda *_: ())
-    monkeypatch.setattr(module, "_kernels", lambda *_, **__: {"kernels": kernels[::-1], "latency_s": 1.0})
+    monkeypatch.setattr(
+        module, "_kernels", lambda *_, **__: {"kernels": kernels[::-1], "latency_s": 1.0, "mean_s": 2.0}
+    )
     monkeypatch.setattr(module, "_links", lambda devices, *_: (np.zeros(2), found_topology()))
     costs = run(written).costs
-    assert costs.op_s[:, 0].tolist() == costs.op_s[:, 1].tolist() == list(range(graph.n))
+    assert (
+        costs.op_s[:, 0].tolist() == costs.op_s[:, 1].tolist() == [i / 2 for i in range(graph.n)]
+    )  # the median inference took half of the mean
 
 
 def found_topology() -> module.Topology:
@@ -122,7 +127,9 @@ def found_topology() -> module.Topology:
 def test_refused_operations_cost_infinitely_much(written: tuple[Path, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     graph = written[1]
     monkeypatch.setattr(module, "_refused", lambda model, device, _: ("left0",) if device.name == "B" else ())
-    monkeypatch.setattr(module, "_kernels", lambda *_, **__: {"kernels": [[["left0"], 0.5]], "latency_s": 1.0})
+    monkeypatch.setattr(
+        module, "_kernels", lambda *_, **__: {"kernels": [[["left0"], 0.5]], "latency_s": 1.0, "mean_s": 1.0}
+    )
     monkeypatch.setattr(module, "_links", lambda *_: (np.zeros(2), found_topology()))
     found = run(written)
     refused = graph.names.index("left0")

@@ -120,7 +120,7 @@ def test_the_count_is_heteros(name: str, folded: bool, tmp_path: Path) -> None:
 def test_the_count_is_heteros_for_weights_away_from_their_reader(name: str, tmp_path: Path) -> None:
     path, graph = write(MODELS[name](), tmp_path)
     core = core_for(two_cpus())
-    rng = np.random.default_rng(8)
+    rng = np.random.default_rng(13)  # draws placements that HETERO would cut further but for unpacked weights
     for _ in range(3):
         device = rng.integers(0, 2, graph.n)
         model = core.read_model(path)
