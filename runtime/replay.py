@@ -30,7 +30,7 @@ class Replay:
     version: ClassVar[int] = 1
     real: ClassVar[bool] = False
 
-    path: str = param("", "JSON file of recorded measurements")
+    path: str = param("", "JSON file of recorded measurements", file=True)
 
     def bind(self, subject: Subject) -> ReplayEvaluator:
         """Return the evaluator of one subject.

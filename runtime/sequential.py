@@ -16,7 +16,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.affinity import followed
-from runtime.subgraphs import count_by_device
+from runtime.subgraphs import Cutter
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class SequentialEvaluator:
         self.topology = subject.topology
         # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
         self.node: Int32 = subject.grouping.group[followed(subject.graph)]
+        self.cutter = Cutter.of(subject.graph)
         self.tensors = Tensors.of(subject.graph, self.node)
 
     @property
@@ -93,7 +94,7 @@ class SequentialEvaluator:
             if not np.isfinite(operations_s[i]):
                 answers.append(self._refusal(placement))
                 continue
-            counts = count_by_device(self.graph, placement.device[self.node], self.topology.p)
+            counts = self.cutter.count_by_device(placement.device[self.node], self.topology.p)
             total = operations_s[i] + transfers_s[i] + counts @ self.launch_s
             used = tuple(placement.devices[d] for d in np.flatnonzero(counts))
             answers.append(Measurement(np.array([total]), executed_on=used, subgraphs=int(counts.sum())))

@@ -8,7 +8,7 @@ input, an answer on standard output. Whatever native code prints goes to standar
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, run_delay}
     realtime {}                               -> {allowed}
-    kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, unmapped_s}
+    kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.links`
@@ -95,7 +95,7 @@ class Session:
         if self.compiled is None or self.model is None:
             raise RuntimeError("kernels before load")
         found = kernels.kernel_times(self.model, self.compiled, request)
-        return {**found, "latency_s": float(np.median(samples))}
+        return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
     def _request(self) -> ov.InferRequest:
         if self.request is None:

@@ -154,6 +154,14 @@ def test_search_near_by_gives_up_at_a_hub():
     assert fractal_dimension(40, star)[1] == pytest.approx(math.log(39) / math.log(2))
 
 
+def test_search_near_by_gives_up_per_node():
+    # A hub 0 of thirty leaves with a tail 0 - 31 - 32 - 33. From 33 the hub is reached, its leaves are not.
+    edges = pairs(*((0, i) for i in range(1, 32)), (31, 32), (32, 33))
+    near = fractal_dimension(34, edges, exact_up_to=0, radius=8, ball=20)
+    assert near[33] == pytest.approx(1.0)  # 1, 2 and 3 nodes within 1, 2 and 3 hops
+    assert near[31] == 0.0
+
+
 def test_depths_and_slack_of_a_diamond():
     # 0 -> {1, 2} -> 3 of 1, 5, 2 and 1 FLOPs: the critical path 0 1 3 weighs 7, the path through 2 weighs 4.
     graph = toy_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)], flops=[1, 5, 2, 1])
