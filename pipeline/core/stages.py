@@ -87,7 +87,8 @@ class Embedder(Protocol):
 class GroupSample(NamedTuple):
     """One draw of a grouping.
 
-    choice: int64 [n] or [0], the draw itself, from which `GroupModel.log_prob` finds its probability again.
+    choice: int64 [n], for several rounds [n + k_1 + ...], or [0]: the draw itself, from which `GroupModel.log_prob`
+    finds its probability again.
     log_prob, entropy: scalar tensors; 0 where the grouping is not random.
     """
 
