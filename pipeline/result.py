@@ -122,25 +122,25 @@ def decide(rows: Sequence[Mapping[str, Any]], seed: int) -> tuple[str, str, dict
 
     A candidate beats the best single device only if the interval of the paired ratio lies above 1, widened so that
     all such claims of one result hold together with 95 % (Bonferroni); otherwise the single device is the best. A
-    baseline that was free to choose and ran on one device, as AUTO does, counts as that single device.
+    baseline that was free to choose and ran on one of the single devices, as AUTO does, is that device once more.
 
     Raises:
         OutputMismatchError: all candidates that ran gave wrong outputs.
         MeasurementError: nothing ran.
     """
     alive = [r for r in rows if r["latency_s"] is not None]
-    singles = [r for r in alive if r["single"] or (r["baseline"] and len(r["devices_used"]) == 1)]
+    singles = [r for r in alive if r["single"]]
     check_something_ran(rows)
     if not singles:
         best = alive[0]
         return best["name"], f"No single device runs the model; {best['name']} does.", _ratio(Interval(1.0, 1.0, 1.0))
     single = singles[0]
-    others = [r for r in alive if r not in singles]
+    known = [r["devices_used"] for r in singles]
+    others = [r for r in alive if not r["single"] and not (r["baseline"] and r["devices_used"] in known)]
     gains = [(r, _gain(single, r, seed, level=1 - 0.05 / len(others))) for r in others]
     better = [(r, g) for r, g in gains if g.low > 1.0]
     if not better:
-        ran_on = "" if single["single"] else f", which ran on {single['devices_used'][0]}"
-        verdict = f"Nothing measured here beats the best single device: use {single['name']}{ran_on}."
+        verdict = f"Nothing measured here beats the best single device: use {single['name']}."
         return single["name"], verdict, _ratio(Interval(1.0, 1.0, 1.0))
     best, gain = better[0]
     verdict = (

@@ -81,6 +81,22 @@ def test_the_fastest_single_device_is_the_yardstick() -> None:
     assert winner(*rows)[0] == "B"
 
 
+def test_auto_on_one_of_the_single_devices_is_no_gain_over_it_however_fast_it_was() -> None:
+    auto = measured("AUTO", [0.5] * 6) | {"placer": "baseline", "baseline": True, "executed_on": ["A"]}
+    best, _, speedup = winner(measured("A", [1.0] * 6, single=True), auto)
+    assert best == "A"
+    assert speedup["ratio"] == 1.0
+    elsewhere = auto | {"executed_on": ["GPU"]}
+    assert winner(measured("A", [1.0] * 6, single=True), elsewhere)[0] == "AUTO"
+
+
+def test_claims_are_held_to_one_level_together() -> None:
+    single, split = [1.0] * 12, [0.9] * 10 + [1.2] * 2  # alone its interval clears 1, among ten it does not
+    rows = [measured("A", single, single=True), measured("greedy 1", split)]
+    assert winner(*rows)[0] == "greedy 1"
+    assert winner(*rows, *(measured(f"random {i}", [2.0] * 12) for i in range(40)))[0] == "A"
+
+
 def test_where_no_single_device_runs_the_model_the_fastest_candidate_is_best() -> None:
     best, verdict, _ = winner(
         failed("A", "refused", single=True), measured("slow", [2.0] * 3), measured("fast", [1.0] * 3)
