@@ -17,14 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from pipeline.api import model_path
-from pipeline.config import Settings, flatten
+from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.result import Result, write_result
 from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
@@ -96,12 +95,7 @@ def read_jobs(path: Path) -> list[Job]:
     Raises:
         UsageError: the file cannot be read, or keys are unknown or wrong; the job is named.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a jobs file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
+    document = read_toml(path)
     _check_keys("jobs file", document, TOP_KEYS)
     if not isinstance(document.get("defaults", {}), dict):
         raise UsageError(f"`defaults` of {path} is no table.", "Write it as [defaults].")

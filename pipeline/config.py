@@ -239,19 +239,18 @@ def parse_value(raw: str) -> Any:
         return raw
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Return the dotted keys of a TOML file.
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
 
     Raises:
         UsageError: it does not exist or is no TOML.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a TOML file.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
-    return flatten(document)
 
 
 def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

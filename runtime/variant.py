@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +59,8 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
     Raises:
         ChildError: the variant could not be compiled; the child is gone.
     """
-    child = Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes)
-    try:
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes))
         loaded = child.ask(
             "load",
             model=str(model),
@@ -70,9 +71,7 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
             seed=seed,
             dynamic_size=settings.dynamic_size,
         )
-    except BaseException:
-        child.close()
-        raise
+        stack.pop_all()  # loaded: from here on the caller ends it
     return child, loaded
 
 

@@ -76,7 +76,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
     result = base
     if choices.config is not None:
-        result = result.updated(config.read_file(choices.config), str(choices.config))
+        result = result.updated(config.flatten(config.read_toml(choices.config)), str(choices.config))
     result = result.updated(config.from_environment(os.environ), "the environment")
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}

@@ -21,7 +21,7 @@ from pipeline.config import (
     from_environment,
     parse_assignment,
     parse_budget,
-    read_file,
+    read_toml,
 )
 from pipeline.core.errors import UsageError
 
@@ -167,13 +167,13 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path: Path) -> None
     file = tmp_path / "c.toml"
     file.write_text("seed = 1\nseed 2\n", encoding="utf-8")
     with pytest.raises(UsageError, match="line 2"):
-        read_file(file)
+        read_toml(file)
 
 
 @pytest.mark.parametrize("name", ["nothing.toml", ""])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
-        read_file(tmp_path / name)
+        read_toml(tmp_path / name)
 
 
 def test_flattening_keeps_lists_and_joins_keys() -> None:
