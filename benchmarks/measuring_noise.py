@@ -29,7 +29,7 @@ def figures() -> Iterator[Figure]:
         for realtime in (False, True):
             settings = MeasureSettings(rounds=ROUNDS, realtime=realtime)
             results = measure(model, settings, Path(folder) / f"rounds-{realtime}.jsonl")
-            name = f"measuring_noise.{'realtime' if realtime else 'default'}"
+            name = f"measuring_noise.{'default' if realtime else 'plain'}"
             how = (
                 f"zoo:{NETWORK} on {THREADS} CPU threads, one variant under {len(NAMES)} names, interleaved, "
                 f"{settings.rounds} rounds of {settings.batch_s:g} s each, realtime={realtime}"

@@ -1,8 +1,8 @@
 """Measures variants against one another: a process each, taking turns, so that what disturbs one disturbs all.
 
-Where the system allows it, turns run under real-time scheduling, so that other processes do not stretch them, and
-the machine rests between them. Fine-grained kernels on several threads can be slower that way: every variant is
-tried both ways first, and one that suffers turns it off for all.
+On a machine that others use too, turns run under real-time scheduling if the system allows it, so that other
+processes do not stretch them, and the machine rests between them. Fine-grained kernels on several threads can be
+slower that way: every variant is tried both ways first, and one that suffers turns it off for all.
 
 Round r gives every variant one turn of a fraction of a second, in an order that rotates with r; the median of a turn
 is one sample. Samples of equal round are pairs. Every finished round is written down before the next begins, so that
@@ -30,6 +30,7 @@ from runtime.variant import Outputs, Variant, check, executed_names, start, warm
 
 REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
 REALTIME_HARM = 1.2
+REALTIME_NEEDED = 0.03
 MEMORY_SHARE = 0.7  # of the available memory that waiting processes may fill
 
 ProgressText = Callable[[str], None]
@@ -75,7 +76,7 @@ def interleave(
     try:
         _prepare(seats, model, settings, expected, seed=seed, progress=progress)
         if mode is None:
-            mode = settings.realtime and realtime_helps(seats, settings)
+            mode = settings.realtime and realtime_helps([s.child for s in seats if s.child is not None], settings)
         settings = replace(settings, realtime=mode)
         _rounds(seats, model, settings, first=done, seed=seed, journal=journal, progress=progress)
     finally:
@@ -112,25 +113,27 @@ def _prepare(
             _shut(seat)
 
 
-def realtime_helps(seats: Sequence[_Seat], settings: MeasureSettings) -> bool:
-    """Return whether real-time scheduling is allowed and makes no variant slower at its best by REALTIME_HARM.
+def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool:
+    """Return whether turns should run under real-time scheduling: it is allowed, needed, and does no harm.
 
-    The fastest inference of a turn is compared, which other processes disturb least.
+    Needed: in a turn of plain scheduling some variant waited for others for more than REALTIME_NEEDED of its time. On
+    a quiet machine plain turns scatter less. Harmless: the fastest inference of a turn, which others disturb least,
+    is not slower by REALTIME_HARM under it.
     """
-    children = [seat.child for seat in seats if seat.child is not None]
+    needed = False
     for child in children:
         try:
             if not child.ask("realtime")["allowed"]:
                 return False
-            fastest = [
-                min(child.ask("run", seconds=settings.batch_s, minimum=3, realtime=realtime)["samples_s"])
-                for realtime in (False, True)
-            ]
+            plain, realtime = (
+                child.ask("run", seconds=settings.batch_s, minimum=3, realtime=mode) for mode in (False, True)
+            )
         except ChildError:
             continue  # its own turn will tell what is wrong with it
-        if fastest[1] > REALTIME_HARM * fastest[0]:
+        if min(realtime["samples_s"]) > REALTIME_HARM * min(plain["samples_s"]):
             return False
-    return bool(children)
+        needed = needed or plain["run_delay_s"] > REALTIME_NEEDED * sum(plain["samples_s"])
+    return needed
 
 
 def _open(seat: _Seat, model: Path, settings: MeasureSettings, *, seed: int) -> None:

@@ -18,7 +18,7 @@ from pipeline.core.settings import MeasureSettings
 from runtime import interleave as module
 from runtime.baselines import reference_variant
 from runtime.child import ChildError
-from runtime.interleave import interleave
+from runtime.interleave import interleave, realtime_helps
 from runtime.variant import Variant
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
@@ -243,3 +243,30 @@ def test_real_children_are_measured_and_one_that_is_killed_fails(tmp_path: Path)
     assert killed == MeasurementFailed("crashed", "killed by SIGKILL")
     first = json.loads((tmp_path / "j").read_text().splitlines()[0])
     assert set(first["samples_s"]) == {"reference", "split"}
+
+
+class Scripted:
+    """Answers like a measuring child, from figures."""
+
+    def __init__(self, *, allowed: bool = True, plain_s: float = 1.0, realtime_s: float = 1.0, waited_s: float) -> None:
+        self.allowed, self.latency_s, self.waited_s = allowed, {False: plain_s, True: realtime_s}, waited_s
+
+    def ask(self, do: str, **command: Any) -> dict[str, Any]:
+        if do == "realtime":
+            return {"allowed": self.allowed}
+        realtime = command["realtime"]
+        return {"samples_s": [self.latency_s[realtime]] * 3, "run_delay_s": 0.0 if realtime else self.waited_s}
+
+
+@pytest.mark.parametrize(
+    ("children", "helps"),
+    [
+        ([Scripted(waited_s=0.0), Scripted(waited_s=0.3)], True),
+        ([Scripted(waited_s=0.0), Scripted(waited_s=0.05)], False),  # a quiet machine needs none
+        ([Scripted(waited_s=1.0, allowed=False)], False),
+        ([Scripted(waited_s=1.0), Scripted(waited_s=1.0, realtime_s=1.3)], False),  # one suffers: off for all
+        ([], False),
+    ],
+)
+def test_real_time_is_taken_where_it_is_allowed_needed_and_harmless(children: list[Any], helps: bool) -> None:
+    assert realtime_helps(children, SETTINGS) == helps
