@@ -60,9 +60,7 @@ class MeasureSettings:
     timeout_s: float = param(120.0, "seconds that loading, or one turn, may take before the process is killed")
     tolerance: float = param(1e-3, "largest relative L2 difference of an output from the f32 reference")
     low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
-    realtime: bool = param(
-        True, "use real-time scheduling where others disturb the turns, if allowed and harmless"
-    )
+    realtime: bool = param(True, "use real-time scheduling where others disturb the turns, if allowed and harmless")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
     memory_bytes: int = param(0, "address space a measuring process may use; 0 for no limit")
     seconds: float = param(0.0, "stop after so many seconds; 0 for never")
