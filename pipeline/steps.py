@@ -6,7 +6,7 @@ Every step is a function of the artifacts it names and of its parameters, and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +69,23 @@ def profile(work: Work) -> None:
 
 
 def coarsen(work: Work) -> None:
-    """Write grouping.npz and steps.json: ties first, then each coarsener on what the one before left."""
+    """Write grouping.npz and steps.json: each coarsener on what the one before left, then the ties."""
     graph = payload.load_graph(work.read("read", "graph.npz"))
     if "kernels" in work.inputs:
-        graph = _with_kernels(graph, payload.load_arrays(work.read("kernels", "kernels.npz"))["kernel"])
-    grouping = Grouping.identity(graph.n)
+        graph = replace(graph, kernel=payload.load_arrays(work.read("kernels", "kernels.npz"))["kernel"])
+    grouping, coarse = Grouping.identity(graph.n), graph
     counts = [{"name": "raw", "nodes": graph.n, "edges": graph.m}]
     for name, values in work.task.params["use"]:
-        smaller = contract(graph, grouping)
-        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(smaller, seed=work.task.seed))
-        after = contract(graph, grouping)
-        counts.append({"name": name, "nodes": after.n, "edges": after.m})
+        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=work.task.seed))
+        coarse = contract(graph, grouping)
+        counts.append({"name": name, "nodes": coarse.n, "edges": coarse.m})
     grouping = join(grouping, tied(graph))
     payload.save_grouping(work.out / "grouping.npz", grouping)
     write_json(work.out / "steps.json", counts)
 
 
 def embed(work: Work) -> None:
-    """Write embedding.npz, encoder.safetensors and columns.json."""
+    """Write embedding.npz, encoder.safetensors and recipe.json."""
     from embed.features import node_features
 
     graph, grouping = _graph_and_grouping(work)
@@ -101,7 +100,7 @@ def embed(work: Work) -> None:
 
 
 def group(work: Work) -> None:
-    """Write grouping.npz and grouper.safetensors: the most likely grouping of the coarse nodes."""
+    """Write grouping.npz, grouper.safetensors and recipe.json: the most likely grouping of the coarse nodes."""
     from policy.group.once import group_once
 
     graph, grouping = _graph_and_grouping(work)
@@ -131,7 +130,6 @@ def place(work: Work) -> None:
             problem, evaluator, budget, seed=work.task.seed, progress=hook
         )
         rows += [_row(name, rank, c, grouping, graph) for rank, c in enumerate(shortlist(found, params["finalists"]))]
-        write_json(work.partial / "progress.json", {"done": name, "evaluations": evaluator.evaluations})
     write_json(work.out / "candidates.json", rows)
 
 
@@ -332,9 +330,3 @@ def _devices(work: Work) -> tuple[DeviceSpec, ...]:
 def _graph_and_grouping(work: Work) -> tuple[Graph, Grouping]:
     graph = payload.load_graph(work.read("read", "graph.npz"))
     return graph, payload.load_grouping(work.read("coarsen", "grouping.npz"))
-
-
-def _with_kernels(graph: Graph, kernel: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Graph:
-    from dataclasses import replace
-
-    return replace(graph, kernel=kernel)

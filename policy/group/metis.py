@@ -9,12 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.core.arrays import Float64
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.params import param
 from pipeline.core.stages import GroupSample
-from pipeline.partition import metis_parts
+from pipeline.partition import check_parts, metis_parts, node_costs
 from policy.group.certain import certain
 
 
@@ -45,18 +43,12 @@ class MetisModel(nn.Module):
         labels = metis_parts(
             graph,
             self.parts,
-            node_weight=_work(graph),
-            edge_weight=graph.edge_bytes.astype(np.float64),
+            node_weight=node_costs(graph, "flops"),
+            edge_weight=graph.edge_bytes,
             balance=self.balance,
             seed=self.seed,
         )
         return Grouping.of_labels(labels)
-
-
-def _work(graph: Graph) -> Float64:
-    """Return float64 [n], FLOPs plus a hundredth of their mean, so that nodes without FLOPs do not pile up."""
-    total = float(graph.flops.sum())
-    return graph.flops + (0.01 * total / graph.n if total > 0 else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +65,7 @@ class Metis:
     balance: float = param(1.3, "how much heavier than the mean a part may be, as a factor")
 
     def __post_init__(self) -> None:
-        if self.parts < 1 or self.balance < 1:
-            raise UsageError(f"{self} is not a partition.", "Use at least 1 part and a balance of at least 1.")
+        check_parts(self.parts, self.balance)
 
     def build(self, width: int, *, seed: int) -> MetisModel:
         """Return the model; `seed` goes to METIS."""
