@@ -129,7 +129,10 @@ def place(work: Work) -> None:
         found = registry.build("place", name, values).place(
             problem, evaluator, budget, seed=work.task.seed, progress=hook
         )
-        rows += [_row(name, rank, c, grouping, graph) for rank, c in enumerate(shortlist(found, params["finalists"]))]
+        rows += [
+            _row(name, rank, c, grouping, graph)
+            for rank, c in enumerate(shortlist(found.candidates, params["finalists"]))
+        ]
     write_json(work.out / "candidates.json", rows)
 
 

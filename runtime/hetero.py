@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -45,7 +46,13 @@ class Hetero:
     memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
-        """Return the evaluator of one subject; the reference outputs are computed at its first question."""
+        """Return the evaluator of one subject; the reference outputs are computed at its first question.
+
+        Raises:
+            UsageError: the subject is a graph without a model.
+        """
+        if subject.model is None:
+            raise UsageError("`hetero` measures models, and there is only a graph.", "Use a simulator.")
         settings = MeasureSettings(
             batch_s=self.seconds,
             timeout_s=self.timeout_s,
@@ -54,7 +61,7 @@ class Hetero:
             dynamic_size=self.dynamic_size,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, settings)
+        return HeteroEvaluator(subject, subject.model, settings)
 
 
 @dataclass(slots=True)
@@ -62,6 +69,7 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices."""
 
     subject: Subject
+    model: Path
     settings: MeasureSettings
     evaluations: int = 0
     _expected: Outputs | None = field(default=None, repr=False)
@@ -82,8 +90,8 @@ class HeteroEvaluator:
         affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
         variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
         if self._expected is None:
-            self._expected = reference_outputs(self.subject.model, self.settings, seed=self.subject.seed)
-        return measure_once(variant, self.subject.model, self._expected, self.settings, seed=self.subject.seed)
+            self._expected = reference_outputs(self.model, self.settings, seed=self.subject.seed)
+        return measure_once(variant, self.model, self._expected, self.settings, seed=self.subject.seed)
 
 
 def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Outputs:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, frozen
+from pipeline.core.arrays import Float64, Int64, frozen
 from pipeline.core.graph import Graph, Grouping, sum_per_group
 
 Origin = Literal["measured", "modelled", "given"]
@@ -82,6 +82,15 @@ class Topology:
     def p(self) -> int:
         """Return the number of devices."""
         return len(self.devices)
+
+    def mean_transfer_s(self, size: Int64) -> Float64:
+        """Return float64 [m], mean seconds over all links of tensors of int64 [m] bytes; 0 for one device."""
+        apart = ~np.eye(self.p, dtype=bool)
+        if self.p == 1:
+            return np.zeros(size.shape)
+        per_byte: Float64 = (1.0 / self.link_bytes_per_s[apart]).mean()
+        seconds: Float64 = self.link_latency_s[apart].mean() + size * per_byte
+        return seconds
 
     @property
     def names(self) -> tuple[str, ...]:

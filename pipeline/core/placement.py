@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,3 +86,7 @@ class Placement:
     def key(self) -> bytes:
         """Return bytes that are equal for equal placements."""
         return self.device.tobytes() + (b"" if self.priority is None else self.priority.tobytes())
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that are equal for equal placements, and different for others but for a chance in 2**64."""
+        return hashlib.blake2b(self.key(), digest_size=16).digest()

@@ -13,6 +13,7 @@ from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
+from pipeline.core.workload import Tags
 
 if TYPE_CHECKING:
     from pipeline.core.stages import Embedder, Grouper
@@ -73,6 +74,8 @@ class Problem:
     allowed: bool [n, p], where each node may go: unsupported operations and pins are False entries.
     start: a placement the answer must not be worse than, or None.
     policy: what a learning placer needs, or None.
+    ordered: whether placements may carry priorities; without, devices run first come, first served.
+    tags: layers and time steps, for rules of thumb; never features of a policy.
     """
 
     graph: Graph
@@ -82,6 +85,8 @@ class Problem:
     allowed: Bool
     start: Placement | None = None
     policy: PolicyInputs | None = None
+    ordered: bool = False
+    tags: Tags | None = None
 
     def __post_init__(self) -> None:
         n, p = self.graph.n, self.topology.p

@@ -7,23 +7,25 @@ output changes for equal input; it is part of the cache key.
     coarsen    Graph -> Grouping                                       Coarsener
     embed      features -> embedding, and the encoder that made it     Embedder -> Encoder
     group      embedding -> Grouping, and how likely it was            Grouper -> GroupModel
-    place      Problem, Evaluator, Budget -> Candidates                Placer, Learner
-    measure    Placements -> Measurements                              Measurer -> Evaluator
+    place      Problem, Evaluator, Budget -> Answer                    Placer, Learner
+    measure    Placements -> Measurements                              Measurer -> Evaluator, Simulator
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from pipeline.core.arrays import Float32
+from pipeline.core.arrays import Bool, Float32, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
+from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,10 +125,34 @@ class Grouper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A placement a placer looked at, and what its evaluator said."""
+    """A placement a placer looked at, and what its evaluator said.
+
+    found_by: the method that came up with it. planned_s: the seconds its author planned for it, where the author
+    planned start times; nan where not.
+    """
 
     placement: Placement
     result: Measurement | MeasurementFailed
+    found_by: str = ""
+    planned_s: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a placer found.
+
+    candidates: distinct placements, best first; at least one. lower_bound_s: no placement that the problem allows
+    is faster in the evaluator's eyes; 0 where the placer proves nothing. bound_by: what proved it.
+    """
+
+    candidates: tuple[Candidate, ...]
+    lower_bound_s: float = 0.0
+    bound_by: str = ""
+
+    @property
+    def best(self) -> Candidate:
+        """Return the best candidate."""
+        return self.candidates[0]
 
 
 class Evaluator(Protocol):
@@ -149,15 +175,44 @@ class Evaluator(Protocol):
         """Return one answer per placement, in order; a fault of a placement is an answer, not an exception."""
 
 
+class Simulator(Evaluator, Protocol):
+    """An evaluator that computes, without hardware, and so fast that plans can be tried by the hundred thousand.
+
+    A placement without priorities is run first come, first served; with priorities, every free device takes the
+    ready operation of the least priority. Placements are of the subject's k nodes.
+    """
+
+    @property
+    def semantics(self) -> Semantics:
+        """Return the rules it reckons by."""
+
+    def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
+        """Return what b plans cost: device int32 [b, k], priority float64 [b, k] or None. Counts b evaluations."""
+
+    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+        """Return where moves lead from `start`; evaluates the start and at most `limit` moves, and counts the moves.
+
+        allowed: bool [k, p], where each node may go.
+        """
+
+    def timeline(self, placement: Placement) -> Timeline:
+        """Return when each of the subject's n operations and every transfer happens.
+
+        Raises:
+            UsageError: the placement puts an operation where it is not supported.
+        """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
     """What an evaluator is to evaluate: one model on one set of devices.
 
-    model: path of the normalised model as IR. graph: its n operations. grouping: operations to the k nodes that are
-    placed. costs: per operation, or None where nothing was profiled. seed: what the model's inputs are drawn from.
+    model: path of the normalised model as IR, or None where there is a graph alone. graph: its n operations.
+    grouping: operations to the k nodes that are placed. costs: per operation, or None where nothing was profiled.
+    seed: what the model's inputs are drawn from.
     """
 
-    model: Path
+    model: Path | None
     graph: Graph
     grouping: Grouping
     topology: Topology
@@ -185,11 +240,12 @@ class Placer(Protocol):
 
     def place(
         self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
-    ) -> list[Candidate]:
+    ) -> Answer:
         """Return distinct placements of the problem's nodes, best first, all of which the evaluator has seen.
 
         Stays within the budget; uses allowed devices only; keeps within memory; never ends worse than
-        `problem.start`; equal seed and evaluation budget give an equal answer.
+        `problem.start`; gives placements priorities only if `problem.ordered`; equal seed and evaluation budget give
+        an equal answer.
 
         Raises:
             DeviceError: no placement fits the devices.

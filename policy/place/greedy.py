@@ -15,14 +15,13 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, adjacency, contract
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, ProgressHook
-from pipeline.core.stages import Candidate, Evaluator
-from policy.place.search import Search, placeable
+from pipeline.core.problem import Problem
+from policy.place.search import Method, Search, placeable
 from policy.place.single import mostly_on
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
+class Greedy(Method):
     """Builds two placements from the costs and climbs from the best one seen.
 
     Both builders take the groups in topological order. One gives each group the device that adds least to the sum of
@@ -42,15 +41,9 @@ class Greedy:
         if self.passes < 0:
             raise UsageError(f"{self} has a negative number of passes.", "Use 0 or more.")
 
-    def place(
-        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
-    ) -> list[Candidate]:
-        """Return the best placements seen; nothing is random.
-
-        Raises:
-            DeviceError: no placement fits the devices.
-        """
-        search = Search(problem, evaluator, budget, progress)
+    def run(self, search: Search, *, seed: int) -> None:
+        """Return the best placements seen; nothing is random."""
+        problem = search.problem
         groups = Groups.of(problem)
         names = problem.topology.names
         built = [mostly_on(problem, device) for device in range(problem.topology.p)]
@@ -61,7 +54,6 @@ class Greedy:
             ]
         search.evaluate(built)
         self._climb(search, groups)
-        return search.candidates()
 
     def _climb(self, search: Search, groups: Groups) -> None:
         # The start of a problem may split groups; moves of whole groups lead on from there all the same.

@@ -10,13 +10,11 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, ProgressHook
-from pipeline.core.stages import Candidate, Evaluator
-from policy.place.search import Search, placeable
+from policy.place.search import Method, Search, placeable
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class Random(Method):
     """Draws a device for each group, uniformly among those allowed."""
 
     version: ClassVar[int] = 1
@@ -28,15 +26,9 @@ class Random:
         if self.batch < 1 or self.patience < 1:
             raise UsageError(f"{self} draws nothing.", "Use a batch and a patience of at least 1.")
 
-    def place(
-        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
-    ) -> list[Candidate]:
-        """Return the best placements drawn.
-
-        Raises:
-            DeviceError: no placement fits the devices.
-        """
-        search = Search(problem, evaluator, budget, progress)
+    def run(self, search: Search, *, seed: int) -> None:
+        """Return the best placements drawn."""
+        problem = search.problem
         rng = np.random.default_rng(seed)
         grouping = placeable(problem, problem.grouping)
         allowed = problem.group_allowed(grouping)
@@ -46,4 +38,3 @@ class Random:
             draws = np.where(allowed, rng.random((self.batch, *allowed.shape)), -1.0).argmax(axis=2)  # [batch, k]
             search.evaluate([Placement(draw, problem.topology.names).lift(grouping) for draw in draws])
             idle = idle + 1 if search.spent == spent else 0
-        return search.candidates()

@@ -15,7 +15,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, PolicyInputs, Problem, ProgressHook
-from pipeline.core.stages import Candidate, Encoder, Evaluator, GroupModel, GroupSample
+from pipeline.core.stages import Answer, Encoder, Evaluator, GroupModel, GroupSample
 from pipeline.torch_tools import load_weights, seeded
 from policy.learn.leave_one_out import LeaveOneOut
 from policy.place.search import Search, placeable
@@ -55,7 +55,7 @@ class Reinforce:
 
     def place(
         self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
-    ) -> list[Candidate]:
+    ) -> Answer:
         """Return the best placements seen while learning.
 
         Raises:
@@ -67,7 +67,7 @@ class Reinforce:
                 "The placer 'reinforce' learns on features and groups, and there are none.",
                 "Run it with an embed and a group stage.",
             )
-        search = Search(problem, evaluator, budget, progress)
+        search = Search(problem, evaluator, budget, progress, author="reinforce")
         lives = np.random.SeedSequence(seed)
         while search.left > 1:
             spent, life = search.spent, int(lives.spawn(1)[0].generate_state(1)[0])
@@ -75,7 +75,7 @@ class Reinforce:
                 self._learn(search, Agent(problem, problem.policy, hidden=self.hidden, seed=life))
             if search.spent == spent:
                 break
-        return search.candidates()
+        return search.answer()
 
     def _learn(self, search: Search, agent: Agent) -> None:
         learner = LeaveOneOut(entropy=self.entropy)

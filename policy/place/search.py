@@ -2,63 +2,117 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from typing import Protocol, cast
 
 import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
-from pipeline.core.stages import Candidate, Evaluator
+from pipeline.core.simulation import Moves, Semantics, Walk
+from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator
 from pipeline.partition import join, tied
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
+PROVEN = 1e-6  # a placement within this share of the lower bound counts as proven optimal
+
+
+class Method(Protocol):
+    """What the placers of this folder are made of: `run` searches, `place` frames it as the Protocol `Placer` wants.
+
+    A method that calls others runs them on its own `Search`, within `Search.limited`.
+    """
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Ask the search's evaluator about placements until the budget, or the ideas, end."""
+
+    def place(
+        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
+    ) -> Answer:
+        """Return the best placements seen, and the bound proven, if any.
+
+        Raises:
+            DeviceError: no placement fits the devices.
+        """
+        search = Search(problem, evaluator, budget, progress, author=type(self).__name__.lower())
+        self.run(search, seed=seed)
+        return search.answer()
 
 
 class Search:
     """The placements that one run of a placer has asked about.
 
     Making one evaluates `problem.start` and then every placement on a single device that fits, as far as the budget
-    goes: no placer ends worse than the best of them in its evaluator's eyes.
+    goes: no placer ends worse than the best of them in its evaluator's eyes. Where the evaluator is a simulator, a
+    device alone that needs longer than the best so far even for its operations is left out.
 
     A time limit is looked at before each placement but the first, so placements go to the evaluator one by one if
-    there is a limit, and it is exceeded by one evaluation at most.
+    there is a limit, and it is exceeded by one evaluation at most, or by the moves of one walk.
     """
 
-    def __init__(self, problem: Problem, evaluator: Evaluator, budget: Budget, progress: ProgressHook) -> None:
+    def __init__(
+        self, problem: Problem, evaluator: Evaluator, budget: Budget, progress: ProgressHook, *, author: str = ""
+    ) -> None:
         self.problem, self.budget = problem, budget
+        self.spent = 0
+        self.author = author
         self._evaluator, self._progress = evaluator, progress
         self._began_s = time.monotonic()
-        self._seen: dict[bytes, tuple[float, Candidate]] = {}
+        self._last_evaluation = budget.evaluations
+        self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
+        self._turn = 0
+        self._seen: dict[bytes, float] = {}
+        self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
         self._best: tuple[float, Placement] | None = None
-        names = problem.topology.names
-        opening = [] if problem.start is None else [problem.start]
-        opening += [Placement.single(problem.graph.n, d, names) for d in range(problem.topology.p)]
-        self.evaluate(opening)
+        self._bound: tuple[float, str] = (0.0, "")
+        self._open()
+
+    def _open(self) -> None:
+        problem, names = self.problem, self.problem.topology.names
+        if problem.start is not None:
+            self.evaluate([problem.start], author="start")
+        if self.simulator is None or problem.costs is None:
+            alone = [Placement.single(problem.graph.n, d, names) for d in range(problem.topology.p)]
+            self.evaluate(alone, author="single")
+            return
+        work_s = problem.costs.op_s.sum(axis=0)  # [p], no plan on one device alone is faster
+        for d in np.argsort(work_s, kind="stable").tolist():
+            if work_s[d] < self.best_s:
+                self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
 
     @property
-    def spent(self) -> int:
-        """Return how many placements the evaluator has been asked about."""
-        return len(self._seen)
+    def simulator(self) -> Simulator | None:
+        """Return the evaluator if it is a simulator."""
+        return cast("Simulator", self._evaluator) if hasattr(self._evaluator, "semantics") else None
+
+    @property
+    def semantics(self) -> Semantics | None:
+        """Return the rules the evaluator reckons by; None where it does not reckon."""
+        return None if self.simulator is None else self.simulator.semantics
 
     @property
     def left(self) -> int:
-        """Return how many more it may be asked about; 0 once the time is up."""
-        limit_s = self.budget.seconds
-        if self._seen and limit_s is not None and time.monotonic() - self._began_s >= limit_s:
-            return 0
-        return self.budget.evaluations - self.spent
+        """Return how many more placements the evaluator may be asked about; 0 once the time is up."""
+        return 0 if self.spent and self.left_s <= 0 else self._last_evaluation - self.spent
+
+    @property
+    def left_s(self) -> float:
+        """Return how many seconds are left; inf without a time limit."""
+        return self._last_s - time.monotonic()
 
     @property
     def done(self) -> bool:
-        """Return whether the budget is spent."""
-        return self.left <= 0
+        """Return whether the budget is spent, or the best placement proven."""
+        return self.left <= 0 or self.proven
 
     @property
     def best(self) -> Placement | None:
@@ -70,51 +124,139 @@ class Search:
         """Return the least value in seconds; inf while there is none."""
         return math.inf if self._best is None else self._best[0]
 
-    def evaluate(self, placements: Sequence[Placement]) -> Float64:
+    @property
+    def bound_s(self) -> float:
+        """Return the greatest lower bound proven so far, in seconds; 0 if none is."""
+        return self._bound[0]
+
+    @property
+    def proven(self) -> bool:
+        """Return whether no placement can be better than the best one seen."""
+        return self.best_s <= self.bound_s * (1 + PROVEN)
+
+    def prove(self, bound_s: float, by: str) -> None:
+        """Note that no placement is faster than `bound_s`."""
+        if bound_s > self._bound[0]:
+            self._bound = (bound_s, by)
+
+    @contextmanager
+    def limited(self, author: str, *, evaluations: int | None = None, seconds: float | None = None) -> Iterator[None]:
+        """Let a part of the search run under a name of its own and within a part of what is left."""
+        kept = self.author, self._last_evaluation, self._last_s
+        self.author = author
+        if evaluations is not None:
+            self._last_evaluation = min(self._last_evaluation, self.spent + evaluations)
+        if seconds is not None:
+            self._last_s = min(self._last_s, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self.author, self._last_evaluation, self._last_s = kept
+
+    def evaluate(
+        self, placements: Sequence[Placement], *, author: str = "", planned_s: Sequence[float] | None = None
+    ) -> Float64:
         """Return float64 [len(placements)], median seconds.
 
         inf: the evaluator failed, or the placement does not fit and was not sent. nan: the budget ran out before it.
-        A placement seen before costs nothing.
+        A placement seen before costs nothing. author: who came up with them, the search's own unless given.
+        planned_s: what their author planned for each.
         """
-        keys = [placement.key() for placement in placements]
+        keys = [placement.digest() for placement in placements]
         values = np.full(len(placements), math.nan)
-        fresh: dict[bytes, Placement] = {}
+        fresh: dict[bytes, tuple[Placement, float]] = {}
         for i, (key, placement) in enumerate(zip(keys, placements, strict=True)):
-            if key not in self._seen and not self.problem.fits(placement):
+            if key not in self._seen and not self._fits(placement):
                 values[i] = math.inf
             elif key not in self._seen:
-                fresh.setdefault(key, placement)
-        self._ask(fresh)
+                fresh.setdefault(key, (placement, math.nan if planned_s is None else planned_s[i]))
+        self._ask(fresh, author or self.author)
         for i, key in enumerate(keys):
             if key in self._seen:
-                values[i] = self._seen[key][0]
+                values[i] = self._seen[key]
         return values
 
-    def candidates(self, limit: int = ANSWERS) -> list[Candidate]:
-        """Return the `limit` best placements seen, best first, failed ones last.
+    def walk(self, start: Placement, moves: Moves) -> Walk:
+        """Return where moves lead from a placement that the evaluator has seen; ends with the budget.
+
+        On a simulator the whole walk is compiled; any other evaluator is asked about one move after the other.
+        """
+        if self.simulator is None:
+            return self._walk_slowly(start, moves)
+        walk = self.simulator.walk(start, moves, allowed=self.problem.allowed, limit=self.left)
+        self.spent += walk.evaluations
+        key = walk.best.digest()
+        if math.isfinite(walk.best_s) and key not in self._seen:
+            self._seen[key] = self._note(walk.best, Measurement(np.array([walk.best_s])), self.author, math.nan)
+        if walk.evaluations:
+            self._tell()
+        return walk
+
+    def _walk_slowly(self, start: Placement, moves: Moves) -> Walk:
+        """Walk by asking about one placement after the other; what does not fit is never taken."""
+        tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
+        plan, plan_s = start, float(self.evaluate([start])[0])
+        best, best_s = plan, plan_s
+        for i in range(moves.r):
+            if self.left <= 0:
+                break
+            moved = moves.applied(i, plan)
+            nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
+            if moved.key() == plan.key() or not self.problem.allowed[nodes, moved.device[nodes]].all():
+                continue
+            value = float(self.evaluate([moved])[0])
+            tried[i], value_s[i] = True, value
+            if value <= plan_s + moves.allowance_s[i]:
+                taken[i], plan, plan_s = True, moved, value
+            if value < best_s:
+                best, best_s = moved, value
+        return Walk(tried, value_s, taken, plan, plan_s, best, best_s)
+
+    def answer(self, limit: int = ANSWERS) -> Answer:
+        """Return the `limit` best placements seen, best first, failed ones last, and what was proven.
 
         Raises:
             DeviceError: not one placement that was looked at fits the devices.
         """
-        if not self._seen:
+        if not self._kept:
             raise DeviceError(
                 f"No placement of {self.problem.graph.n} nodes was found that keeps within memory and allowed devices.",
                 "Allow more devices, take pins away, or use devices with more memory.",
             )
-        ranked = sorted(self._seen.values(), key=lambda entry: entry[0])
-        return [candidate for _, candidate in ranked[:limit]]
+        ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
+        return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound)
 
-    def _ask(self, fresh: dict[bytes, Placement]) -> None:
+    def _fits(self, placement: Placement) -> bool:
+        return self.problem.fits(placement) and (placement.priority is None or self.problem.ordered)
+
+    def _ask(self, fresh: dict[bytes, tuple[Placement, float]], author: str) -> None:
         """Send placements to the evaluator until they or the budget end."""
         waiting = iter(fresh.items())
-        while not self.done and (batch := list(islice(waiting, self.left if self.budget.seconds is None else 1))):
-            answers = self._evaluator.evaluate([placement for _, placement in batch])
-            for (key, placement), answer in zip(batch, answers, strict=True):
-                value = answer.median_s if isinstance(answer, Measurement) else math.inf
-                self._seen[key] = (value, Candidate(placement, answer))
-                if value < self.best_s:
-                    self._best = (value, placement)
-            self._progress(Progress(self.spent, self.budget.evaluations, self.best_s))
+        step = None if math.isinf(self._last_s) else 1
+        while self.left > 0 and (batch := list(islice(waiting, step or self.left))):
+            answers = self._evaluator.evaluate([placement for _, (placement, _) in batch])
+            self.spent += len(batch)
+            for (key, (placement, planned_s)), answer in zip(batch, answers, strict=True):
+                self._seen[key] = self._note(placement, answer, author, planned_s)
+            self._tell()
+
+    def _note(
+        self, placement: Placement, result: Measurement | MeasurementFailed, author: str, planned_s: float
+    ) -> float:
+        """Keep a placement if it is among the best; return its value."""
+        value = result.median_s if isinstance(result, Measurement) else math.inf
+        self._turn += 1
+        entry = (-value, -self._turn, Candidate(placement, result, author, planned_s))
+        if len(self._kept) < ANSWERS:
+            heapq.heappush(self._kept, entry)
+        elif entry[:2] > self._kept[0][:2]:
+            heapq.heapreplace(self._kept, entry)
+        if value < self.best_s:
+            self._best = (value, placement)
+        return value
+
+    def _tell(self) -> None:
+        self._progress(Progress(self.spent, self.budget.evaluations, self.best_s))
 
 
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:

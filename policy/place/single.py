@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, ProgressHook
-from pipeline.core.stages import Candidate, Evaluator
-from policy.place.search import Search, placeable
+from pipeline.core.problem import Problem
+from policy.place.search import Method, Search, placeable
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
+class Single(Method):
     """Evaluates each device alone: what every other placer must beat.
 
     A device that may not run everything gets all groups it may run, the others go to the device that runs them
@@ -23,17 +22,10 @@ class Single:
 
     version: ClassVar[int] = 1
 
-    def place(
-        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
-    ) -> list[Candidate]:
-        """Return the single-device placements, best first; nothing is random.
-
-        Raises:
-            DeviceError: no placement fits the devices.
-        """
-        search = Search(problem, evaluator, budget, progress)
+    def run(self, search: Search, *, seed: int) -> None:
+        """Return the single-device placements, best first; nothing is random."""
+        problem = search.problem
         search.evaluate([mostly_on(problem, device) for device in range(problem.topology.p)])
-        return search.candidates()
 
 
 def mostly_on(problem: Problem, device: int) -> Placement:

@@ -26,7 +26,9 @@ def test_reinforce_finds_the_optimum(toy: str, seed: int, group: str, evaluation
     # One placement in 600 (chain) or 1024 (branches) is optimal; with groups there are fewer decisions to make.
     make, best_s = PROBLEMS[toy]
     problem = make(group=group)
-    found = Reinforce().place(problem, ToyEvaluator.of(problem), Budget(evaluations), seed=seed, progress=silent)
+    found = (
+        Reinforce().place(problem, ToyEvaluator.of(problem), Budget(evaluations), seed=seed, progress=silent).candidates
+    )
     assert found[0].result.median_s == pytest.approx(best_s)  # type: ignore[union-attr]
 
 

@@ -109,7 +109,7 @@ def test_a_failed_placement_is_infinite_never_the_best_and_last_of_the_candidate
     assert search.evaluate([on(0, 0)]).tolist() == [math.inf]
     assert search.best is not None
     assert search.best.device.tolist() == [1, 1]
-    found = search.candidates()
+    found = search.answer().candidates
     assert [c.placement.device.tolist() for c in found] == [[1, 1], [0, 0]]
     assert isinstance(found[-1].result, MeasurementFailed)
 
@@ -117,13 +117,13 @@ def test_a_failed_placement_is_infinite_never_the_best_and_last_of_the_candidate
 def test_candidates_are_limited_and_best_first():
     search = search_of(pair_problem())
     search.evaluate([on(0, 1), on(1, 0)])
-    assert [c.placement.device.tolist() for c in search.candidates(2)] == [[0, 0], [0, 1]]
+    assert [c.placement.device.tolist() for c in search.answer(2).candidates] == [[0, 0], [0, 1]]
 
 
 def test_a_search_that_saw_nothing_says_that_nothing_fits():
     search = search_of(pair_problem(allowed=np.array([[True, False], [False, True]])))
     with pytest.raises(DeviceError, match="2 nodes"):
-        search.candidates()
+        search.answer()
 
 
 def test_progress_is_told_with_the_best_so_far():
@@ -163,7 +163,7 @@ def test_what_a_device_may_not_run_goes_where_it_is_fastest():
 def test_single_gives_an_answer_where_no_device_runs_everything():
     op_s = np.array([[1.0, np.inf], [np.inf, 1.0]]) * 1e-3
     problem = toy_problem(toy_graph(2, [(0, 1)]), op_s)
-    found = Single().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
+    found = Single().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent).candidates
     assert [c.placement.device.tolist() for c in found] == [[0, 1]]
 
 
@@ -214,7 +214,7 @@ def test_greedy_does_not_fill_a_device_beyond_its_memory():
 def test_greedy_climbs_from_a_bad_start_until_no_single_move_helps():
     problem = chain_problem(start=Placement(np.arange(CHAIN) % 2, ("A", "B")), costs_known=False)
     evaluator = ToyEvaluator.of(chain_problem())
-    found = Greedy().place(problem, evaluator, Budget(500), seed=0, progress=silent)
+    found = Greedy().place(problem, evaluator, Budget(500), seed=0, progress=silent).candidates
     best = found[0].result
     assert not isinstance(best, MeasurementFailed)
     # One cut more than the optimum: no single move leads on from there.

@@ -1,0 +1,172 @@
+"""What simulators are asked and what they answer: batches of plans, walks from plan to plan, timelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen, frozen_indices
+from pipeline.core.placement import Placement
+
+Kind = Literal["sequential", "listsched", "pipelined"]
+Level = Literal["T0", "T1", "T2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """By which rules a simulator reckons, for placers and bounds that reason about them.
+
+    kind: "sequential": one sub-graph after another; "listsched": a dataflow machine, see `level`; "pipelined": the
+    largest load of a device.
+    level: of listsched. "T0": links without contention; "T1": a device sends one tensor at a time, once for all its
+    readers; "T2": a device sends and receives one tensor at a time, once per reading device.
+    block_s: seconds that a device stays blocked after an operation that takes time. gap_s: seconds between two sends.
+    memory: whether a placement that needs more than a device's memory at any time is refused; weights are counted
+    by all levels, activations and received copies by T2.
+    """
+
+    kind: Kind
+    level: Level = "T2"
+    block_s: float = 0.0
+    gap_s: float = 0.0
+    memory: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """What b plans cost.
+
+    value_s: float64 [b], seconds; inf where a device does not support an operation.
+    over_bytes: int64 [b], bytes by which memory is exceeded, summed over devices; 0 fits.
+    busy_s: float64 [b, p], seconds each device computes. peak_bytes: int64 [b, p], the most each device holds.
+    cut_bytes: int64 [b], bytes sent between devices.
+    """
+
+    value_s: Float64
+    over_bytes: Int64
+    busy_s: Float64
+    peak_bytes: Int64
+    cut_bytes: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """r changes to a plan of n nodes, to be tried one after another.
+
+    ptr: int64 [r + 1], node: int32 [ptr[r]]: move i changes the nodes node[ptr[i]:ptr[i + 1]], each named once.
+    device: int32 [r], where they go; -1 leaves them where they are.
+    like: int32 [r], a node to whose device they go instead, as it is when the move is tried; -1 for none.
+    shift: float64 [r], added to their priorities, if the plan has any; 0 leaves them.
+    allowance_s: float64 [r], how much slower than the plan it changes a move may make it and still be taken.
+    """
+
+    ptr: Int64
+    node: Int32
+    device: Int32
+    like: Int32
+    shift: Float64
+    allowance_s: Float64
+
+    def __post_init__(self) -> None:
+        put, r = object.__setattr__, int(np.size(self.device))
+        put(self, "ptr", frozen(self.ptr, np.int64, (r + 1,), "ptr"))
+        put(self, "node", frozen(self.node, np.int32, (int(self.ptr[-1]),), "node"))
+        for name, dtype in (
+            ("device", np.int32),
+            ("like", np.int32),
+            ("shift", np.float64),
+            ("allowance_s", np.float64),
+        ):
+            put(self, name, frozen(getattr(self, name), dtype, (r,), name))
+        if np.any(np.isnan(self.allowance_s)):
+            raise ValueError("allowance_s must not be NaN")
+
+    @property
+    def r(self) -> int:
+        """Return the number of moves."""
+        return int(self.device.size)
+
+    @classmethod
+    def single(cls, node: Int32, device: Int32, allowance_s: Float64) -> Moves:
+        """Return moves of one node each to one device each; all three [r]."""
+        r = np.size(node)
+        none = np.full(r, -1, np.int32)
+        return cls(np.arange(r + 1), node, device, none, np.zeros(r), allowance_s)
+
+    def applied(self, i: int, plan: Placement) -> Placement:
+        """Return the plan that move i makes of another."""
+        nodes = self.node[self.ptr[i] : self.ptr[i + 1]]
+        target = plan.device[self.like[i]] if self.like[i] >= 0 else self.device[i]
+        device, priority = plan.device.copy(), plan.priority
+        if target >= 0:
+            device[nodes] = target
+        if priority is not None and self.shift[i] != 0:
+            priority = priority.copy()
+            priority[nodes] += self.shift[i]
+        return Placement(device, plan.devices, priority)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """Where r moves led.
+
+    A move that would change nothing, or put a node where it is not allowed, is skipped and costs no evaluation. A
+    move is taken if it exceeds memory less than the plan it changes, or as much and its time is at most
+    `allowance_s` longer.
+
+    tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.
+    value_s: float64 [r], what each tried move would cost; nan for others; inf if it exceeds memory.
+    taken: bool [r]. end: the plan after the last move, end_s its seconds. best: the best plan met, the start
+    included, best_s its seconds; inf if all exceed memory.
+    """
+
+    tried: Bool
+    value_s: Float64
+    taken: Bool
+    end: Placement
+    end_s: float
+    best: Placement
+    best_s: float
+
+    @property
+    def evaluations(self) -> int:
+        """Return how many moves were evaluated."""
+        return int(self.tried.sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """When everything happens under one plan.
+
+    start_s, end_s: float64 [n], of each operation. device: int32 [n].
+    sent: int32 [t], the operation whose output each of t transfers carries; source, target: int32 [t], devices;
+    sent_start_s, sent_end_s: float64 [t]; sent_bytes: int64 [t].
+    value_s: seconds of the whole.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[str, ...]
+    device: Int32
+    start_s: Float64
+    end_s: Float64
+    sent: Int32
+    source: Int32
+    target: Int32
+    sent_start_s: Float64
+    sent_end_s: Float64
+    sent_bytes: Int64
+    value_s: float
+    t: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        put, n = object.__setattr__, len(self.names)
+        put(self, "t", int(np.size(self.sent)))
+        put(self, "device", frozen_indices(self.device, (n,), len(self.devices), "device"))
+        put(self, "sent", frozen_indices(self.sent, (None,), max(n, 1), "sent"))
+        for name in ("source", "target"):
+            put(self, name, frozen_indices(getattr(self, name), (self.t,), len(self.devices), name))
+        put(self, "sent_bytes", frozen(self.sent_bytes, np.int64, (self.t,), "sent_bytes"))
+        for name, length in (("start_s", n), ("end_s", n), ("sent_start_s", self.t), ("sent_end_s", self.t)):
+            put(self, name, frozen(getattr(self, name), np.float64, (length,), name))
