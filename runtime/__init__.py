@@ -2,6 +2,7 @@
 
 TABLE = {
     "hetero": "runtime.hetero:Hetero",
+    "listsched": "runtime.listsched:ListSched",
     "sequential": "runtime.sequential:Sequential",
     "replay": "runtime.replay:Replay",
 }

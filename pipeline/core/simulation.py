@@ -23,8 +23,8 @@ class Semantics:
     level: of listsched. "T0": links without contention; "T1": a device sends one tensor at a time, once for all its
     readers; "T2": a device sends and receives one tensor at a time, once per reading device.
     block_s: seconds that a device stays blocked after an operation that takes time. gap_s: seconds between two sends.
-    memory: whether a placement that needs more than a device's memory at any time is refused; weights are counted
-    by all levels, activations and received copies by T2.
+    memory: whether a placement that needs more than a device's memory at any time is refused; weights always count,
+    under listsched activations and received copies as well.
     """
 
     kind: Kind
