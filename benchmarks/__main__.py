@@ -21,8 +21,14 @@ SCRIPTS = (
     "metis_time",
     "reader_zoo",
     "simulator_rate",
+    "dataflow_time",
+    "anchors",
+    "tiled_gain",
+    "giph_slr",
+    "large_graphs",
     "profiler_ratio",
     "measuring_noise",
+    "calibration_error",
     "tune_time",
 )
 

@@ -16,10 +16,23 @@ from pipeline.core.errors import ShadowedPackageError
 
 if TYPE_CHECKING:
     from pipeline.api import tune as tune
+    from pipeline.offline import Effort as Effort
+    from pipeline.offline import bound as bound
+    from pipeline.offline import search as search
+    from pipeline.offline import simulate as simulate
     from pipeline.result import Result as Result
+    from pipeline.scenario import Scenario as Scenario
 
 SIBLINGS = ("coarsen", "embed", "policy", "runtime")
-PUBLIC = {"tune": "pipeline.api", "Result": "pipeline.result"}
+PUBLIC = {
+    "tune": "pipeline.api",
+    "Result": "pipeline.result",
+    "Scenario": "pipeline.scenario",
+    "Effort": "pipeline.offline",
+    "search": "pipeline.offline",
+    "simulate": "pipeline.offline",
+    "bound": "pipeline.offline",
+}
 
 
 def _check_siblings() -> None:

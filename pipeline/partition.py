@@ -61,7 +61,14 @@ def check_parts(parts: int, balance: float) -> None:
 
 
 def metis_parts(
-    graph: Graph, parts: int, *, node_weight: Float64, edge_weight: Float64 | Int64, balance: float, seed: int
+    graph: Graph,
+    parts: int,
+    *,
+    node_weight: Float64,
+    edge_weight: Float64 | Int64,
+    balance: float,
+    seed: int,
+    second_weight: Float64 | None = None,
 ) -> Int32:
     """Return int32 [n] in [0, parts'), a METIS partition that cuts little edge weight; parts' <= parts.
 
@@ -70,6 +77,8 @@ def metis_parts(
     node_weight: float64 [n], positive. A node heavier than a fair part counts as a fair part: no partition can
         balance it, and METIS, asked to, bisects empty graphs and says so on standard output.
     edge_weight: [m], not negative. balance: the heaviest part over the mean, 1.05 allows 5 % more.
+    second_weight: float64 [n], positive, to be balanced as well. pymetis knows one constraint only, so a node counts
+        with the greater of its two shares of the sums: no part holds more of either than of the combined weight.
 
     Raises:
         UsageError: parts or balance is out of range.
@@ -82,6 +91,8 @@ def metis_parts(
         return np.arange(graph.n, dtype=np.int32)
     if parts == 1:
         return np.zeros(graph.n, dtype=np.int32)
+    if second_weight is not None:
+        node_weight = np.maximum(node_weight / node_weight.sum(), second_weight / second_weight.sum())
     try:
         import pymetis
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 TABLE = {
     "hetero": "runtime.hetero:Hetero",
     "listsched": "runtime.listsched:ListSched",
+    "pipelined": "runtime.pipelined:Pipelined",
     "sequential": "runtime.sequential:Sequential",
     "replay": "runtime.replay:Replay",
 }

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph, contract, sum_per_group, weight_side
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.devices import CostTable
+from pipeline.core.graph import Graph, Grouping, contract, topological_order, weight_side
 from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Subject
+from runtime import sequential_kernels as kernels
 from runtime.affinity import followed
+from runtime.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.subgraphs import Cutter
+from runtime.walks import changes_of, diary_of, walk_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,13 @@ class Sequential:
 
     A tensor crosses once per reading device. P is settled before it is measured, and so it is here: inputs and
     constants lie where they are read, results where they are made. Sub-graphs are cut as HETERO cuts them, cycles
-    broken. Nothing overlaps.
+    broken. Nothing overlaps, and priorities mean nothing. Weights count against the memory of the device that their
+    node is placed on.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     real: ClassVar[bool] = False
+    memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
 
     def bind(self, subject: Subject) -> SequentialEvaluator:
         """Return the evaluator of one subject.
@@ -41,69 +47,146 @@ class Sequential:
         Raises:
             UsageError: the subject has no cost table.
         """
-        if subject.costs is None:
-            raise UsageError("The simulator `sequential` needs a cost table.", "Profile the devices first.")
-        return SequentialEvaluator(subject)
+        return SequentialEvaluator(subject, known_costs(subject, "sequential"), memory=self.memory)
 
 
 class SequentialEvaluator:
-    """Evaluates batches of placements of one subject's nodes."""
+    """Evaluates plans of one subject's nodes."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = Sequential.version
 
-    def __init__(self, subject: Subject) -> None:
-        if subject.costs is None:
-            raise ValueError("a subject without costs")
+    def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
         self.evaluations = 0
-        self.graph = subject.graph
-        self.names = contract(subject.graph, subject.grouping).names
-        self.op_s = sum_per_group(subject.costs.op_s, subject.grouping)  # [k, p]
-        self.launch_s = subject.costs.launch_s
-        self.topology = subject.topology
+        self.semantics = Semantics("sequential", memory=memory)
+        self._subject, self._costs = subject, costs
+        self._nodes = Nodes.of(subject, costs, memory=memory)
         # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
-        self.node: Int32 = subject.grouping.group[followed(subject.graph)]
-        self.cutter = Cutter.of(subject.graph)
-        self.tensors = Tensors.of(subject.graph, self.node)
+        self._node: Int32 = subject.grouping.group[followed(subject.graph)]
+        self._cutter = Cutter.of(subject.graph, self._node)
+        self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
+
+    def _machine_of(self, tensors: Tensors) -> kernels.Machine:
+        ptr, touched = tensors.by_node(len(self._nodes.names))
+        topology = self._subject.topology
+        return kernels.Machine(
+            op_s=owned(self._nodes.op_s),
+            weight_bytes=owned(self._nodes.weight_bytes),
+            capacity_bytes=owned(self._nodes.capacity_bytes),
+            launch_s=owned(self._costs.launch_s),
+            latency_s=owned(topology.link_latency_s),
+            bytes_per_s=owned(topology.link_bytes_per_s),
+            node=owned(self._node),
+            source=tensors.source,
+            ptr=tensors.ptr,
+            reader=tensors.reader,
+            size=tensors.size,
+            touch_ptr=ptr,
+            touch=touched,
+            model=self._cutter.model,
+        )
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of the costs, the links and the tensors."""
-        digest = hashlib.sha256()
-        for array in (
-            self.op_s,
-            self.launch_s,
-            self.topology.link_bytes_per_s,
-            self.topology.link_latency_s,
-            self.node,
-            self.graph.edges,
-            self.graph.edge_bytes,
-        ):
-            digest.update(array.tobytes())
-        return digest.hexdigest()[:16]
+        """Return a digest of the costs, the devices and the tensors."""
+        machine, graph = self._machine, self._subject.graph
+        return digest("sequential", *machine[:7], graph.edges, graph.edge_bytes)
+
+    def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
+        """Return what b plans cost, device int32 [b, k]; priorities mean nothing."""
+        self.evaluations += len(device)
+        found = self._figures(device)
+        over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
+        return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
-        """Return the predicted latency of each placement; one on a device that refuses an operation is refused."""
+        """Return the predicted latency of each placement, or why the devices cannot run it."""
         self.evaluations += len(placements)
         if not placements:
             return []
-        device = np.stack([p.device for p in placements])
-        operations_s = self.op_s[np.arange(len(self.names)), device].sum(axis=1)
-        transfers_s = self.tensors.transfer_s(device, self.topology.link_bytes_per_s, self.topology.link_latency_s)
-        answers: list[Measurement | MeasurementFailed] = []
-        for i, placement in enumerate(placements):
-            if not np.isfinite(operations_s[i]):
-                answers.append(self._refusal(placement))
-                continue
-            counts = self.cutter.count_by_device(placement.device[self.node], self.topology.p)
-            total = operations_s[i] + transfers_s[i] + counts @ self.launch_s
-            used = tuple(placement.devices[d] for d in np.flatnonzero(counts))
-            answers.append(Measurement(np.array([total]), executed_on=used, subgraphs=int(counts.sum())))
-        return answers
+        found = self._figures(np.stack([plan.device for plan in placements]))
+        return [
+            self._nodes.answer(plan, float(value_s), held, counts > 0, int(counts.sum()))
+            for plan, value_s, held, counts in zip(
+                placements, found.value_s, found.held_bytes, found.counts, strict=True
+            )
+        ]
 
-    def _refusal(self, placement: Placement) -> MeasurementFailed:
-        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
-        pairs = [f"{placement.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:5]]
-        return MeasurementFailed("refused", "; ".join(pairs))
+    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+        """Return where moves lead from a plan; see the Protocol."""
+        ordered = start.priority is not None
+        state, diary = kernels.blank(self._machine), diary_of(moves, start)
+        kernels.walk(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        walk = walk_of(start, moves, diary, state.device)
+        self.evaluations += walk.evaluations
+        return walk
+
+    def timeline(self, placement: Placement) -> Timeline:
+        """Return when each of n operations runs: one sub-graph after another, with a pause for the launch of each.
+
+        What a sub-graph reads is sent before it starts. An operation takes the time that it takes where its node was
+        placed, and runs where it is settled.
+
+        Raises:
+            UsageError: the placement puts an operation where it is not supported.
+        """
+        graph, topology = self._subject.graph, self._subject.topology
+        op_s = running_s(self._subject, self._costs, placement)
+        device = placement.device[self._node]
+        rank, launch_s = self._run_order(device)
+        sent = Sent.of(graph, device, rank)
+        took_s = topology.link_latency_s[sent.source, sent.target]
+        took_s = took_s + sent.size / topology.link_bytes_per_s[sent.source, sent.target]
+        position = np.empty(graph.n, np.int64)
+        position[topological_order(graph)] = np.arange(graph.n)
+        turns = np.r_[rank, sent.rank, np.arange(launch_s.size)]  # operations, then transfers, then launches
+        kind = np.repeat([2, 0, 1], [graph.n, sent.rank.size, launch_s.size])
+        within = np.r_[position, np.arange(sent.rank.size), np.zeros(launch_s.size, np.int64)]
+        duration_s = np.r_[op_s, took_s, launch_s]
+        order = np.lexsort((within, kind, turns))
+        end_s = np.empty(order.size)
+        end_s[order] = np.cumsum(duration_s[order])
+        start_s = np.empty(order.size)
+        start_s[order] = np.r_[0.0, end_s[order]][:-1]
+        operations, transfers = slice(0, graph.n), slice(graph.n, graph.n + sent.rank.size)
+        return Timeline(
+            names=graph.names,
+            devices=topology.names,
+            device=device,
+            start_s=start_s[operations],
+            end_s=end_s[operations],
+            sent=sent.maker,
+            source=sent.source,
+            target=sent.target,
+            sent_start_s=start_s[transfers],
+            sent_end_s=end_s[transfers],
+            sent_bytes=sent.size,
+            value_s=float(self._figures(placement.device[None]).value_s[0]),
+        )
+
+    def _run_order(self, device: Int32) -> tuple[Int64, Float64]:
+        """Return int64 [n], the place of each operation's sub-graph in the order they run, and float64, their launches.
+
+        device: int32 [n], settled. Constants alone on a device are no sub-graph and launch nothing.
+        """
+        graph = self._subject.graph
+        alone = bool(np.all(device == device[:1]))
+        parts = Grouping(np.zeros(graph.n, np.int32)) if alone else self._cutter.split(device)
+        rank = np.empty(parts.k, np.int64)
+        rank[topological_order(contract(graph, parts))] = np.arange(parts.k)
+        launch_s = np.zeros(parts.k)
+        computes = np.flatnonzero(self._cutter.model.computes | alone)
+        part, first = np.unique(parts.group[computes], return_index=True)
+        launch_s[rank[part]] = self._costs.launch_s[device[computes[first]]]
+        return rank[parts.group], launch_s
+
+    def _figures(self, device: Int32) -> kernels.Figures:
+        b, p = len(device), len(self._nodes.devices)
+        found = kernels.Figures(
+            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.empty((b, p), np.int64)
+        )
+        plans = np.array(device, np.int32, order="C")
+        kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,18 +214,39 @@ class Tensors:
         size = np.zeros(pairs.shape[1])
         np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
         tensors, start = np.unique(pairs[0], return_index=True)
-        return cls(node[tensors], np.r_[start, pairs.shape[1]], pairs[1], size)
+        return cls(node[tensors], np.r_[start, pairs.shape[1]], pairs[1].copy(), size)
 
-    def transfer_s(self, device: Int32, bytes_per_s: Float64, latency_s: Float64) -> Float64:
-        """Return float64 [b], the seconds all transfers of each placement take; device: int32 [b, k]."""
-        total = np.zeros(device.shape[0])
-        if self.source.size == 0:
-            return total
-        home = device[:, self.source]  # [b, t]
-        reading = device[:, self.reader]
-        for d in range(bytes_per_s.shape[0]):
-            read_here = np.where(reading == d, self.size, -1.0)
-            size = np.maximum.reduceat(read_here, self.ptr[:-1], axis=1)  # [b, t]
-            crosses = (size >= 0) & (home != d)
-            total += np.where(crosses, latency_s[home, d] + size / bytes_per_s[home, d], 0.0).sum(axis=1)
-        return total
+    def by_node(self, k: int) -> tuple[Int64, Int64]:
+        """Return (ptr, tensor): node j makes or reads the tensors tensor[ptr[j]:ptr[j + 1]]; both int64."""
+        each = np.arange(self.source.size)
+        tensor = np.r_[each, np.repeat(each, np.diff(self.ptr))]
+        node = np.r_[self.source, self.reader]
+        ptr = np.zeros(k + 1, np.int64)
+        np.cumsum(np.bincount(node, minlength=k), out=ptr[1:])
+        return ptr, tensor[np.argsort(node, kind="stable")]
+
+
+class Sent(NamedTuple):
+    """The transfers under one placement, one per tensor and reading device.
+
+    maker, source, target: int32 [t], the operation whose output it is, from and to which device. size: int64 [t],
+    bytes. rank: int64 [t], the place of the first sub-graph there that reads it.
+    """
+
+    maker: Int32
+    source: Int32
+    target: Int32
+    size: Int64
+    rank: Int64
+
+    @classmethod
+    def of(cls, graph: Graph, device: Int32, rank: Int64) -> Sent:
+        """Return the transfers for device int32 [n] and the place of each operation's sub-graph, int64 [n]."""
+        producer, consumer = graph.edges
+        cut = (device[producer] != device[consumer]) & ~weight_side(graph)[producer]
+        pairs, which = np.unique(np.stack([producer, device[consumer]])[:, cut], axis=1, return_inverse=True)
+        size = np.zeros(pairs.shape[1], np.int64)
+        np.maximum.at(size, which.reshape(-1), graph.edge_bytes[cut])
+        first = np.full(pairs.shape[1], graph.n)
+        np.minimum.at(first, which.reshape(-1), rank[consumer[cut]])
+        return cls(pairs[0], device[pairs[0]], pairs[1], size, first)

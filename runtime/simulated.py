@@ -22,6 +22,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
+from runtime.parts import joined
 
 NAMED = 5  # culprits that a message lists
 MB = 1e6
@@ -92,6 +93,20 @@ def known_costs(subject: Subject, measurer: str) -> CostTable:
     return subject.costs
 
 
+def running_s(subject: Subject, costs: CostTable, placement: Placement) -> Float64:
+    """Return float64 [n], the seconds of each operation where its node is placed.
+
+    Raises:
+        UsageError: it is not supported there.
+    """
+    names = subject.graph.names
+    op_s: Float64 = costs.op_s[np.arange(len(names)), placement.device[subject.grouping.group]]
+    if not np.all(np.isfinite(op_s)):
+        refused = ", ".join(names[i] for i in np.flatnonzero(np.isinf(op_s))[:NAMED])
+        raise UsageError(f"The placement puts {refused} where it is not supported.", "Place it elsewhere.")
+    return op_s
+
+
 def capacity_bytes(topology: Topology, *, memory: bool = True) -> Int64:
     """Return int64 [p], the bytes each device holds: as good as infinite where not known, or without `memory`."""
     endless = np.iinfo(np.int64).max
@@ -158,10 +173,8 @@ def pieces(edges: Int32, device: Int32) -> int:
     """Return into how many connected pieces device int32 [n] cuts a graph; edges: int32 [2, m].
 
     What a runtime makes of a placement at least; one that cannot run sub-graphs that wait for one another makes more.
+    A placement on one device is not cut at all.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    producer, consumer = edges[:, device[edges[0]] == device[edges[1]]]
-    links = coo_array((np.ones(producer.size, bool), (producer, consumer)), shape=(device.size, device.size))
-    return int(connected_components(links, directed=False)[0])
+    if np.all(device == device[:1]):
+        return 1
+    return joined(edges[0].copy(), edges[1].copy(), device[edges[0]] != device[edges[1]], device.size)[1]

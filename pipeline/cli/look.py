@@ -47,20 +47,22 @@ def devices(as_json: bool, debug: bool) -> None:
 
 @click.group()
 def zoo() -> None:
-    """Models that are built in code, with random weights."""
+    """Models and graphs that are built in code."""
 
 
 @zoo.command("list")
 @json_option
 @debug_option
 def zoo_list(as_json: bool, debug: bool) -> None:
-    """List the models."""
+    """List the models, which tune takes, and the graphs, which search takes; search takes models as well."""
+    from runtime import workloads
     from runtime import zoo as models
 
     if as_json:
-        console.print_json(models.names())
-    else:
-        click.echo("\n".join(models.names()))
+        console.print_json({"models": list(models.names()), "graphs": list(workloads.names())})
+        return
+    click.echo(f"models: {', '.join(models.names())}")
+    click.echo(f"graphs: {', '.join(workloads.names())}")
 
 
 @zoo.command("export")

@@ -1,8 +1,26 @@
 """Placers: groups to devices."""
 
 TABLE = {
+    "portfolio": "policy.place.portfolio:Portfolio",
     "single": "policy.place.single:Single",
     "random": "policy.place.random:Random",
+    "round_robin": "policy.place.round_robin:RoundRobin",
+    "expert": "policy.place.expert:Expert",
+    "metis": "policy.place.metis:Metis",
+    "heft": "policy.place.heft:Heft",
+    "cpop": "policy.place.cpop:Cpop",
+    "peft": "policy.place.peft:Peft",
+    "etf": "policy.place.etf:Etf",
+    "critical_path": "policy.place.critical_path:CriticalPath",
+    "m_topo": "policy.place.m_topo:MTopo",
+    "m_etf": "policy.place.m_etf:MEtf",
+    "m_sct": "policy.place.m_sct:MSct",
     "greedy": "policy.place.greedy:Greedy",
     "reinforce": "policy.place.reinforce:Reinforce",
+    "anneal": "policy.place.anneal:Anneal",
+    "min_cut": "policy.place.min_cut:MinCut",
+    "cpsat": "policy.place.cpsat:CpSat",
+    "cem": "policy.place.cem:Cem",
+    "brkga": "policy.place.brkga:Brkga",
+    "multilevel": "policy.place.multilevel:Multilevel",
 }

@@ -23,7 +23,7 @@ from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator
 from pipeline.partition import join, tied
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
-PROVEN = 1e-6  # a placement within this share of the lower bound counts as proven optimal
+PROVEN = 1e-4  # a placement within this share of the lower bound counts as proven optimal; solvers reckon in ticks
 
 
 class Method(Protocol):

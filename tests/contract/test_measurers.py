@@ -19,6 +19,7 @@ from tests.models import two_towers
 from tests.two_cpus import NAMES, subject_of, write
 
 NAMES_OF_ALL = sorted(registry.table("measure"))
+OVERLAPPING = ("listsched", "pipelined")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,8 @@ def test_answers_come_one_per_placement_in_order(
         assert isinstance(answer, Measurement)
         assert answer.median_s > 0
     if name != "replay":  # whose records know nothing of devices
-        assert (sorted(both.executed_on), both.subgraphs) == (["A", "B"], 3)
+        # Simulators of machines on which sub-graphs may wait for one another count two.
+        assert (sorted(both.executed_on), both.subgraphs) == (["A", "B"], 2 if name in OVERLAPPING else 3)
         assert (alone.executed_on, alone.subgraphs) == (("A",), 1)
 
 

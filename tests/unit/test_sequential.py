@@ -129,6 +129,51 @@ def test_equal_subjects_have_equal_fingerprints() -> None:
     assert fingerprint(first) != fingerprint(replace(first, graph=wider))
 
 
+def test_figures_by_hand() -> None:
+    graph = replace(fan(), weight_bytes=np.array([1, 2, 4, 8]))
+    figures = Sequential().bind(subject(graph, FAN_S)).simulate(np.array([[0, 0, 1, 1], [1, 0, 0, 0]], np.int32))
+    assert figures.busy_s.tolist() == [[1 + 0.25, 8 + 32 + 2 * 0.75], [21 + 0.25, 0.0]]
+    assert figures.cut_bytes.tolist() == [20, 0]  # the input follows its reader
+    assert figures.peak_bytes.tolist() == [[3, 12], [14, 1]]  # weights count where they were placed
+    assert figures.over_bytes.tolist() == [0, 0]
+
+
+def test_weights_must_fit_a_device_of_known_memory() -> None:
+    small = tuple(replace(d, memory_bytes=size) for d, size in zip(topology().devices, (6, 0), strict=True))
+    graph = replace(fan(), weight_bytes=np.array([1, 2, 4, 8]))
+    case = replace(subject(graph, FAN_S), topology=Topology.uniform(small, bytes_per_s=10.0, latency_s=0.5))
+    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [1, 1, 1, 1])]
+    full, fine = Sequential().bind(case).evaluate(plans)
+    assert full == MeasurementFailed("out_of_memory", "A lacks 1e-06 MB of memory")
+    assert isinstance(fine, Measurement)
+    assert isinstance(Sequential(memory=False).bind(case).evaluate(plans)[0], Measurement)
+
+
+def test_a_timeline_runs_one_sub_graph_after_another() -> None:
+    evaluator = Sequential().bind(subject(fan(), FAN_S))
+    timeline = evaluator.timeline(Placement(np.array([1, 0, 1, 0]), NAMES))
+    assert timeline.device.tolist() == [0, 0, 1, 0]
+    # launch A 0.25, a 1, c 16; a's 20 bytes cross in 2.5; launch B 0.75, b 8
+    assert timeline.start_s.tolist() == [0.25, 0.25, 20.5, 1.25]
+    assert timeline.end_s.tolist() == [0.25, 1.25, 28.5, 17.25]
+    sent = timeline.sent, timeline.source, timeline.target, timeline.sent_start_s, timeline.sent_end_s
+    assert [column.tolist() for column in sent] == [[1], [0], [1], [17.25], [19.75]]
+    assert timeline.sent_bytes.tolist() == [20]
+    assert timeline.value_s == 28.5
+
+
+def test_a_timeline_of_one_device_has_one_launch() -> None:
+    timeline = Sequential().bind(subject(fan(), FAN_S)).timeline(Placement(np.zeros(4), NAMES))
+    assert timeline.end_s.tolist() == [0.25, 1.25, 5.25, 21.25]
+    assert timeline.t == 0
+
+
+def test_a_plan_on_the_wrong_device_has_no_timeline() -> None:
+    evaluator = Sequential().bind(subject(fan(), [*FAN_S[:3], [16.0, np.inf]]))
+    with pytest.raises(UsageError, match="op3"):
+        evaluator.timeline(Placement(np.ones(4), NAMES))
+
+
 def test_without_costs_there_is_nothing_to_simulate() -> None:
     with pytest.raises(UsageError, match="needs a cost table"):
         Sequential().bind(replace(subject(fan(), FAN_S), costs=None))

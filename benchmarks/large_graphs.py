@@ -1,0 +1,67 @@
+"""Graphs of 84,000 and 1,000,000 operations: how good `multilevel` is, how long it takes, and in how much memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.common import PLACEWRIGHT, Figure, figure, say
+
+GNMT8 = "zoo:gnmt8"
+MILLION = "zoo:gnmt8?steps=480"
+BUDGET_S = {GNMT8: 100, MILLION: 300}
+LIMIT_S = {GNMT8: 120.0, MILLION: 600.0}
+GIB = 2**30
+
+
+def figures() -> Iterator[Figure]:
+    """Yield quality, seconds and memory of both graphs."""
+    for label, graph in (("gnmt8", GNMT8), ("million", MILLION)):
+        expert, _ = searched(graph, "expert", "--evaluations", "10")
+        found, seconds = searched(graph, "multilevel", "--budget", f"{BUDGET_S[graph]}s")
+        peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        how = (
+            f"multilevel on {graph}, {found['operations']} operations, p100x8, T2, {found['evaluations']} evaluations: "
+            f"{found['value_s']:.4g} s, expert {expert['value_s']:.4g} s, bound {found['lower_bound_s']:.4g} s"
+        )
+        share = found["value_s"] / expert["value_s"]
+        yield figure(f"large_graphs.{label}.over_expert", share, "", how, target=0.85 if graph == GNMT8 else None)
+        yield figure(f"large_graphs.{label}.seconds", seconds, "s", "whole process", target=LIMIT_S[graph])
+        how = "largest process so far"
+        yield figure(
+            f"large_graphs.{label}.memory", peak_bytes / GIB, "GiB", how, target=4.0 if graph == GNMT8 else None
+        )
+        how = f"1 if the plan does not fit; largest device holds {max(found['peak_bytes'].values()) / GIB:.3g} GiB"
+        yield figure(f"large_graphs.{label}.invalid", float(not found["feasible"]), "", how, target=0.5)
+
+
+def searched(graph: str, placer: str, *limit: str) -> tuple[dict[str, Any], float]:
+    """Return what a search in a process of its own says, and its seconds.
+
+    Raises:
+        CalledProcessError: the search fails.
+    """
+    command = [
+        str(PLACEWRIGHT),
+        "search",
+        graph,
+        "--topology",
+        "p100x8",
+        "--placer",
+        placer,
+        *limit,
+        "--json",
+        "--quiet",
+    ]
+    begun = time.perf_counter()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document, time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    say(figures())

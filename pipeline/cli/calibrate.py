@@ -1,0 +1,61 @@
+"""calibrate: fitting the simulators to measurements of one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import Choices, debug_option, json_option, open_store, settings_from, store_option
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.')
+@click.option("--measurements", type=click.IntRange(min=1), default=40, help="Placements to measure and fit to.")
+@click.option("--holdout", type=click.IntRange(min=0), default=12, help="Placements to measure and predict.")
+@click.option("--seed", type=int, help="Seed of everything that is random.")
+@click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
+@click.option("--config", type=PATH, help="TOML file of settings.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@store_option
+@json_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@debug_option
+def calibrate(model: str, out: Path, measurements: int, holdout: int, **options: Any) -> None:
+    """Fit the simulators to placements of MODEL measured on the devices.
+
+    Writes the tables with which `placewright search --costs --topology --evaluator sequential` predicts what HETERO
+    takes, and how far off they are on placements that were held out.
+    """
+    from pipeline import api
+    from pipeline.calibrate import Sampling
+    from pipeline.calibrate import calibrate as fit
+    from pipeline.config import Settings
+
+    choices = Choices.taken({**options, "budget": None, "dry_run": False})
+    settings = settings_from(choices, Settings())
+    store = open_store(choices.store)
+    sampling = Sampling(measurements, holdout)
+    with console.progress(quiet=choices.quiet) as progress:
+        document = fit(api.model_path(model, store), settings, out, store, sampling=sampling, progress=progress)
+    if choices.as_json:
+        console.print_json(document)
+        return
+    errors = document["median_relative_error"]
+    rows = [
+        [role, name, _percent(errors["before"][role][name]), _percent(errors["after"][role][name])]
+        for role in errors["after"]
+        for name in errors["after"][role]
+    ]
+    console.table("", ["placements", "simulator", "error before", "error after"], rows)
+    console.say(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
+    console.say(f"Written to {out}: costs.csv, topology.toml, calibration.json")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

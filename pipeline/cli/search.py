@@ -1,0 +1,178 @@
+"""search, simulate and bound: placing without the hardware at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option, json_option
+
+if TYPE_CHECKING:
+    from pipeline.scenario import Scenario
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+MB = 1e6
+
+trace_option = click.option("--trace", type=PATH, help="Write the plan's timeline for Perfetto: .json or .json.gz.")
+
+
+def scenario_options(command: Command) -> Command:
+    """Add the options that say what plans are made for."""
+    for option in reversed(
+        (
+            click.argument("graph"),
+            click.option("--topology", required=True, help="A TOML file, or a preset such as equal:4 or cpu+gpu."),
+            click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
+            click.option("--evaluator", default="listsched", help="listsched, sequential or pipelined."),
+            click.option("--level", default="", help="Of listsched: T0, T1, T1-bare or T2."),
+            click.option("--no-memory", is_flag=True, help="Let devices hold anything."),
+            click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
+            click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
+            click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
+            click.option("--seed", type=int, default=0, help="Seed of everything that is random."),
+            click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
+            json_option,
+            click.option("--quiet", is_flag=True, help="Show no progress."),
+            debug_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@scenario_options
+@click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
+@click.option("--placer", default="portfolio", help="Which method searches; see `placewright list place`.")
+@click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
+@click.option("--evaluations", type=click.IntRange(min=1), help="Plans to evaluate at most.")
+@trace_option
+def search(**options: Any) -> None:
+    """Find where the operations of GRAPH should run, without hardware.
+
+    GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
+    """
+    from pipeline import offline
+    from pipeline.config import parse_budget
+
+    budget_s = None if options["budget"] is None else parse_budget(options["budget"])
+    effort = offline.Effort(options["placer"], budget_s, options["evaluations"])
+    scenario = _scenario(options, ordered=options["mode"] == "order")
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = offline.search(scenario, effort, trace=options["trace"], progress=progress)
+    _show(document, options, _of_search)
+
+
+@click.command()
+@scenario_options
+@click.option("--placement", type=PATH, required=True, help="JSON {operation: device}, or the answer of a search.")
+@trace_option
+def simulate(**options: Any) -> None:
+    """Say what a placement of GRAPH costs, without hardware."""
+    from pipeline import offline
+
+    document = offline.simulate(_scenario(options), options["placement"], trace=options["trace"])
+    _show(document, options, _of_simulation)
+
+
+@click.command()
+@scenario_options
+@click.option("--write-costs", type=PATH, help="Also write the seconds it reckons with, as CSV for --costs.")
+def bound(**options: Any) -> None:
+    """Say what no placement of GRAPH can be faster than, and why."""
+    from pipeline import offline
+
+    scenario = _scenario(options)
+    document = offline.bound(scenario, write_costs=options["write_costs"])
+    _show(document, options, _of_bound)
+
+
+def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
+    from pipeline.config import parse_assignment
+    from pipeline.scenario import Scenario
+
+    kept = ("graph", "topology", "costs", "evaluator", "level", "pins", "cost_scale", "seed")
+    return Scenario(
+        **{name: options[name] for name in kept},
+        memory=not options["no_memory"],
+        ties=not options["no_ties"],
+        ordered=ordered,
+        settings=dict(parse_assignment(a) for a in options["assignments"]),
+    )
+
+
+def _show(document: dict[str, Any], options: Mapping[str, Any], lines: Callable[[dict[str, Any]], list[str]]) -> None:
+    if options["as_json"]:
+        console.print_json(document)
+        return
+    for line in [_asked(document), *lines(document)]:
+        console.say(line)
+    if "busy_s" in document:
+        _device_table(document)
+    if options.get("trace") is not None:
+        console.say(f"Written to {options['trace']}")
+
+
+def _asked(document: Mapping[str, Any]) -> str:
+    rules = f"{document['evaluator']} {document['level'] or ''}".strip()
+    memory = "" if document["memory"] else ", memory without limit"
+    origins = ", ".join(sorted(set(document["costs"].values())))
+    return (
+        f"{document['graph']}: {document['operations']} operations, {document['edges']} edges; "
+        f"{document['topology']}: {len(document['devices'])} device(s); {rules}{memory}; times {origins}"
+    )
+
+
+def _of_search(document: dict[str, Any]) -> list[str]:
+    value_s, bound_s = document["value_s"], document["lower_bound_s"]
+    standing = "no bound is known"
+    if document["proven"]:
+        standing = f"proven optimal by {document['bound_by']}"
+    elif bound_s > 0:
+        above = f"at most {value_s / bound_s - 1:.2%} above the optimum"
+        standing = f"no plan is faster than {_ms(bound_s)} ({document['bound_by']}): {above}"
+    return [
+        f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
+        f"{document['evaluations']} plans in {document['seconds']:.1f} s",
+        *_orders(document),
+    ]
+
+
+def _of_simulation(document: dict[str, Any]) -> list[str]:
+    over = document["over_bytes"]
+    fits = "" if over == 0 else f"; does not fit: {over / MB:.6g} MB too much"
+    return [f"{_ms(document['value_s'])}{fits}", *_orders(document)]
+
+
+def _of_bound(document: dict[str, Any]) -> list[str]:
+    if document["lower_bound_s"] <= 0:
+        return ["nothing could be proven"]
+    return [f"no plan is faster than {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
+
+
+def _orders(document: Mapping[str, Any]) -> list[str]:
+    if document["priority_s"] is None:
+        return []
+    planned = document.get("planned_s")
+    plan = "" if planned is None else f", as planned {_ms(planned)}"
+    return [f"by its order {_ms(document['priority_s'])}, first come first served {_ms(document['fifo_s'])}{plan}"]
+
+
+def _device_table(document: Mapping[str, Any]) -> None:
+    share = document["value_s"] or 1.0
+    peak = document["peak_bytes"]
+    rows = [
+        [name, f"{busy_s * 1e3:.4g}", f"{busy_s / share:.1%}", f"{peak[name] / MB:.4g}"]
+        for name, busy_s in document["busy_s"].items()
+    ]
+    console.table("", ["device", "busy ms", "share", "peak MB"], rows)
+    console.say(f"{document['cut_bytes'] / MB:.6g} MB sent between devices")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.6g} ms"

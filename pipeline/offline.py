@@ -1,0 +1,240 @@
+"""Searching, simulating and bounding without hardware: what `placewright search | simulate | bound` answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.core.errors import DeviceError, MeasurementError
+from pipeline.core.measurement import Measurement
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Progress
+from pipeline.core.stages import Answer, Simulator
+from pipeline.scenario import Case, Scenario, load, read_placement
+from pipeline.trace import check_writable, write_trace
+
+PROVEN = 1e-6  # a value within this share of its lower bound is optimal
+BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
+DEFAULT_BUDGET_S = 10.0
+LEARNING = ("reinforce",)  # placers that need features, an embedder and a grouper
+ENDLESS = 10**12  # evaluations, where only the time is limited
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How a plan is looked for.
+
+    placer: which method. budget_s, evaluations: whichever ends first; with neither, 10 seconds. Only a limit on
+    evaluations alone gives the same answer on every machine.
+    """
+
+    placer: str = "portfolio"
+    budget_s: float | None = None
+    evaluations: int | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """Return the limits as placers take them."""
+        seconds = DEFAULT_BUDGET_S if self.budget_s is None and self.evaluations is None else self.budget_s
+        return Budget(ENDLESS if self.evaluations is None else self.evaluations, seconds)
+
+
+def search(
+    scenario: Scenario,
+    effort: Effort | None = None,
+    *,
+    trace: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return the best plan found and what is known of it; docs/search.md lists the keys.
+
+    trace: where to write the plan's timeline.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    effort = effort or Effort()
+    budget = effort.budget
+    if trace is not None:
+        check_writable(Path(trace))
+    placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
+    case = load(scenario)
+    if effort.placer in LEARNING:
+        case = case.with_policy()
+    simulator = case.simulator()
+    begun = time.monotonic()
+    try:
+        answer: Answer = placer.place(
+            case.problem, simulator, budget, seed=scenario.seed, progress=_hook(effort.placer, progress)
+        )
+    except DeviceError as error:
+        raise _short_of_memory(case) or error from error
+    seconds, evaluations = time.monotonic() - begun, simulator.evaluations
+    best = answer.best
+    if not isinstance(best.result, Measurement):
+        raise _refusal(case, simulator, answer)
+    bound_s, bound_by = _bound(case, simulator, answer)
+    document = {
+        **_words(case, simulator),
+        "mode": "order" if scenario.ordered else "placement",
+        "placer": effort.placer,
+        "seed": scenario.seed,
+        **_standing(best.result.median_s, bound_s, bound_by),
+        "found_by": best.found_by,
+        "evaluations": evaluations,
+        "seconds": seconds,
+        "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
+        **_figures(case, simulator, best.placement),
+        **_plan(case, best.placement),
+    }
+    _trace(simulator, best.placement, trace)
+    return document
+
+
+def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
+    """Return what the plan in a file costs; docs/search.md lists the keys.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    if trace is not None:
+        check_writable(Path(trace))
+    case = load(scenario)
+    simulator = case.simulator()
+    plan = read_placement(placement, case)
+    unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), plan.device])
+    if unsupported.size:
+        some = [f"{case.graph.names[i]} on {plan.devices[plan.device[i]]}" for i in unsupported[:5].tolist()]
+        raise DeviceError(
+            f"Devices do not support {unsupported.size} operation(s): {', '.join(some)}.", "Move them to other devices."
+        )
+    figures = _figures(case, simulator, plan)
+    value_s = figures["fifo_s"] if plan.priority is None else figures["priority_s"]
+    document = {**_words(case, simulator), "value_s": value_s, **figures, **_plan(case, plan)}
+    _trace(simulator, plan, trace)
+    return document
+
+
+def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Path | None = None) -> dict[str, Any]:
+    """Return what no plan can fall below, and what proves it.
+
+    write_costs: where to write the seconds per operation and device, as CSV.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    from policy.place.bounds import lower_bound
+    from runtime.cost_file import write_costs as write
+
+    case = load(scenario)
+    if write_costs is not None:
+        write(Path(write_costs), case.costs)
+    simulator = case.simulator()
+    begun = time.monotonic()
+    value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
+    return {**_words(case, simulator), "lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
+
+
+def _bound(case: Case, simulator: Simulator, answer: Answer) -> tuple[float, str]:
+    """Return the best bound: the placer's, or one of our own where it proved nothing."""
+    from policy.place.bounds import lower_bound
+
+    if answer.lower_bound_s > 0:
+        return answer.lower_bound_s, answer.bound_by
+    return lower_bound(case.problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+
+
+def _standing(value_s: float, bound_s: float, bound_by: str) -> dict[str, Any]:
+    """Return how far a value may be from the best there is."""
+    return {
+        "value_s": value_s,
+        "lower_bound_s": bound_s,
+        "gap": max(0.0, (value_s - bound_s) / value_s) if value_s > 0 else 0.0,
+        "proven": value_s <= bound_s * (1 + PROVEN),
+        "bound_by": bound_by,
+    }
+
+
+def _words(case: Case, simulator: Simulator) -> dict[str, Any]:
+    """Return what was asked, and how large it is."""
+    scenario = case.scenario
+    level = scenario.level
+    if not level and simulator.semantics.kind == "listsched":
+        level = simulator.semantics.level
+    return {
+        "schema": "placewright.search/1",
+        "graph": scenario.graph,
+        "topology": scenario.topology,
+        "evaluator": scenario.evaluator,
+        "level": level or None,
+        "memory": scenario.memory,
+        "ties": scenario.ties,
+        "operations": case.graph.n,
+        "edges": case.graph.m,
+        "devices": list(case.topology.names),
+        "costs": dict(zip(case.costs.devices, case.costs.origin, strict=True)),
+    }
+
+
+def _figures(case: Case, simulator: Simulator, plan: Placement) -> dict[str, Any]:
+    """Return what the plan costs, run first come first served and, if it has an order, by its priorities."""
+    device = plan.device[None]
+    fifo = simulator.simulate(device, None)
+    ordered = fifo if plan.priority is None else simulator.simulate(device, plan.priority[None])
+    names = case.topology.names
+    return {
+        "feasible": bool(ordered.over_bytes[0] == 0 and np.isfinite(ordered.value_s[0])),
+        "over_bytes": int(ordered.over_bytes[0]),
+        "fifo_s": float(fifo.value_s[0]),
+        "priority_s": None if plan.priority is None else float(ordered.value_s[0]),
+        "busy_s": dict(zip(names, ordered.busy_s[0].tolist(), strict=True)),
+        "peak_bytes": dict(zip(names, ordered.peak_bytes[0].tolist(), strict=True)),
+        "cut_bytes": int(ordered.cut_bytes[0]),
+    }
+
+
+def _plan(case: Case, plan: Placement) -> dict[str, Any]:
+    placement, priority = case.lifted(plan)
+    return {"placement": placement, "priority": priority}
+
+
+def _trace(simulator: Simulator, plan: Placement, path: str | Path | None) -> None:
+    if path is not None:
+        write_trace(Path(path), simulator.timeline(plan))
+
+
+def _short_of_memory(case: Case) -> DeviceError | None:
+    """Return the error that names a memory that suffices, if the weights alone are too much."""
+    from policy.place.bounds import explain_memory
+
+    return explain_memory(case.problem) if case.scenario.memory else None
+
+
+def _refusal(case: Case, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
+    """Return the error for a search in which no plan ran."""
+    found = _short_of_memory(case)
+    if found is not None:
+        return found
+    failed = answer.best.result
+    message = "" if isinstance(failed, Measurement) else f"{failed.kind}: {failed.message}"
+    peak = simulator.simulate(answer.best.placement.device[None]).peak_bytes
+    if isinstance(failed, Measurement) or failed.kind != "out_of_memory":
+        return MeasurementError(f"No plan could be simulated ({message}).", "Give the search more time.")
+    return DeviceError(
+        f"No plan was found that keeps within memory ({message}).",
+        f"{int(peak.max())} bytes on each device suffice for the best one seen; search longer, or use --no-memory.",
+    )
+
+
+def _hook(placer: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
+    def hook(p: Progress) -> None:
+        say(f"{placer}: {p.done} plans, best {p.value_s * 1e3:.6g} ms")
+
+    return hook

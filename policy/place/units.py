@@ -1,0 +1,132 @@
+"""What search places: the groups of a problem, with where they may go, what they hold, and when they come up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.compiled import compiled
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.graph import Graph, Grouping, adjacency, sum_per_group
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from policy.place.search import placeable
+
+UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """k sets of operations that share a device.
+
+    grouping: the problem's, with groups joined that are tied and groups taken apart that have no device in common.
+    allowed: bool [k, p]. held_bytes: int64 [k], weights. room_bytes: int64 [p], memory of the devices.
+    """
+
+    problem: Problem
+    grouping: Grouping
+    allowed: Bool
+    held_bytes: Int64
+    room_bytes: Int64
+
+    @classmethod
+    def of(cls, problem: Problem) -> Units:
+        """Return the units of a problem."""
+        grouping = placeable(problem, problem.grouping)
+        return cls.of_grouping(problem, grouping)
+
+    @classmethod
+    def of_grouping(cls, problem: Problem, grouping: Grouping) -> Units:
+        """Return the groups of a grouping, all of which have a device in common, as units."""
+        held = sum_per_group(problem.graph.weight_bytes, grouping)
+        room = np.array([d.memory_bytes or UNLIMITED for d in problem.topology.devices], dtype=np.int64)
+        return cls(problem, grouping, problem.group_allowed(grouping), held, room)
+
+    @property
+    def k(self) -> int:
+        """Return the number of units."""
+        return self.grouping.k
+
+    def placement(self, device: Int32, order: Float64 | None = None) -> Placement:
+        """Return the operations' placement from the units' devices, int32 [k], and priorities, float64 [k]."""
+        return Placement(device, self.problem.topology.names, order).lift(self.grouping)
+
+    def devices_of(self, placement: Placement) -> Int32:
+        """Return int32 [k], the device of each unit; of units that a placement splits, that of one member."""
+        device = np.zeros(self.k, np.int32)
+        device[self.grouping.group] = placement.device
+        return device
+
+    def repaired(self, device: Int32) -> Int32:
+        """Return int32 [k], the devices with units moved away from devices whose memory their weights exceed.
+
+        The units that hold most are moved first, each to the allowed device with most room. What fits nowhere stays.
+        """
+        load = np.bincount(device, weights=self.held_bytes, minlength=self.room_bytes.size)
+        if np.all(load <= self.room_bytes):
+            return device
+        heaviest_first = np.argsort(-self.held_bytes, kind="stable")
+        return _repaired(device.copy(), heaviest_first, self.held_bytes, self.room_bytes, self.allowed)
+
+
+@compiled
+def _repaired(device: Int32, heaviest_first: Int64, held: Int64, room: Int64, allowed: Bool) -> Int32:
+    free = room.copy()
+    for i in range(device.size):
+        free[device[i]] -= held[i]
+    for i in heaviest_first:
+        here = device[i]
+        if free[here] >= 0 or held[i] == 0:
+            continue
+        best = -1
+        for d in range(free.size):
+            if allowed[i, d] and free[d] >= held[i] and (best < 0 or free[d] > free[best]):
+                best = d
+        if best >= 0:
+            free[here] += held[i]
+            free[best] -= held[i]
+            device[i] = best
+    return device
+
+
+def depths(graph: Graph) -> Int32:
+    """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0."""
+    ptr, consumers = adjacency(graph)
+    return _depths(ptr, consumers)
+
+
+@compiled
+def _depths(ptr: Int64, consumers: Int32) -> Int32:
+    n = ptr.size - 1
+    depth = np.zeros(n, np.int32)
+    waiting = np.zeros(n, np.int32)
+    for j in consumers:
+        waiting[j] += 1
+    queue = np.empty(n, np.int32)
+    tail = 0
+    for i in range(n):
+        if waiting[i] == 0:
+            queue[tail] = i
+            tail += 1
+    head = 0
+    while head < tail:
+        i = queue[head]
+        head += 1
+        for e in range(ptr[i], ptr[i + 1]):
+            j = consumers[e]
+            depth[j] = max(depth[j], depth[i] + 1)
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                queue[tail] = j
+                tail += 1
+    return depth
+
+
+def running_order(units: Units) -> Float64:
+    """Return float64 [k] in [0, 1], when each unit comes up in the graph: its members' mean depth over the greatest."""
+    depth = depths(units.problem.graph)
+    group = units.grouping.group
+    mean = np.bincount(group, weights=depth, minlength=units.k) / np.bincount(group, minlength=units.k)
+    order: Float64 = mean / max(int(depth.max(initial=0)), 1)
+    return order

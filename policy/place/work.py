@@ -1,0 +1,291 @@
+"""What list schedulers work on: operations, edges and devices as arrays, heaps, and the ranks of operations."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.compiled import compiled
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.graph import Graph, Grouping, sum_per_group
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import Semantics
+from policy.place.greedy import visit_order
+from policy.place.search import placeable
+
+T0, T1, T2 = 0, 1, 2  # levels of contention, see `Semantics`
+NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
+ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
+
+
+class Work(NamedTuple):
+    """What list schedulers plan: n operations in k groups, m edges, p devices; edges that close a cycle are left out.
+
+    order: int32 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
+    out_ptr: int64 [n + 1], out_node: int32 [m], out_bytes: float64 [m], what each operation feeds; in_*: what it reads.
+    op_s: float64 [n, p], seconds. group_s: float64 [k, p], their sums. mean_s: float64 [n], over allowed devices.
+    out_s, in_s: float64 [m], mean seconds of a transfer over all pairs of devices, by out_ptr and in_ptr.
+    group: int32 [n]. allowed: bool [k, p]. demand: float64 [k], bytes a group takes of room: float64 [p], inf for any.
+    latency_s, per_byte_s: float64 [p, p]. level: T0, T1 or T2. block_s, gap_s: see `Semantics`.
+    """
+
+    order: Int32
+    counts: Bool
+    out_ptr: Int64
+    out_node: Int32
+    out_bytes: Float64
+    in_ptr: Int64
+    in_node: Int32
+    in_bytes: Float64
+    op_s: Float64
+    group_s: Float64
+    mean_s: Float64
+    out_s: Float64
+    in_s: Float64
+    group: Int32
+    allowed: Bool
+    demand: Float64
+    room: Float64
+    latency_s: Float64
+    per_byte_s: Float64
+    level: int
+    block_s: float
+    gap_s: float
+
+
+class Heaps(NamedTuple):
+    """Binary heaps of nodes, least key first, among equals the least node.
+
+    key: float64 [heaps, n]. node: int32 [heaps, n]. size: int64 [heaps].
+    """
+
+    key: Float64
+    node: Int32
+    size: Int64
+
+
+def work_of(
+    problem: Problem,
+    grouping: Grouping | None = None,
+    *,
+    semantics: Semantics | None = None,
+    demand: Float64 | None = None,
+) -> Work:
+    """Return the work of a problem.
+
+    grouping: what shares a device, the problem's unless given. semantics: whose contention and pauses to plan for;
+    links without contention unless given. demand: float64 [n], bytes that each operation takes of a device's memory,
+    its weights unless given.
+    """
+    graph, topology = problem.graph, problem.topology
+    grouping = placeable(problem, problem.grouping) if grouping is None else grouping
+    order, edges, size = _forward(graph)
+    cost_s, mean_s = times_of(problem)
+    by_consumer = np.argsort(edges[1], kind="stable")
+    transfer_s = topology.mean_transfer_s(size)
+    listed = semantics is not None and semantics.kind == "listsched"
+    needed = graph.weight_bytes.astype(np.float64) if demand is None else demand
+    sources = (np.bincount(edges[1], minlength=graph.n) == 0) & (np.where(problem.allowed, cost_s, 0).max(axis=1) == 0)
+    return Work(
+        order=order,
+        counts=~sources,
+        out_ptr=_pointers(edges[0], graph.n),
+        out_node=edges[1].copy(),
+        out_bytes=size.astype(np.float64),
+        in_ptr=_pointers(edges[1], graph.n),
+        in_node=edges[0][by_consumer],
+        in_bytes=size[by_consumer].astype(np.float64),
+        op_s=cost_s,
+        group_s=sum_per_group(cost_s, grouping),
+        mean_s=mean_s,
+        out_s=transfer_s,
+        in_s=transfer_s[by_consumer],
+        group=grouping.group.copy(),
+        allowed=problem.group_allowed(grouping),
+        demand=sum_per_group(needed, grouping),
+        room=np.array([d.memory_bytes or math.inf for d in topology.devices]),
+        latency_s=topology.link_latency_s.copy(),
+        per_byte_s=1.0 / topology.link_bytes_per_s,
+        level=("T0", "T1", "T2").index(semantics.level) if semantics is not None and listed else T0,
+        block_s=float(semantics.block_s) if semantics is not None and listed else 0.0,
+        gap_s=float(semantics.gap_s) if semantics is not None and listed else 0.0,
+    )
+
+
+def times_of(problem: Problem) -> tuple[Float64, Float64]:
+    """Return float64 [n, p], seconds of each operation on each device, and [n], their mean over allowed devices.
+
+    Without known costs every device is taken to run NOMINAL_FLOPS_PER_S.
+    """
+    if problem.costs is None:
+        cost_s = np.repeat(problem.graph.flops[:, None] / NOMINAL_FLOPS_PER_S, problem.topology.p, axis=1)
+    else:
+        cost_s = np.minimum(problem.costs.op_s, ENDLESS_S)
+    allowed = problem.allowed
+    return cost_s, np.where(allowed, cost_s, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
+
+
+def _forward(graph: Graph) -> tuple[Int32, Int32, Int64]:
+    """Return an order of the operations, and the edges that lead forward in it with their bytes."""
+    n, edges = graph.n, graph.edges
+    order = _least_index_first(_pointers(edges[0], n), edges[1].copy(), graph.in_degree)
+    if order.size == n:
+        return order, edges, graph.edge_bytes
+    order = visit_order(graph)
+    position = np.empty(n, np.int64)
+    position[order] = np.arange(n)
+    forward = position[edges[0]] < position[edges[1]]
+    return order, edges[:, forward], graph.edge_bytes[forward]
+
+
+def _pointers(node: Int32, n: int) -> Int64:
+    """Return int64 [n + 1], where the edges of each node begin if edges are sorted by `node`."""
+    ptr = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(node, minlength=n), out=ptr[1:])
+    return ptr
+
+
+@compiled
+def new_heaps(heaps: int, n: int) -> Heaps:
+    """Return empty heaps that can hold n nodes each."""
+    return Heaps(np.empty((heaps, n)), np.empty((heaps, n), np.int32), np.zeros(heaps, np.int64))
+
+
+@compiled
+def push(heaps: Heaps, h: int, key: float, node: int) -> None:
+    """Put a node into heap h."""
+    keys, nodes, at = heaps.key[h], heaps.node[h], heaps.size[h]
+    heaps.size[h] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if keys[above] < key or (keys[above] == key and nodes[above] < node):
+            break
+        keys[at], nodes[at] = keys[above], nodes[above]
+        at = above
+    keys[at], nodes[at] = key, node
+
+
+@compiled
+def pop(heaps: Heaps, h: int) -> int:
+    """Take the first node out of heap h, which must hold one, and return it."""
+    keys, nodes = heaps.key[h], heaps.node[h]
+    first = nodes[0]
+    heaps.size[h] -= 1
+    size = heaps.size[h]
+    key, node, at = keys[size], nodes[size], 0
+    while 2 * at + 1 < size:
+        below = 2 * at + 1
+        right = below + 1
+        if right < size and (keys[right] < keys[below] or (keys[right] == keys[below] and nodes[right] < nodes[below])):
+            below = right
+        if key < keys[below] or (key == keys[below] and node < nodes[below]):
+            break
+        keys[at], nodes[at] = keys[below], nodes[below]
+        at = below
+    keys[at], nodes[at] = key, node
+    return int(first)
+
+
+@compiled
+def _least_index_first(ptr: Int64, node: Int32, waiting: Int64) -> Int32:
+    """Return the operations in topological order, those on or behind cycles left out; uses `waiting` up."""
+    n = ptr.size - 1
+    order, done, heaps = np.empty(n, np.int32), 0, new_heaps(1, n)
+    for i in range(n):
+        if waiting[i] == 0:
+            push(heaps, 0, 0.0, i)
+    while heaps.size[0] > 0:
+        i = pop(heaps, 0)
+        order[done] = i
+        done += 1
+        for e in range(ptr[i], ptr[i + 1]):
+            waiting[node[e]] -= 1
+            if waiting[node[e]] == 0:
+                push(heaps, 0, 0.0, node[e])
+    return order[:done]
+
+
+@compiled
+def longest(order: Int32, ptr: Int64, node: Int32, step_s: Float64, own_s: Float64) -> Float64:
+    """Return float64 [n], the longest path from each node along the edges of `ptr`, its own time included.
+
+    order: targets of edges come later. step_s: float64 [m], seconds of each edge. own_s: float64 [n].
+
+    Source: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002, equations 2 to 5: the upward rank, along what nodes feed; the
+    downward rank plus the node's own time, along what they read, in reverse order.
+    """
+    path_s = own_s.copy()
+    for at in range(order.size - 1, -1, -1):
+        i = order[at]
+        best_s = 0.0
+        for e in range(ptr[i], ptr[i + 1]):
+            best_s = max(best_s, step_s[e] + path_s[node[e]])
+        path_s[i] += best_s
+    return path_s
+
+
+def upward(work: Work) -> Float64:
+    """Return float64 [n], the longest way to an end in mean seconds of operations and transfers."""
+    return longest(work.order, work.out_ptr, work.out_node, work.out_s, work.mean_s)
+
+
+def downward(work: Work) -> Float64:
+    """Return float64 [n], the longest way from a beginning to each operation, without its own time."""
+    backward = np.ascontiguousarray(work.order[::-1])
+    ways: Float64 = longest(backward, work.in_ptr, work.in_node, work.in_s, work.mean_s) - work.mean_s
+    return ways
+
+
+def b_level(work: Work, device: Int32) -> Float64:
+    """Return float64 [n], the longest way to an end under a placement, transfers without contention."""
+    source = np.repeat(device, np.diff(work.out_ptr))
+    target = device[work.out_node]
+    step_s = work.latency_s[source, target] + work.out_bytes * work.per_byte_s[source, target]
+    return longest(work.order, work.out_ptr, work.out_node, step_s, work.op_s[np.arange(device.size), device])
+
+
+def contended(work: Work) -> tuple[Work, ...]:
+    """Return the work, and if its links are contended, the same work with links that are not."""
+    return (work,) if work.level == T0 else (work, work._replace(level=T0))
+
+
+def by_position(work: Work) -> Int64:
+    """Return int64 [k], the groups in topological order of their first member that is planned.
+
+    A group of sources alone stands where its first reader stands.
+    """
+    n, k = work.order.size, work.demand.size
+    position = np.empty(n, np.int64)
+    position[work.order] = np.arange(n)
+    first = np.full(n, n, np.int64)
+    np.minimum.at(first, work.in_node, np.repeat(position, np.diff(work.in_ptr)))  # each operation's first reader
+    own = np.full(k, 2 * n, np.int64)
+    np.minimum.at(own, work.group, np.where(work.counts, position, 2 * n))
+    read = np.full(k, 2 * n, np.int64)
+    np.minimum.at(read, work.group, np.where(work.counts, 2 * n, first))
+    order: Int64 = np.argsort(np.where(own < 2 * n, own, read), kind="stable")
+    return order
+
+
+def shares(amount: Float64, share: Float64) -> Int32:
+    """Return int32 [len(amount)], which of the p blocks each entry of a list falls into, in order.
+
+    A block ends where the sum of the amounts comes nearest to what `share`, float64 [p], gives it and those before.
+    """
+    total, whole = float(amount.sum()), float(share.sum())
+    middle = np.cumsum(amount) - amount / 2 if total > 0 else np.arange(amount.size) + 0.5
+    ends = np.cumsum(share / whole) * (total if total > 0 else amount.size)
+    return np.minimum(np.searchsorted(ends, middle, side="right"), share.size - 1).astype(np.int32)
+
+
+def speeds(work: Work) -> Float64:
+    """Return float64 [p], how fast devices are at the operations they may run; 0 where they may run none."""
+    allowed = work.allowed[work.group]
+    own_s = np.where(allowed, work.op_s, 0.0).sum(axis=0)
+    mean_s = np.where(allowed, work.mean_s[:, None], 0.0).sum(axis=0)
+    speed: Float64 = np.where(
+        allowed.any(axis=0), np.where(own_s > 0, mean_s / np.where(own_s > 0, own_s, 1.0), 1.0), 0.0
+    )
+    return speed

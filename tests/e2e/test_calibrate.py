@@ -1,0 +1,131 @@
+"""calibrate from a model to tables that a search reads, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.calibrate import JOURNAL, Journal, Sampling
+from pipeline.cli.main import run
+from pipeline.core.errors import UsageError
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Evaluator, Subject
+from runtime.hetero import Hetero
+from runtime.sequential import Sequential
+from tests.e2e.conftest import DEVICES
+from tests.two_cpus import branchy, subject_of, write
+
+Ran = Callable[..., Any]
+
+
+class Lazy:
+    """Stands for devices that take twice what was profiled, and crash at every third placement."""
+
+    version = 1
+    fingerprint = "lazy"
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.inner: Evaluator | None = None
+
+    def bind(self, subject: Subject) -> Lazy:
+        self.inner = Sequential().bind(subject)
+        return self
+
+    @property
+    def evaluations(self) -> int:
+        return len(self.asked)
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        assert self.inner is not None
+        self.asked += [plan.key() for plan in placements]
+        if len(self.asked) % 3 == 0:
+            return [MeasurementFailed("crashed", "gone") for _ in placements]
+        return [Measurement(2 * a.samples_s) for a in self.inner.evaluate(placements) if isinstance(a, Measurement)]
+
+
+@pytest.fixture
+def lazy(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> Lazy:
+    devices = Lazy()
+    monkeypatch.setattr(Hetero, "bind", lambda _, subject: devices.bind(subject))
+    return devices
+
+
+def arguments(model: Path, folder: Path) -> list[str]:
+    """Return the command that calibrates a model into a folder, with few measurements."""
+    counts = ["--measurements", "9", "--holdout", "3", "--set", "coarsen.use=fold"]
+    folders = ["--out", str(folder / "out"), "--store", str(folder / "store")]
+    return ["calibrate", str(model), "--devices", DEVICES, *counts, *folders]
+
+
+def test_a_calibration_goes_on_where_it_stopped(model: Path, tmp_path: Path, ran: Ran, lazy: Lazy) -> None:
+    first = ran(*arguments(model, tmp_path))
+    assert (first["measurements"], first["holdout"]) == (9, 3)
+    assert first["used"] == sum(p["role"] == "fitted" and p["failed"] is None for p in first["placements"]) < 9
+    error = first["median_relative_error"]
+    assert error["before"]["held out"]["sequential"] == pytest.approx(0.5)
+    assert error["after"]["held out"]["sequential"] < 0.05
+    assert len(lazy.asked) == len(set(lazy.asked)) == 12
+    assert json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8")) == first
+
+    journal = tmp_path / "out" / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:6]) + lines[6][:20])  # torn while the seventh was written
+    del lazy.asked[:]  # six answers: the third from now on is the ninth
+    assert ran(*arguments(model, tmp_path)) == first
+    assert len(lazy.asked) == 6
+    assert journal.read_bytes() == b"".join(lines)
+
+
+def test_the_files_of_a_calibration_serve_a_search(model: Path, tmp_path: Path, ran: Ran, lazy: Lazy) -> None:
+    found = ran(*arguments(model, tmp_path))
+    out = tmp_path / "out"
+    tables = ["--topology", str(out / "topology.toml"), "--costs", str(out / "costs.csv")]
+    answer = ran(
+        "search", str(model), *tables, "--evaluator", "sequential", "--placer", "greedy", "--evaluations", "99"
+    )
+    assert answer["costs"] == {"A": "given", "B": "given"}
+    single = next(p for p in found["placements"] if p["devices"]["B"] == 0)
+    assert answer["value_s"] == pytest.approx(single["predicted_s"]["sequential"], rel=1e-9)
+
+
+def test_the_table_for_people_names_both_simulators(
+    model: Path, tmp_path: Path, lazy: Lazy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments(model, tmp_path)) == 0
+    told = capsys.readouterr().err
+    assert all(word in told for word in ("sequential", "listsched", "held out", "costs.csv"))
+
+
+def test_devices_that_always_fail_are_said(
+    model: Path, tmp_path: Path, lazy: Lazy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lazy, "evaluate", lambda plans: [MeasurementFailed("crashed", "gone") for _ in plans])
+    assert run(arguments(model, tmp_path)) == 5
+    assert "crashed: gone" in capsys.readouterr().err
+
+
+def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
+    subject = subject_of(*write(branchy(1), tmp_path))
+    plan = Placement.single(subject.grouping.k, 0, subject.topology.names)
+    path = tmp_path / JOURNAL
+    first = Journal.of(path, "a", Lazy().bind(subject))
+    result = first.ask(plan)
+    assert first.ask(plan) is result
+    (known,) = Journal.of(path, "a", Lazy()).known.values()
+    assert isinstance(result, Measurement)
+    assert isinstance(known, Measurement)
+    assert np.array_equal(known.samples_s, result.samples_s)
+    assert Journal.of(path, "b", Lazy()).known == {}
+
+
+@pytest.mark.parametrize("sampling", [(0, 3), (4, -1)])
+def test_nothing_to_measure_is_refused(sampling: tuple[int, int]) -> None:
+    with pytest.raises(UsageError, match="too few"):
+        Sampling(*sampling)

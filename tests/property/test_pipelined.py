@@ -1,0 +1,43 @@
+"""The loads of a pipeline against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+
+from pipeline.core.stages import Subject
+from runtime.pipelined import Pipelined
+from tests.property.test_simulator_walks import subjects
+
+
+def load_s(subject: Subject, device: list[int], d: int) -> float:
+    """Return what one device has to do for every inference; device: per operation."""
+    graph, costs, topology = subject.graph, subject.costs, subject.topology
+    assert costs is not None
+    total = sum(float(costs.op_s[i, d]) for i in range(graph.n) if device[i] == d)
+    edges = list(zip(*graph.edges.tolist(), graph.edge_bytes.tolist(), strict=True))
+    for u in range(graph.n):
+        net = {u} | {b for a, b, _ in edges if a == u}
+        here = {i for i in net if device[i] == d}
+        if here and here != net and topology.devices[d].kind != "cpu":
+            size = max(size for a, _, size in edges if a == u)
+            links = [(d, e) for e in range(topology.p) if e != d] + [(e, d) for e in range(topology.p) if e != d]
+            total += max(topology.link_latency_s[x] + size / topology.link_bytes_per_s[x] for x in links)
+    return total
+
+
+@settings(deadline=None, max_examples=60)
+@given(subjects())
+def test_loads_equal_their_definition(case: tuple[Subject, np.random.Generator]) -> None:
+    subject, rng = case
+    plans = rng.integers(0, subject.topology.p, (3, subject.grouping.k)).astype(np.int32)
+    figures = Pipelined().bind(subject).simulate(plans)
+    for b, plan in enumerate(plans):
+        device = plan[subject.grouping.group].tolist()
+        expected = [load_s(subject, device, d) for d in range(subject.topology.p)]
+        # Sums in another order: rounding at the last bits.
+        np.testing.assert_allclose(figures.busy_s[b], expected, rtol=1e-12)
+        assert figures.value_s[b] == figures.busy_s[b].max()
+        read = {(a, device[c]) for a, c in subject.graph.edges.T.tolist() if device[a] != device[c]}
+        size = {a: int(subject.graph.edge_bytes[subject.graph.edges[0] == a].max()) for a, _ in read}
+        assert figures.cut_bytes[b] == sum(size[a] for a, _ in read)

@@ -1,0 +1,156 @@
+"""Walks of the simulators whose plans need no order against plans evaluated one after another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.devices import CostTable, DeviceSpec, Topology
+from pipeline.core.measurement import Measurement
+from pipeline.core.placement import Placement
+from pipeline.core.simulation import Moves, Walk
+from pipeline.core.stages import Simulator, Subject
+from pipeline.partition import join, tied
+from runtime.pipelined import Pipelined
+from runtime.sequential import Sequential
+from tests.strategies import grouped_graphs
+
+SIMULATORS = {"sequential": Sequential(), "pipelined": Pipelined()}
+
+
+@st.composite
+def subjects(draw: st.DrawFn) -> tuple[Subject, np.random.Generator]:
+    """Draw a subject of up to four unlike devices, tight in memory, whose seconds have no short binary form."""
+    graph, grouping = draw(grouped_graphs(min_n=1))
+    p = draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    graph = replace(graph, weight_bytes=rng.integers(0, 4, graph.n))
+    capacity = [int(rng.integers(0, 2 * graph.n)) for _ in range(p)]
+    devices = tuple(
+        DeviceSpec(f"D{d}", "X", "X", kind=str(rng.choice(["gpu", "cpu"])), memory_bytes=capacity[d]) for d in range(p)
+    )
+    apart = ~np.eye(p, dtype=bool)
+    topology = Topology(
+        devices, np.where(apart, rng.uniform(1e3, 1e6, (p, p)), np.inf), np.where(apart, rng.random((p, p)), 0.0)
+    )
+    op_s = rng.random((graph.n, p))
+    op_s[rng.random((graph.n, p)) < 0.02] = np.inf
+    costs = CostTable(graph.names, topology.names, op_s, rng.random(p) * draw(st.booleans()), ("given",) * p)
+    if draw(st.booleans()):
+        grouping = join(grouping, tied(graph))
+    return Subject(None, graph, grouping, topology, costs, 0), rng
+
+
+def start_and_moves(subject: Subject, rng: np.random.Generator, r: int = 40) -> tuple[Placement, Moves, np.ndarray]:
+    """Return a plan, with priorities or without, moves of every kind, and where nodes are allowed."""
+    k, p = subject.grouping.k, subject.topology.p
+    size = rng.integers(0, min(k, 4) + 1, r)
+    node = np.concatenate([np.zeros(0, np.int32), *(rng.choice(k, s, replace=False) for s in size)])
+    moves = Moves(
+        np.r_[0, np.cumsum(size)],
+        node,
+        rng.integers(-1, p, r),
+        np.where(rng.random(r) < 0.2, rng.integers(0, k, r), -1),
+        np.where(rng.random(r) < 0.3, rng.random(r), 0.0),
+        rng.choice([0.0, 0.5, -0.5, math.inf], r),
+    )
+    priority = rng.random(k) if rng.random() < 0.5 else None
+    return Placement(rng.integers(0, p, k), subject.topology.names, priority), moves, rng.random((k, p)) < 0.9
+
+
+def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.ndarray, limit: int) -> Walk:
+    """Return the walk found by evaluating one plan after another, as the docstring of `Walk` says."""
+
+    def cost(plan: Placement) -> tuple[float, int, float]:
+        found = simulator.simulate(plan.device[None])
+        value_s, over = float(found.value_s[0]), int(found.over_bytes[0])
+        return value_s, over, math.inf if over else value_s
+
+    tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
+    plan, best = start, start
+    (plan_s, plan_over, best_s) = cost(start)
+    for i in range(moves.r):
+        moved = moves.applied(i, plan)
+        nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
+        if tried.sum() == limit or moved.key() == plan.key() or not allowed[nodes, moved.device[nodes]].all():
+            continue
+        moved_s, over, value_s[i] = cost(moved)
+        tried[i] = True
+        if value_s[i] < best_s:
+            best, best_s = moved, float(value_s[i])
+        if over < plan_over or (over == plan_over and moved_s <= plan_s + moves.allowance_s[i]):
+            taken[i], plan, plan_s, plan_over = True, moved, moved_s, over
+    return Walk(tried, value_s, taken, plan, math.inf if plan_over else plan_s, best, best_s)
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@settings(deadline=None)
+@given(case=subjects(), limit=st.integers(0, 60))
+def test_a_walk_equals_its_steps_bit_for_bit(name: str, case: tuple[Subject, np.random.Generator], limit: int) -> None:
+    subject, rng = case
+    simulator: Simulator = SIMULATORS[name].bind(subject)
+    start, moves, allowed = start_and_moves(subject, rng)
+    walk = simulator.walk(start, moves, allowed=allowed, limit=limit)
+    assert simulator.evaluations == walk.evaluations <= limit
+    expected = stepwise(SIMULATORS[name].bind(subject), start, moves, allowed, limit)
+    assert walk.tried.tolist() == expected.tried.tolist()
+    assert walk.taken.tolist() == expected.taken.tolist()
+    assert walk.value_s.tobytes() == expected.value_s.tobytes()
+    assert (walk.end_s, walk.best_s) == (expected.end_s, expected.best_s)
+    assert walk.end.key() == expected.end.key()
+    assert walk.best.key() == expected.best.key()
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@settings(deadline=None, max_examples=40)
+@given(case=subjects())
+def test_figures_and_answers_agree(name: str, case: tuple[Subject, np.random.Generator]) -> None:
+    subject, rng = case
+    simulator: Simulator = SIMULATORS[name].bind(subject)
+    device = rng.integers(0, subject.topology.p, (5, subject.grouping.k)).astype(np.int32)
+    figures = simulator.simulate(device)
+    answers = simulator.evaluate([Placement(row, subject.topology.names) for row in device])
+    assert simulator.evaluations == 10
+    weight = np.zeros((5, subject.topology.p), np.int64)
+    for b, row in enumerate(device):
+        np.add.at(weight[b], row[subject.grouping.group], subject.graph.weight_bytes)
+    capacity = [d.memory_bytes or 2**40 for d in subject.topology.devices]
+    assert figures.peak_bytes.tolist() == weight.tolist()
+    assert figures.over_bytes.tolist() == np.maximum(weight - capacity, 0).sum(axis=1).tolist()
+    for answer, value_s, over in zip(answers, figures.value_s, figures.over_bytes, strict=True):
+        if isinstance(answer, Measurement):
+            assert (answer.median_s, 0) == (value_s, over)
+        else:
+            assert answer.kind == ("refused" if math.isinf(value_s) else "out_of_memory")
+            assert math.isinf(value_s) or over > 0
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@settings(deadline=None, max_examples=40)
+@given(case=subjects())
+def test_a_timeline_holds_everything_once_and_ends_with_the_value(
+    name: str, case: tuple[Subject, np.random.Generator]
+) -> None:
+    subject, rng = case
+    assert subject.costs is not None
+    known = replace(subject.costs, op_s=np.where(np.isinf(subject.costs.op_s), 1.0, subject.costs.op_s))
+    subject = replace(subject, costs=known)
+    simulator: Simulator = SIMULATORS[name].bind(subject)
+    plan = Placement(rng.integers(0, subject.topology.p, subject.grouping.k), subject.topology.names)
+    figures, timeline = simulator.simulate(plan.device[None]), simulator.timeline(plan)
+    chosen = plan.device[subject.grouping.group]
+    took_s = timeline.end_s - timeline.start_s
+    # Differences of sums: rounding at the last bits.
+    np.testing.assert_allclose(took_s, known.op_s[np.arange(subject.graph.n), chosen], rtol=1e-9, atol=1e-12)
+    last_s = max(timeline.end_s.max(initial=0.0), timeline.sent_end_s.max(initial=0.0))
+    assert timeline.value_s == figures.value_s[0]
+    np.testing.assert_allclose(timeline.value_s, last_s, rtol=1e-12)
+    if name == "sequential":
+        assert timeline.sent_bytes.sum() == figures.cut_bytes[0]
+        for a, b in subject.graph.edges.T.tolist():
+            assert timeline.start_s[b] >= timeline.end_s[a] - 1e-9

@@ -1,0 +1,284 @@
+"""Lower bounds and packings: cases computed by hand, and plain references of the compiled parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.devices import CostTable, DeviceSpec, Topology
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.simulation import Semantics
+from pipeline.core.stages import Subject
+from policy.place.bound_kernels import interval_bound
+from policy.place.bounds import Paths, Work, explain_memory, least_memory, lower_bound
+from policy.place.cpsat import CpSat
+from policy.place.cpsat_models import in_order_of_use, in_ticks, tick_of
+from policy.place.flow import Arcs
+from policy.place.min_cut import MinCut
+from policy.place.nets import Nets
+from policy.place.relaxation import load_bound
+from runtime.listsched import ListSched
+from tests.strategies import graph_of
+from tests.toys import silent
+
+MSR = Path("/work/shared/data/msr/latency-inputs")
+LISTSCHED = Semantics("listsched", "T0")
+LATENCY_S = 1.0
+
+
+def problem_of(
+    edges: Sequence[tuple[int, int]],
+    op_s: Sequence[Sequence[float]],
+    *,
+    weight: Sequence[int] | None = None,
+    room: Sequence[int] | None = None,
+    tie: Sequence[int] | None = None,
+    launch_s: float = 0.0,
+) -> Problem:
+    """Return a problem whose tensors of one byte take LATENCY_S and a tenth between any two devices."""
+    times = np.array(op_s, dtype=np.float64)
+    n, p = times.shape
+    graph = graph_of(n, edges, tie=tie)
+    if weight is not None:
+        graph = dataclasses.replace(graph, weight_bytes=np.array(weight))
+    room = [0] * p if room is None else room
+    devices = tuple(DeviceSpec(f"D{d}", "CPU", "CPU", memory_bytes=room[d]) for d in range(p))
+    topology = Topology.uniform(devices, bytes_per_s=10.0, latency_s=LATENCY_S)
+    costs = CostTable(graph.names, topology.names, times, np.full(p, launch_s), ("given",) * p)
+    return Problem(graph, topology, Grouping.identity(n), costs, costs.supported)
+
+
+def bound_s(problem: Problem, semantics: Semantics = LISTSCHED, *, one_to_one: bool = True) -> float:
+    return lower_bound(problem, semantics, one_to_one=one_to_one)[0]
+
+
+def unlimited(p: int) -> np.ndarray:
+    return np.full(p, 2**60)
+
+
+def test_equal_devices_share_the_work_evenly():
+    load_s, price = load_bound(np.array([[3.0, 3.0], [1.0, 1.0]]), np.zeros(2, np.int64), unlimited(2), seconds=1)
+    assert load_s == 2.0
+    assert price.tolist() == [0.5, 0.5]
+
+
+def test_unequal_devices_are_loaded_as_the_linear_program_says():
+    # Each device is twice as fast at one unit. The third takes 3 anywhere and is divided: 1 + 1 + 3 over two devices.
+    unit_s = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]])
+    load_s, _ = load_bound(unit_s, np.zeros(3, np.int64), unlimited(2), seconds=5)
+    assert load_s == pytest.approx(2.5, rel=1e-6)
+
+
+def test_memory_keeps_work_from_the_fast_device():
+    # Both units would take 1 s on A, 10 s on B; A holds only half of the weights: T = x + 0 for the share x = 1 on A,
+    # and the other unit's whole 10 s on B, so that the loads are 1 and 10.
+    unit_s = np.array([[1.0, 10.0], [1.0, 10.0]])
+    load_s, _ = load_bound(unit_s, np.array([4, 4]), np.array([4, 2**60]), seconds=5)
+    assert load_s == pytest.approx(10.0, rel=1e-6)
+
+
+def test_a_path_takes_the_better_of_slow_operations_and_transfers():
+    # 0 is fast on A, 1 on B: staying costs 1 + 5 on A, going over costs 1 + 1.1 + 1.
+    problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]])
+    assert bound_s(problem) == pytest.approx(3.1)
+
+
+def test_operations_without_a_device_in_common_pay_for_the_transfer():
+    problem = problem_of([(0, 1)], [[2.0, math.inf], [math.inf, 3.0]])
+    assert bound_s(problem) == pytest.approx(2 + LATENCY_S + 0.1 + 3)
+
+
+def test_tied_operations_pay_for_no_transfer_but_go_the_same_way():
+    problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], tie=[0, 0])
+    assert bound_s(problem) == pytest.approx(6.0)
+
+
+def test_work_between_a_common_head_and_a_common_tail_counts_with_both():
+    # 0 feeds four operations of 3 s that feed 5: 1 + 4 * 3 / 2 + 1 on two equal devices, more than 5 s of path or
+    # 14 / 2 s of work.
+    edges = [(0, i) for i in range(1, 5)] + [(i, 5) for i in range(1, 5)]
+    problem = problem_of(edges, [[t, t] for t in (1.0, 3.0, 3.0, 3.0, 3.0, 1.0)])
+    assert lower_bound(problem, LISTSCHED, one_to_one=True) == (pytest.approx(8.0), "work between heads and tails")
+
+
+def test_without_knowing_the_operations_only_work_is_counted():
+    problem = problem_of([(0, 1)], [[1.0, 1.0], [1.0, 1.0]])
+    assert bound_s(problem, one_to_one=False) == pytest.approx(1.0)
+    assert bound_s(problem) == pytest.approx(2.0)
+
+
+def test_memory_that_forces_a_second_device_forces_a_transfer():
+    problem = problem_of([(0, 1), (1, 2)], [[1.0, 1.0]] * 3, weight=[2, 2, 2], room=[4, 4])
+    assert lower_bound(problem, LISTSCHED, one_to_one=True) == (
+        pytest.approx(3 + LATENCY_S + 0.1),
+        "transfers that memory forces",
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_interval_bound_is_that_of_the_best_pair_of_head_and_tail(seed: int):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 12))
+    head, tail = rng.integers(0, 6, n).astype(float), rng.integers(0, 6, n).astype(float)
+    work = rng.random(n)
+    expected = max(
+        a + work[held].sum() + b for a, b in product(head, tail) if (held := (head >= a) & (tail >= b)).any()
+    )
+    assert interval_bound(head, tail, work) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_starts_and_tails_are_those_of_a_plain_recursion(seed: int):
+    rng = np.random.default_rng(seed)
+    n, p = 7, 3
+    edges = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.4]
+    problem = problem_of(edges, rng.random((n, p)).tolist())
+    work = Work.of(problem)
+    paths = Paths.of(problem, work)
+    assert paths is not None
+
+    def start(v: int, d: int) -> float:
+        before = [
+            min(start(u, s) + work.op_s[u, s] + (1.1 if s != d else 0) for s in range(p)) for u, w in edges if w == v
+        ]
+        return max(before, default=0.0)
+
+    def tail(v: int, d: int) -> float:
+        after = [
+            min(tail(w, t) + work.op_s[w, t] + (1.1 if t != d else 0) for t in range(p)) for u, w in edges if u == v
+        ]
+        return max(after, default=0.0)
+
+    assert paths.start_s == pytest.approx(np.array([[start(v, d) for d in range(p)] for v in range(n)]))
+    assert paths.tail_s == pytest.approx(np.array([[tail(v, d) for d in range(p)] for v in range(n)]))
+
+
+def test_a_cycle_leaves_the_work_as_the_only_bound():
+    problem = problem_of([(0, 1), (1, 0)], [[1.0, 1.0]] * 2)
+    assert bound_s(problem) == pytest.approx(1.0)
+
+
+def test_devices_in_turns_add_up_and_start_at_least_one_sub_graph():
+    problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], launch_s=0.5)
+    assert bound_s(problem, Semantics("sequential")) == pytest.approx(1 + 1 + LATENCY_S + 0.1 + 0.5)
+    assert bound_s(problem, Semantics("sequential"), one_to_one=False) == pytest.approx(2.5)
+
+
+def test_a_pipeline_is_as_slow_as_its_largest_operation():
+    problem = problem_of([(0, 1)], [[4.0, 5.0], [1.0, 1.0]])
+    assert bound_s(problem, Semantics("pipelined")) == pytest.approx(4.0)
+
+
+def test_nothing_is_proven_without_rules_or_costs():
+    problem = problem_of([(0, 1)], [[1.0], [1.0]])
+    assert lower_bound(problem, None) == (0.0, "")
+    assert lower_bound(dataclasses.replace(problem, costs=None), LISTSCHED) == (0.0, "")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_least_memory_suffices_and_is_not_far_above_the_best_packing(seed: int):
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(0, 20, 6)
+    problem = problem_of([], [[1.0, 1.0]] * 6, weight=weight.tolist())
+    found = least_memory(problem)
+    loads = [np.bincount(device, weights=weight, minlength=2).max() for device in product(range(2), repeat=6)]
+    assert min(loads) <= found <= math.ceil(min(loads) * 11 / 9)  # first fit decreasing: 11/9 of the bins at most
+    enough = problem_of([], [[1.0, 1.0]] * 6, weight=weight.tolist(), room=[max(found, 1)] * 2)
+    assert explain_memory(enough) is None
+
+
+def test_weights_that_do_not_fit_are_explained_with_the_memory_that_would_do():
+    problem = problem_of([], [[1.0, 1.0]] * 3, weight=[6, 5, 4], room=[7, 7])
+    error = explain_memory(problem)
+    assert error is not None
+    assert "9 bytes" in error.remedy
+    assert explain_memory(problem_of([], [[1.0, 1.0]] * 3, weight=[6, 5, 4], room=[9, 7])) is None
+    assert explain_memory(problem_of([], [[1.0, 1.0]] * 3, weight=[6, 5, 4])) is None
+
+
+def test_readers_of_parts_of_a_tensor_are_charged_for_the_largest_part():
+    graph = graph_of(4, [(0, 1), (0, 2), (0, 3)], edge_bytes={(0, 1): 2, (0, 2): 5, (0, 3): 5})
+    nets = Nets.of(graph, Grouping.identity(4), settled=False)
+    held = [
+        (int(nets.home[t]), sorted(nets.reader[nets.ptr[t] : nets.ptr[t + 1]].tolist()), float(nets.size[t]))
+        for t in range(nets.t)
+    ]
+    assert held == [(0, [1, 2, 3], 2.0), (0, [2, 3], 3.0)]
+    assert nets.first.tolist() == [True, False]
+
+
+def test_a_cut_without_arcs_leaves_everybody_where_they_are_cheapest():
+    arcs = Arcs(3)
+    there = np.zeros(3, bool)
+    base_s = arcs.choose(np.array([1.0, math.inf, 2.0]), np.array([2.0, 5.0, 1.0]), there)
+    goes, flow_s = arcs.solve()
+    assert base_s == 7.0
+    assert flow_s == 0.0
+    assert goes.tolist() == [False, True, True]
+
+
+def test_times_become_whole_ticks_and_never_longer():
+    assert tick_of(np.array([0.001, 0.25]), 1.0, ticks=1000) == pytest.approx(1e-3)
+    assert tick_of(np.array([math.pi]), 10.0, ticks=1000) == pytest.approx(0.01)
+    assert in_ticks(np.array([0.3, 0.39999, math.inf]), 0.1).tolist() == [3, 3, 0]
+
+
+def test_devices_alike_are_used_in_order():
+    device = in_order_of_use(np.array([2, 0, 2, 1], np.int32), [[0, 2]], np.arange(4))
+    assert device.tolist() == [0, 2, 0, 1]
+
+
+@pytest.mark.parametrize("wrong", [{"max_nodes": -1}, {"workers": 0}, {"effort": 0.0}])
+def test_a_solver_without_means_is_refused(wrong: dict[str, float]):
+    with pytest.raises(UsageError, match="nothing to solve with"):
+        CpSat(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"passes": -1}, {"prices": -1}])
+def test_a_negative_number_of_passes_is_refused(wrong: dict[str, int]):
+    with pytest.raises(UsageError, match="negative"):
+        MinCut(**wrong)
+
+
+def msr_problem(name: str, devices: int) -> Problem:
+    """Return a published latency problem on equal accelerators, memory ignored; times in seconds."""
+    document = json.loads((MSR / name).read_text(encoding="utf-8"))
+    bytes_per_s = 2**41  # fine enough for costs in ms
+    index = {node["id"]: i for i, node in enumerate(document["nodes"])}
+    cost_ms = {(index[e["sourceId"]], index[e["destId"]]): e["cost"] for e in document["edges"]}
+    carried = {edge: round(ms * 1e-3 * bytes_per_s) for edge, ms in cost_ms.items()}
+    graph = graph_of(len(index), list(carried), edge_bytes=carried)
+    op_s = np.array([[node["fpgaLatency"] * 1e-3] * devices for node in document["nodes"]])
+    specs = tuple(DeviceSpec(f"D{d}", "CPU", "CPU") for d in range(devices))
+    topology = Topology.uniform(specs, bytes_per_s=bytes_per_s, latency_s=0.0)
+    costs = CostTable(graph.names, topology.names, op_s, np.zeros(devices), ("given",) * devices)
+    return Problem(graph, topology, Grouping.identity(graph.n), costs, costs.supported, ordered=True)
+
+
+@pytest.mark.skipif(not MSR.exists(), reason="the published inputs are not here")
+@pytest.mark.parametrize(
+    ("name", "bound_ms"),
+    [("LayerGraphs/bert24_inference.json", 92.406), ("OperatorGraphs/resnet50_inference.json", 289.855)],
+)
+def test_published_bounds_are_reached(name: str, bound_ms: float):
+    assert bound_s(msr_problem(name, 4), Semantics("listsched", "T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
+
+
+@pytest.mark.skipif(not MSR.exists(), reason="the published inputs are not here")
+def test_resnet50_is_proven_to_run_best_on_one_of_four_accelerators():
+    problem = msr_problem("LayerGraphs/resnet50_inference.json", 4)
+    subject = Subject(Path(), problem.graph, problem.grouping, problem.topology, problem.costs, 0)
+    evaluator = ListSched(level="T1-bare").bind(subject)
+    answer = CpSat().place(problem, evaluator, Budget(1000), seed=0, progress=silent)
+    assert answer.best.result.median_s * 1e3 == pytest.approx(201.45)  # type: ignore[union-attr]
+    assert answer.lower_bound_s * 1e3 == pytest.approx(201.45, rel=1e-3)
+    assert len(answer.best.placement.devices_used) == 1
