@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.devices import Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping, sum_per_group
@@ -249,18 +249,20 @@ def explain_memory(problem: Problem) -> DeviceError | None:
     total, needed = int(units.held_bytes.sum()), least_memory(problem)
     rooms = ", ".join(f"{d.name} {d.memory_bytes / MB:.6g} MB" for d in problem.topology.devices if d.memory_bytes)
     return DeviceError(
-        f"Weights of {total / MB:.6g} MB in {units.k} groups do not fit the devices ({rooms}).",
+        f"No way was found to fit weights of {total / MB:.6g} MB, in {units.k} groups, into the devices ({rooms}).",
         f"{needed} bytes ({needed / MB:.6g} MB) on each of the {problem.topology.p} devices suffice.",
     )
 
 
 def _packs(units: Units, room_bytes: Int64) -> bool:
+    """Return whether first fit decreasing packs the units, with the smallest devices or the largest tried first."""
     largest_first = np.argsort(-units.held_bytes, kind="stable")
-    return bool(first_fit(largest_first, units.held_bytes, room_bytes.copy(), _rows(units.allowed)))
-
-
-def _rows(allowed: Bool) -> Bool:
-    return np.array(allowed, order="C")  # writable, as for all kernels, so that each is compiled once
+    by_room = np.argsort(room_bytes, kind="stable")
+    for order in (by_room, by_room[::-1]):
+        allowed = np.array(units.allowed[:, order], order="C")  # writable, so that the kernel is compiled once
+        if first_fit(largest_first, units.held_bytes.copy(), room_bytes[order], allowed):
+            return True
+    return False
 
 
 def link_times(topology: Topology) -> tuple[Float64, Float64]:

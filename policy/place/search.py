@@ -32,6 +32,8 @@ class Method(Protocol):
     A method that calls others runs them on its own `Search`, within `Search.limited`.
     """
 
+    __slots__ = ()
+
     def run(self, search: Search, *, seed: int) -> None:
         """Ask the search's evaluator about placements until the budget, or the ideas, end."""
 

@@ -146,6 +146,9 @@ def test_starts_and_tails_are_those_of_a_plain_recursion(seed: int):
     paths = Paths.of(problem, work)
     assert paths is not None
 
+    def link_s(i: int, at: int, other: int) -> float:
+        return float(work.op_s[i, at]) + (1.1 if at != other else 0.0)
+
     def start(v: int, d: int) -> float:
         before = [
             min(start(u, s) + work.op_s[u, s] + (1.1 if s != d else 0) for s in range(p)) for u, w in edges if w == v

@@ -107,6 +107,16 @@ def test_a_coefficient_that_wants_to_be_negative_is_zero() -> None:
     assert found.value.min() >= 0.0
 
 
+def test_a_disturbed_measurement_hardly_counts() -> None:
+    rng = np.random.default_rng(0)
+    rows, truth = rng.uniform(0.5, 1, (30, 3)), np.array([1.5, 0.5, 2.0])
+    seconds = rows @ truth * np.exp(rng.normal(0, 0.02, 30))
+    prior = Prior(np.ones(3), np.full(3, 0.5), np.eye(3))
+    disturbed = np.r_[seconds[:29], 3 * seconds[29]]
+    calm, found = (fit(rows, s, np.full(30, 0.02), prior).value for s in (seconds, disturbed))
+    assert np.abs(rows @ found / (rows @ calm) - 1).max() < 0.03
+
+
 def test_the_noise_of_a_median_by_hand() -> None:
     assert relative_noise(np.array([5.0])) == 0.02
     # median 4, deviations 2 1 0 1 2, of which the median is 1

@@ -1,0 +1,275 @@
+"""Calibrating the simulators to one model on real devices: measure a few placements, fit, write the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline import payload, registry
+from pipeline.config import Settings
+from pipeline.core.devices import contract_costs
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping, contract
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Evaluator, Subject
+from pipeline.run import execute, look_at_machine, look_at_model, plan
+from pipeline.store import Store, digest, write_json, write_text
+from pipeline.task import Outcome, Progress
+
+if TYPE_CHECKING:
+    from runtime.calibrate import Calibration
+
+SCHEMA = "placewright.calibration/1"
+POOL = 400  # plausible placements among which those to measure are chosen
+FIRST = 6  # of the placements to fit, how many are drawn blindly before the first fit
+BATCH = 4  # placements measured between two fits
+JOURNAL = "measurements.jsonl"
+ROLES = ("fitted", "held out")
+SIMULATORS = ("sequential", "listsched")
+
+Result = Measurement | MeasurementFailed
+Measured = list[tuple[Placement, Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How much is measured.
+
+    measurements: placements to fit to. holdout: placements that are measured to tell the error, and never fitted to.
+    """
+
+    measurements: int = 40
+    holdout: int = 12
+
+    def __post_init__(self) -> None:
+        if self.measurements < 1 or self.holdout < 0:
+            raise UsageError(
+                f"{self.measurements} measurements and {self.holdout} held out are too few.",
+                "Measure at least one placement, and hold out none or more.",
+            )
+
+
+def calibrate(
+    model: Path,
+    settings: Settings,
+    out: Path,
+    store: Store,
+    *,
+    sampling: Sampling | None = None,
+    progress: Progress = lambda _: None,
+) -> dict[str, Any]:
+    """Return what `out`/calibration.json holds, once the model's placements are measured and the tables written.
+
+    The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
+    the settings; what an interrupted call has measured into `out` counts.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    from runtime.calibrate import calibrate as fit
+
+    sampling = sampling or Sampling()
+    subject, context = _subject(model, settings, store, progress)
+    name = settings.measure.use
+    measurer = registry.build("measure", name, settings.params_of("measure", name))
+    evaluator: Evaluator = measurer.bind(subject)
+    out.mkdir(parents=True, exist_ok=True)
+    journal = Journal.of(out / JOURNAL, digest([context, name, evaluator.fingerprint]), evaluator)
+    fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
+    found = fit(subject, fitted, launches=False)
+    document = {
+        "schema": SCHEMA,
+        "model": str(model),
+        "devices": list(subject.topology.names),
+        "seed": settings.seed,
+        **_summary(found, subject, fitted, held),
+    }
+    _write_tables(found, out)
+    write_json(out / "calibration.json", document)
+    return document
+
+
+def _subject(model: Path, settings: Settings, store: Store, progress: Progress) -> tuple[Subject, list[str]]:
+    """Return what is placed, profiled, and the keys of the artifacts that say what its nodes are."""
+    store.prepare()
+    machine = look_at_machine(settings.devices)
+    known = look_at_model(model)
+    planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
+    tasks = list({t.stage: t for t in planned}.values())
+    outcomes = execute(tasks, store, progress=progress, previous={})
+
+    def file(stage: str, name: str) -> Path:
+        outcome: Outcome = outcomes[stage]
+        return outcome.entry.path(name)
+
+    file("read", "model.bin")
+    graph = payload.load_graph(file("read", "graph.npz"))
+    grouping = payload.load_grouping(file("coarsen", "grouping.npz"))
+    costs, topology = payload.load_profile(file("profile", "profile.npz"))
+    subject = Subject(file("read", "model.xml"), graph, grouping, topology, costs, settings.seed)
+    return subject, [outcomes[stage].task.key for stage in ("read", "coarsen")]
+
+
+@dataclass(slots=True)
+class Journal:
+    """Measures placements, and remembers what it measured in a file of JSON Lines.
+
+    context: what the figures depend on beside the placement; lines of another are left alone. known: placement ->
+    its answer, in the order of the file.
+    """
+
+    path: Path
+    context: str
+    evaluator: Evaluator
+    known: dict[str, Result] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path, context: str, evaluator: Evaluator) -> Journal:
+        """Return the journal of a file, with what it holds already; a torn last line is cut off."""
+        journal = cls(path, context, evaluator)
+        if not path.exists():
+            return journal
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            path.write_bytes(whole)
+        for line in whole.splitlines():
+            document = _document(line)
+            if document.get("context") == context:
+                journal.known[document["placement"]] = payload.result_from_json(document["result"])
+        return journal
+
+    def ask(self, placement: Placement) -> Result:
+        """Return the answer for one placement, measured now unless it is known."""
+        key = placement.digest().hex()
+        if key not in self.known:
+            (result,) = self.evaluator.evaluate([placement])
+            line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+            self.known[key] = result
+        return self.known[key]
+
+
+def _document(line: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, Mapping) else {}
+
+
+def _measure(
+    subject: Subject, journal: Journal, sampling: Sampling, seed: int, progress: Progress
+) -> tuple[Measured, Measured]:
+    """Return the measured placements to fit to, and those held out, taken in turns so that drift hits both.
+
+    The held out ones are drawn blindly from the pool. The others are single devices, a few drawn blindly, and then
+    what the fit so far wants to know.
+    """
+    from runtime.calibrate import calibrate as fit
+    from runtime.plausible import plausible_placements
+
+    pool = plausible_placements(subject, POOL, seed=seed)
+    singles, rest = pool[: subject.topology.p], pool[subject.topology.p :]
+    order = np.random.default_rng(seed).permutation(len(rest)).tolist()
+    holdout = [rest[i] for i in order[: sampling.holdout]]
+    waiting = [*singles, *(rest[i] for i in order[sampling.holdout :][:FIRST])]
+    open_ = [*singles, *(rest[i] for i in sorted(order[sampling.holdout :]))]
+    fitted: Measured = []
+    held: Measured = []
+    total = sampling.measurements + sampling.holdout
+    while len(fitted) < sampling.measurements:
+        if not waiting and any(isinstance(result, Measurement) for _, result in fitted):
+            known = {plan.key() for plan, _ in fitted}
+            waiting = fit(subject, fitted, launches=False).next_placements(open_, BATCH, known=known)
+        if not waiting:
+            break
+        placement = waiting.pop(0)
+        fitted.append((placement, journal.ask(placement)))
+        due = round(len(fitted) * sampling.holdout / sampling.measurements)
+        held += [(p, journal.ask(p)) for p in holdout[len(held) : due]]
+        progress(f"measured {len(fitted) + len(held)} of {total} placements")
+    held += [(p, journal.ask(p)) for p in holdout[len(held) :]]
+    return fitted, held
+
+
+def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measured) -> dict[str, Any]:
+    """Return the errors before and after, the coefficients, and what was predicted of each placement."""
+    rows = [(role, p, r) for role, group in zip(ROLES, (fitted, held), strict=True) for p, r in group]
+    before, after = _predictions(subject, rows), _predictions(found.subject, rows)
+    documents = [
+        {
+            "role": role,
+            "devices": {d: int(np.sum(p.device == j)) for j, d in enumerate(p.devices)},
+            "subgraphs": r.subgraphs if isinstance(r, Measurement) else None,
+            "measured_s": r.median_s if isinstance(r, Measurement) else None,
+            "waited_share": r.waited_share if isinstance(r, Measurement) else None,
+            "failed": None if isinstance(r, Measurement) else asdict(r),
+            "before_s": {name: before[name][i] for name in SIMULATORS},
+            "predicted_s": {name: after[name][i] for name in SIMULATORS},
+        }
+        for i, (role, p, r) in enumerate(rows)
+    ]
+    errors = {
+        when: {
+            role: {name: _error(documents, role, key, name) for name in SIMULATORS} for role in ("fitted", "held out")
+        }
+        for when, key in (("before", "before_s"), ("after", "predicted_s"))
+    }
+    return {
+        "measurements": len(fitted),
+        "used": found.measured,
+        "holdout": len(held),
+        "median_relative_error": errors,
+        "constant_error": _constant_error(fitted, held),
+        "left_out_error": found.left_out_error,
+        "penalty": found.penalty,
+        "coefficients": [
+            {**asdict(c.term), "prior": c.prior, "value": c.value, "deviation": c.deviation} for c in found.coefficients
+        ],
+        "placements": documents,
+    }
+
+
+def _predictions(subject: Subject, rows: Sequence[tuple[str, Placement, Result]]) -> dict[str, list[float | None]]:
+    """Return what each simulator says of every placement, None where it refuses it."""
+    found: dict[str, list[float | None]] = {}
+    for name in SIMULATORS:
+        evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
+        answers = evaluator.evaluate([p for _, p, _ in rows])
+        found[name] = [a.median_s if isinstance(a, Measurement) else None for a in answers]
+    return found
+
+
+def _error(rows: Sequence[Mapping[str, Any]], role: str, key: str, name: str) -> float | None:
+    """Return the median relative error of a simulator on the placements of one role, None without any."""
+    errors = [
+        abs(row[key][name] / row["measured_s"] - 1.0)
+        for row in rows
+        if row["role"] == role and row["measured_s"] and row[key][name] is not None
+    ]
+    return float(np.median(errors)) if errors else None
+
+
+def _constant_error(fitted: Measured, held: Measured) -> float | None:
+    """Return the median relative error of saying the median of the fitted ones of all held out, None without any."""
+    said, true = ([r.median_s for _, r in group if isinstance(r, Measurement)] for group in (fitted, held))
+    return float(np.median(np.abs(np.median(said) / np.array(true) - 1.0))) if said and true else None
+
+
+def _write_tables(found: Calibration, out: Path) -> None:
+    """Write costs.csv and topology.toml, for the operations that a search places: weights folded into their readers."""
+    from runtime.cost_file import write_costs
+    from runtime.topology_text import topology_text
+
+    graph = found.subject.graph
+    folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)
+    write_costs(out / "costs.csv", contract_costs(found.costs, contract(graph, folded), folded))
+    write_text(out / "topology.toml", topology_text(found.topology))
