@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from pipeline.core.stages import Answer, Simulator
 from pipeline.scenario import Case, Scenario, load, read_placement
 from pipeline.trace import check_writable, write_trace
 
-PROVEN = 1e-6  # a value within this share of its lower bound is optimal
 BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
 DEFAULT_BUDGET_S = 10.0
 LEARNING = ("reinforce",)  # placers that need features, an embedder and a grouper
@@ -80,13 +79,17 @@ def search(
     best = answer.best
     if not isinstance(best.result, Measurement):
         raise _refusal(case, simulator, answer)
-    bound_s, bound_by = _bound(case, simulator, answer)
+    answer = _bounded(case, simulator, answer)
     document = {
         **_words(case, simulator),
         "mode": "order" if scenario.ordered else "placement",
         "placer": effort.placer,
         "seed": scenario.seed,
-        **_standing(best.result.median_s, bound_s, bound_by),
+        "value_s": answer.value_s,
+        "lower_bound_s": answer.lower_bound_s,
+        "gap": answer.gap,
+        "proven": answer.proven,
+        "bound_by": answer.bound_by,
         "found_by": best.found_by,
         "evaluations": evaluations,
         "seconds": seconds,
@@ -142,24 +145,14 @@ def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Pa
     return {**_words(case, simulator), "lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
 
-def _bound(case: Case, simulator: Simulator, answer: Answer) -> tuple[float, str]:
-    """Return the best bound: the placer's, or one of our own where it proved nothing."""
+def _bounded(case: Case, simulator: Simulator, answer: Answer) -> Answer:
+    """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
     from policy.place.bounds import lower_bound
 
     if answer.lower_bound_s > 0:
-        return answer.lower_bound_s, answer.bound_by
-    return lower_bound(case.problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
-
-
-def _standing(value_s: float, bound_s: float, bound_by: str) -> dict[str, Any]:
-    """Return how far a value may be from the best there is."""
-    return {
-        "value_s": value_s,
-        "lower_bound_s": bound_s,
-        "gap": max(0.0, (value_s - bound_s) / value_s) if value_s > 0 else 0.0,
-        "proven": value_s <= bound_s * (1 + PROVEN),
-        "bound_by": bound_by,
-    }
+        return answer
+    bound_s, by = lower_bound(case.problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+    return replace(answer, lower_bound_s=bound_s, bound_by=by)
 
 
 def _words(case: Case, simulator: Simulator) -> dict[str, Any]:

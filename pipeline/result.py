@@ -182,6 +182,7 @@ def write_result(
             {"stage": s, "name": o.task.name, "key": o.task.key, "ran": o.ran, "why": o.why, "seconds": o.seconds}
             for s, o in outcomes.items()
         ],
+        "searches": payload.read_json(outcomes["place"].entry.path("searches.json")),
         "candidates": rows,
         "best": best,
         "verdict": verdict,

@@ -5,6 +5,7 @@ Every step is a function of the artifacts it names and of its parameters, and of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from pipeline.core.stages import Candidate, Evaluator, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
 from pipeline.partition import join, tied
 from pipeline.store import write_json
 from pipeline.task import Work
@@ -115,7 +116,7 @@ def group(work: Work) -> None:
 
 
 def place(work: Work) -> None:
-    """Write candidates.json: every placer's placements, best first, as their evaluator saw them."""
+    """Write candidates.json, every placer's placements, best first, and searches.json, what each search proved."""
     params = work.task.params
     graph, grouping = _graph_and_grouping(work)
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
@@ -123,6 +124,7 @@ def place(work: Work) -> None:
     subject = Subject(_model(work), graph, grouping, topology, costs, work.task.seed)
     budget = Budget(params["evaluations"], params["seconds"])
     rows: list[dict[str, Any]] = []
+    searches: list[dict[str, Any]] = []
     for name, values in params["use"]:
         evaluator: Evaluator = registry.build("measure", *params["evaluator"]).bind(subject)
         hook = _progress_hook(name, work.progress)
@@ -133,7 +135,9 @@ def place(work: Work) -> None:
             _row(name, rank, c, grouping, graph)
             for rank, c in enumerate(shortlist(found.candidates, params["finalists"]))
         ]
+        searches.append(_search_row(name, params["evaluator"][0], found, evaluator.evaluations))
     write_json(work.out / "candidates.json", rows)
+    write_json(work.out / "searches.json", searches)
 
 
 def measure(work: Work) -> None:
@@ -307,6 +311,20 @@ def _row(placer: str, rank: int, candidate: Candidate, grouping: Grouping, graph
         "value_s": result.median_s if isinstance(result, Measurement) else None,
         "failed": None if isinstance(result, Measurement) else asdict(result),
         "placement": candidate.placement.lift(grouping).to_json(graph.names),
+    }
+
+
+def _search_row(placer: str, evaluator: str, found: Answer, evaluations: int) -> dict[str, Any]:
+    return {
+        "placer": placer,
+        "evaluator": evaluator,
+        "evaluations": evaluations,
+        "found_by": found.best.found_by,
+        "value_s": found.value_s if math.isfinite(found.value_s) else None,
+        "lower_bound_s": found.lower_bound_s,
+        "gap": found.gap,
+        "proven": found.proven,
+        "bound_by": found.bound_by,
     }
 
 

@@ -43,8 +43,8 @@ class GroupSettings:
 class PlaceSettings:
     """Which placers run, and how much each may spend."""
 
-    use: tuple[str, ...] = param(("greedy", "reinforce"), "placers; each gets the same budget")
-    evaluator: str = param("sequential", "what the placers ask: sequential, hetero or replay")
+    use: tuple[str, ...] = param(("portfolio", "reinforce"), "placers; each gets the same budget")
+    evaluator: str = param("sequential", "what the placers ask: sequential, listsched, hetero ...")
     evaluations: int = param(600, "placements that each placer may evaluate")
     finalists: int = param(3, "placements that go on to be measured, the best of each placer first")
 

@@ -137,6 +137,14 @@ class Candidate:
     planned_s: float = math.nan
 
 
+PROVEN = 1e-4  # a time within this share of its lower bound counts as optimal; solvers reckon in ticks
+
+
+def is_proven(value_s: float, lower_bound_s: float) -> bool:
+    """Return whether a time is as good as its lower bound."""
+    return value_s <= lower_bound_s * (1 + PROVEN)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a placer found.
@@ -153,6 +161,23 @@ class Answer:
     def best(self) -> Candidate:
         """Return the best candidate."""
         return self.candidates[0]
+
+    @property
+    def value_s(self) -> float:
+        """Return the seconds of the best candidate; inf if it failed."""
+        return self.best.result.median_s if isinstance(self.best.result, Measurement) else math.inf
+
+    @property
+    def gap(self) -> float:
+        """Return the share of the best time by which another could be faster at most; 1 if no placement has a time."""
+        if self.value_s == 0 or math.isinf(self.value_s):
+            return 0.0 if self.value_s == 0 else 1.0
+        return max(0.0, 1.0 - self.lower_bound_s / self.value_s)
+
+    @property
+    def proven(self) -> bool:
+        """Return whether the best candidate is proven to be optimal."""
+        return is_proven(self.value_s, self.lower_bound_s)
 
 
 class Evaluator(Protocol):

@@ -19,11 +19,10 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import Moves, Semantics, Walk
-from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator
+from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 from pipeline.partition import join, tied
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
-PROVEN = 1e-4  # a placement within this share of the lower bound counts as proven optimal; solvers reckon in ticks
 
 
 class Method(Protocol):
@@ -134,7 +133,7 @@ class Search:
     @property
     def proven(self) -> bool:
         """Return whether no placement can be better than the best one seen."""
-        return self.best_s <= self.bound_s * (1 + PROVEN)
+        return is_proven(self.best_s, self.bound_s)
 
     def prove(self, bound_s: float, by: str) -> None:
         """Note that no placement is faster than `bound_s`."""
