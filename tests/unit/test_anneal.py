@@ -9,8 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping
+from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Level
@@ -19,9 +20,24 @@ from policy.place.anneal import Anneal, Clock, best_order, ranks, with_order
 from policy.place.neighbourhood import Choice, Neighbourhood
 from policy.place.search import Search, placeable
 from runtime.listsched import ListSched
-from tests.toys import PROBLEMS, ToyEvaluator, silent, toy_graph, toy_problem, toy_topology
+from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
 
 DRAWN = 4000
+
+
+def problem_of(
+    graph: Graph,
+    op_s: np.ndarray,
+    *,
+    grouping: Grouping | None = None,
+    allowed: np.ndarray | None = None,
+    topology: Topology | None = None,
+) -> Problem:
+    """Return the problem of placing operations that take op_s, float64 [n, p], seconds."""
+    topology = topology or toy_topology(op_s.shape[1])
+    costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), ("given",) * topology.p)
+    grouping = grouping or Grouping.identity(graph.n)
+    return Problem(graph, topology, grouping, costs, costs.supported if allowed is None else allowed)
 
 
 def simulator_of(problem: Problem, level: str = "T2") -> Simulator:
@@ -30,11 +46,11 @@ def simulator_of(problem: Problem, level: str = "T2") -> Simulator:
     return ListSched(level=level).bind(Subject(None, problem.graph, alone, problem.topology, problem.costs, 0))
 
 
-def random_problem(seed: int, n: int = 7, p: int = 2, **options: object) -> Problem:
+def random_problem(seed: int, n: int = 7, p: int = 2) -> Problem:
     """Return random operations, reading random earlier ones, that take about as long as sending a tensor."""
     rng = np.random.default_rng(seed)
     edges = sorted({(int(rng.integers(0, i)), i) for i in range(1, n) for _ in range(2)})
-    return toy_problem(toy_graph(n, edges), rng.uniform(2e-4, 2e-3, (n, p)), **options)  # type: ignore[arg-type]
+    return problem_of(toy_graph(n, edges), rng.uniform(2e-4, 2e-3, (n, p)))
 
 
 def optimum_of(problem: Problem, level: str) -> float:
@@ -61,7 +77,7 @@ def restricted_problem() -> Problem:
     grouping = Grouping.of_labels(np.array([0, 1, 2, 1, 3, 4, 5, 6, 7, 7, 8, 9]))
     allowed = np.ones((12, 3), bool)
     allowed[1, 0] = allowed[9, 2] = allowed[11, 1:] = False
-    return toy_problem(graph, np.full((12, 3), 1e-3), grouping=grouping, allowed=allowed)
+    return problem_of(graph, np.full((12, 3), 1e-3), grouping=grouping, allowed=allowed)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -101,7 +117,7 @@ def test_copies_go_where_a_neighbour_is() -> None:
 
 
 def test_changes_of_order_reach_every_place_on_the_device() -> None:
-    problem, rng = toy_problem(toy_graph(6, []), np.full((6, 2), 1e-3)), np.random.default_rng(3)
+    problem, rng = problem_of(toy_graph(6, []), np.full((6, 2), 1e-3)), np.random.default_rng(3)
     device = np.array([0, 0, 1, 0, 1, 0], np.int32)
     plan = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
     yes = np.ones(DRAWN, bool)
@@ -117,7 +133,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
 
 
 def test_nothing_is_drawn_where_nothing_can_move() -> None:
-    problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 1), 1e-3))
+    problem = problem_of(toy_graph(2, [(0, 1)]), np.full((2, 1), 1e-3))
     moves, none = Neighbourhood.of(problem), np.zeros(5, bool)
     choice = Choice(np.ones(5, np.int64), none, none, none)
     assert (
@@ -135,19 +151,17 @@ def test_anneal_finds_the_optimum_of_small_problems(level: Level) -> None:
         assert best_s == pytest.approx(optimum_of(problem, level), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_anneal_finds_known_optima_of_evaluators_that_are_no_simulators(name: str) -> None:
-    make, best_s = PROBLEMS[name]
-    problem = make()
+def test_anneal_finds_a_known_optimum_of_an_evaluator_that_is_no_simulator() -> None:
+    problem = problem_of(toy_graph(CHAIN, [(i, i + 1) for i in range(CHAIN - 1)]), chain_times())
     answer = Anneal().place(problem, ToyEvaluator.of(problem), Budget(1500), seed=0, progress=silent)
-    assert answer.best.result.median_s == pytest.approx(best_s)  # type: ignore[union-attr]
+    assert answer.best.result.median_s == pytest.approx(CHAIN_OPTIMUM_S)  # type: ignore[union-attr]
 
 
 def test_anneal_orders_operations_where_it_may() -> None:
     # Devices are pinned; 1 must run before 0 so that the long operation 2, which reads it elsewhere, begins early.
     op_s = np.array([[1e-3, 1e-3], [1e-3, 1e-3], [5e-3, 5e-3]])
     allowed = np.array([[True, False], [True, False], [False, True]])
-    problem = toy_problem(toy_graph(3, [(1, 2)]), op_s, allowed=allowed)
+    problem = problem_of(toy_graph(3, [(1, 2)]), op_s, allowed=allowed)
     start = replace(problem, start=Placement(np.array([0, 0, 1]), problem.topology.names))
     plain, free = annealed(start, 50), annealed(replace(start, ordered=True), 50)
     assert plain.best.placement.priority is None
@@ -209,7 +223,7 @@ def test_a_time_limit_alone_ends_the_search() -> None:
 
 def test_anneal_finds_placements_that_fit_where_no_device_holds_all() -> None:
     graph = toy_graph(8, [(i, i + 1) for i in range(7)], weight_bytes=[10] * 8)
-    problem = toy_problem(graph, np.full((8, 3), 1e-3), topology=toy_topology(3, memory_bytes=50))
+    problem = problem_of(graph, np.full((8, 3), 1e-3), topology=toy_topology(3, memory_bytes=50))
     best = annealed(problem, 800).best
     assert problem.fits(best.placement)
     assert math.isfinite(best.result.median_s)  # type: ignore[union-attr]
