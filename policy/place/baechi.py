@@ -7,6 +7,7 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.graph import Grouping, components, sum_per_group
 from pipeline.core.problem import Problem
+from pipeline.core.simulation import Semantics
 from pipeline.partition import join
 from policy.place.search import placeable
 from policy.place.work import Work, times_of, work_of
@@ -48,6 +49,9 @@ def memory_demand(problem: Problem) -> Float64:
     return demand
 
 
-def baechi_work(problem: Problem, *, fuse: bool) -> Work:
-    """Return the work of a problem as Baechi's placers see it: fused, and with outputs held in memory."""
-    return work_of(problem, fused(problem) if fuse else None, demand=memory_demand(problem))
+def baechi_work(problem: Problem, *, fuse: bool, semantics: Semantics | None = None) -> Work:
+    """Return the work of a problem as Baechi's placers see it: fused, and with outputs held in memory.
+
+    semantics: whose contention and pauses to plan for; links without contention unless given.
+    """
+    return work_of(problem, fused(problem) if fuse else None, semantics=semantics, demand=memory_demand(problem))

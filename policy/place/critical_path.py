@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from policy.place.baechi import fused
 from policy.place.listing import list_schedule
 from policy.place.search import Method, Search
 from policy.place.submit import submit
@@ -18,7 +19,7 @@ class CriticalPath(Method):
     """Plans ready operations by falling upward rank, each at the end of the queue of the device where it ends first.
 
     Where the evaluator reckons with contention, one plan does too: a tensor leaves when its producer's device has sent
-    all that was planned before, by the rules of the evaluator's level. A second plan takes links to be free of it.
+    XX
     """
 
     version: ClassVar[int] = 1
@@ -27,7 +28,8 @@ class CriticalPath(Method):
         """Evaluate the plans' placements; nothing is random."""
         if search.done:
             return
-        works = contended(work_of(search.problem, semantics=search.semantics))
-        key = -upward(works[0])
-        plans = [list_schedule(work, key, np.zeros(work.op_s.shape), False) for work in works]
-        submit(search, works[0], (), plans)
+        whole = work_of(search.problem, semantics=search.semantics)
+        joined = work_of(search.problem, fused(search.problem), semantics=search.semantics)
+        for work in (*contended(whole), joined):
+            plan = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
+            submit(search, work, (), (plan,))

@@ -10,13 +10,16 @@ from policy.place.baechi import baechi_work
 from policy.place.etf import earliest_first, no_favourites, static_level
 from policy.place.search import Method, Search
 from policy.place.submit import submit
+from policy.place.work import contended
 
 
 @dataclass(frozen=True, slots=True)
 class MEtf(Method):
     """Plans the operation and device that can start first; a device without room for a group is no candidate for it.
 
-    Source: Jeon et al., Baechi, SoCC 2020, section 3.2; links are free of contention there too.
+    Where the evaluator reckons with contention, one plan does too, and a second does not, see `critical_path`.
+
+    Source: Jeon et al., Baechi, SoCC 2020, section 3.2, where links are free of contention.
     """
 
     version: ClassVar[int] = 1
@@ -24,8 +27,9 @@ class MEtf(Method):
     fuse: bool = param(True, "join producers to their only consumer where sending costs more than computing")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plan's placement; nothing is random."""
+        """Evaluate the plans' placements; nothing is random."""
         if search.done:
             return
-        work = baechi_work(search.problem, fuse=self.fuse)
-        submit(search, work, (), (earliest_first(work, static_level(work), no_favourites(work)),))
+        works = contended(baechi_work(search.problem, fuse=self.fuse, semantics=search.semantics))
+        plans = [earliest_first(work, static_level(work), no_favourites(work)) for work in works]
+        submit(search, works[0], (), plans)

@@ -44,7 +44,8 @@ class Method(Protocol):
         Raises:
             DeviceError: no placement fits the devices.
         """
-        search = Search(problem, evaluator, budget, progress, author=type(self).__name__.lower())
+        name = type(self).__module__.rpartition(".")[2]  # one method per module, which bears its name
+        search = Search(problem, evaluator, budget, progress, author=name)
         self.run(search, seed=seed)
         return search.answer()
 

@@ -394,8 +394,8 @@ def test_where_orders_count_the_start_order_and_the_longest_way_are_tried_as_wel
     assert [c.planned_s for c in (plain, by_start, by_level)] == [80.0] * 3
 
 
-@pytest.mark.parametrize("name", ["etf", "critical_path"])
-def test_where_links_are_contended_a_plan_that_knows_it_is_tried_too(name: str):
+@pytest.mark.parametrize(("name", "parameters"), [("etf", {}), ("critical_path", {}), ("m_etf", {"fuse": False})])
+def test_where_links_are_contended_a_plan_that_knows_it_is_tried_too(name: str, parameters: dict[str, bool]):
     # Four tensors leave A for four readers that are free to go anywhere: sending all of them takes longer than staying.
     graph = graph_of(8, [(i, 4 + i) for i in range(4)], out_bytes=[3] * 4 + [0] * 4)
     op_s = [[0.1, NEVER, NEVER]] * 4 + [[4.0, 4.0, 4.0]] * 4
@@ -403,9 +403,9 @@ def test_where_links_are_contended_a_plan_that_knows_it_is_tried_too(name: str):
     subject = Subject(None, graph, Grouping.identity(8), problem.topology, problem.costs, 0)
     evaluator = ListSched(level="T2", memory=False).bind(subject)
     search = Search(problem, evaluator, Budget(50), silent, author="own")
-    build("place", name).run(search, seed=0)
+    build("place", name, parameters).run(search, seed=0)
     own = [c for c in search.answer().candidates if c.found_by == "own"]
-    assert len({round(c.planned_s, 6) for c in own}) == 2
+    assert len({round(c.planned_s, 6) for c in own}) >= 2
     best = search.answer().best
     assert best.planned_s == pytest.approx(best.result.median_s)  # type: ignore[union-attr]
 
