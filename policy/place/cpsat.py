@@ -18,11 +18,13 @@ from policy.place.bounds import SAFETY, lower_bound, one_to_one, timeline_of
 from policy.place.cpsat_models import Made, in_turns, pipelined
 from policy.place.cpsat_schedule import listsched
 from policy.place.cpsat_times import Times
+from policy.place.heft import Heft
 from policy.place.search import Method, Search, placeable
 from policy.place.single import mostly_on
 from policy.place.units import UNLIMITED, Units, depths
 
 MARGIN = 0.98  # the share of the time left that the solver may use
+EFFORT_S = 5e-3  # seconds of the solver's own reckoning for each evaluation left, where only those are limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class CpSat(Method):
 
     max_nodes: int = param(400, "graphs with more nodes are skipped")
     workers: int = param(2, "threads of the solver, where there is a time limit")
-    effort: float = param(30.0, "how long the solver may take without a time limit, in seconds of its own reckoning")
+    effort: float = param(10.0, "how long the solver may take without a time limit, in seconds of its own reckoning")
 
     def __post_init__(self) -> None:
         if self.max_nodes < 0 or self.workers < 1 or not self.effort > 0:
@@ -58,6 +60,9 @@ class CpSat(Method):
         if search.best is None:  # no device holds everything
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
+        if search.semantics is not None and search.semantics.kind == "listsched":
+            with search.limited("heft"):  # a start beside a device alone
+                Heft().run(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
@@ -80,11 +85,13 @@ class CpSat(Method):
 
         solver = cp_model.CpSolver()
         solver.parameters.random_seed = seed % 2**31
-        if math.isinf(search.left_s):
-            solver.parameters.num_workers = 1  # several threads are repeatable only at a tenth of the speed
-            solver.parameters.max_deterministic_time = self.effort
+        # One thread that takes turns at all strategies is repeatable, and often proves more than two that do not.
+        endless = math.isinf(search.left_s)
+        solver.parameters.num_workers = 1 if endless else self.workers
+        solver.parameters.interleave_search = endless or self.workers == 1
+        if endless:
+            solver.parameters.max_deterministic_time = min(self.effort, EFFORT_S * search.left)
         else:
-            solver.parameters.num_workers = self.workers
             solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
         status = solver.solve(made.model, _callback(solver, ask))
         proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)

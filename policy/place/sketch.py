@@ -216,11 +216,11 @@ def _tails(sketch: Sketch) -> Float64:
 
 @compiled
 def _push(at_s: Float64, what: Int32, size: int, key: float, item: int) -> int:
-    """Put an event into a heap of `size`; return the new size."""
+    """Put an event into a heap of `size`, the earliest first, of equal ones the least; return the new size."""
     i = size
     while i > 0:
         above = (i - 1) // 2
-        if at_s[above] <= key:
+        if at_s[above] < key or (at_s[above] == key and what[above] < item):
             break
         at_s[i], what[i] = at_s[above], what[above]
         i = above
@@ -238,9 +238,10 @@ def _drop(at_s: Float64, what: Int32, size: int) -> int:
         below = 2 * i + 1
         if below >= size:
             break
-        if below + 1 < size and at_s[below + 1] < at_s[below]:
-            below += 1
-        if at_s[below] >= key:
+        other = below + 1
+        if other < size and (at_s[other] < at_s[below] or (at_s[other] == at_s[below] and what[other] < what[below])):
+            below = other
+        if at_s[below] > key or (at_s[below] == key and what[below] > item):
             break
         at_s[i], what[i] = at_s[below], what[below]
         i = below

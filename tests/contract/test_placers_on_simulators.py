@@ -102,8 +102,10 @@ def test_with_priorities_the_answer_is_no_worse_than_the_start_and_equal_seeds_a
 
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_that_activations_exceed_is_respected(name: str):
-    # 18 weights of 10 bytes and tensors of 4: two devices hold the weights only just.
-    problem = wide_problem(memory_bytes=95)
+    # 18 weights of 10 bytes and tensors of 4: no device holds them all, two do only just.
+    device = (np.arange(18) % 3).astype(np.int32)
+    device[[2, 9]], device[5] = 0, 1
+    problem = dataclasses.replace(wide_problem(memory_bytes=95), start=Placement(device, DEVICES))
     simulator = simulator_of(problem, "T2")
     answer = place(name, problem, simulator, Budget(EVALUATIONS))
     for candidate in answer.candidates:
