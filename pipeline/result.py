@@ -16,9 +16,9 @@ from pipeline import payload
 from pipeline.config import Settings
 from pipeline.core.errors import StoreError
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
+from pipeline.finals import check_something_ran
 from pipeline.report import render
 from pipeline.run import Machine, Model
-from pipeline.steps import check_something_ran
 from pipeline.store import Entry, file_digest, write_json, write_text
 from pipeline.task import Outcome
 

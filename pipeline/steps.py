@@ -6,22 +6,20 @@ Every step is a function of the artifacts it names and of its parameters, and of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline import payload, registry
 from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
-from pipeline.core.errors import DeviceError, MeasurementError, OutputMismatchError
+from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement, MeasurementFailed
-from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
+from pipeline.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
 from pipeline.partition import join, tied
 from pipeline.store import write_json
 from pipeline.task import Work
@@ -146,10 +144,13 @@ def measure(work: Work) -> None:
     rows = payload.read_json(work.read("place", "candidates.json"))
     finalists = distinct_finalists(rows, work.task.params["finalists"])
     settings = MeasureSettings(**work.task.params["settings"])
+    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
-        measured = _measure_on_devices(work, graph, finalists, settings)
+        journal = work.partial / "rounds.jsonl"
+        measured = on_devices(subject, finalists, settings, journal=journal, progress=work.progress)
     else:
-        measured = _measure_in_simulator(work, graph, finalists)
+        measured = in_simulator(subject, registry.build("measure", *work.task.params["evaluator"]), finalists)
     check_something_ran(measured)
     write_json(work.out / "measurements.json", measured)
 
@@ -164,122 +165,6 @@ STEPS: Mapping[str, Callable[[Work], None]] = {
     "place": place,
     "measure": measure,
 }
-
-
-def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
-    """Check that at least one candidate was measured.
-
-    Raises:
-        OutputMismatchError: all candidates that ran gave wrong outputs.
-        MeasurementError: nothing ran.
-    """
-    if not all(row["failed"] for row in measured):
-        return
-    wrong = [row for row in measured if row["failed"]["kind"] == "wrong_output"]
-    words = "; ".join(
-        f"{row['name']}: {row['failed']['kind']} ({row['failed']['message']})" for row in wrong or measured
-    )
-    if wrong:
-        raise OutputMismatchError(
-            f"No candidate gives the reference outputs: {words[:600]}.",
-            "Pin f32, or raise measure.tolerance if the difference is acceptable.",
-        )
-    raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
-
-
-def shortlist(found: Sequence[Candidate], most: int) -> Sequence[Candidate]:
-    """Return the best candidates, in order, until `most` of them use more than one device.
-
-    Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others.
-    """
-    split = np.cumsum([len(c.placement.devices_used) > 1 for c in found])
-    return found[: int(np.searchsorted(split, most)) + 1]
-
-
-def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Return the placements to measure: each placer's best before any placer's second, equal placements once.
-
-    A placement that uses a single device is left out: it stands among the baselines.
-    """
-    chosen: list[dict[str, Any]] = []
-    seen: set[tuple[tuple[str, str], ...]] = set()
-    for row in sorted(rows, key=lambda r: (r["value_s"] is None, r["rank"], r["value_s"])):
-        content = tuple(sorted(row["placement"].items()))
-        if content not in seen and len(set(row["placement"].values())) > 1:
-            seen.add(content)
-            chosen.append(row)
-    return chosen[:most]
-
-
-def _measure_on_devices(
-    work: Work, graph: Graph, finalists: list[dict[str, Any]], settings: MeasureSettings
-) -> list[dict[str, Any]]:
-    from runtime.affinity import affinities, settle
-    from runtime.baselines import baselines
-    from runtime.devices import discover
-    from runtime.interleave import interleave
-    from runtime.variant import hetero_variant
-
-    devices = _devices(work)
-    names = tuple(d.name for d in devices)
-    variants = baselines(devices, discover())
-    placements: dict[str, dict[str, str]] = {}
-    for row in finalists:
-        placement = Placement.from_json(row["placement"], graph.names, names)
-        name = f"{row['placer']} {row['rank'] + 1}"
-        variants.append(hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices)))
-        placements[name] = settle(graph, placement).to_json(graph.names)  # what is measured is what is deployed
-    results = interleave(
-        variants,
-        _model(work),
-        settings,
-        seed=work.task.seed,
-        journal=work.partial / "rounds.jsonl",
-        progress=work.progress,
-    )
-    return [
-        {
-            "name": v.name,
-            "placer": v.placer,
-            "baseline": v.baseline,
-            "single": v.single,
-            "target": v.target,
-            "devices": [d.to_json() for d in v.devices],
-            "properties": dict(v.properties),
-            "placement": placements.get(v.name),
-            **payload.result_to_json(results[v.name]),
-        }
-        for v in variants
-    ]
-
-
-def _measure_in_simulator(work: Work, graph: Graph, finalists: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from runtime.affinity import HETERO_PROPERTIES, settle
-
-    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
-    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
-    evaluator: Evaluator = registry.build("measure", *work.task.params["evaluator"]).bind(subject)
-    named: list[tuple[str, str, Placement]] = [
-        (d.name, "baseline", Placement.single(graph.n, j, topology.names)) for j, d in enumerate(topology.devices)
-    ]
-    for row in finalists:
-        placement = Placement.from_json(row["placement"], graph.names, topology.names)
-        named.append((f"{row['placer']} {row['rank'] + 1}", row["placer"], placement))
-    results = evaluator.evaluate([p for _, _, p in named])
-    return [
-        {
-            "name": name,
-            "placer": placer,
-            "baseline": placer == "baseline",
-            "single": placer == "baseline",
-            "target": "HETERO:" + ",".join(d.openvino_name for d in topology.devices if d.name in p.devices_used),
-            "devices": [d.to_json() for d in topology.devices if d.name in p.devices_used],
-            "properties": dict(HETERO_PROPERTIES) if len(p.devices_used) > 1 else {},
-            "placement": None if placer == "baseline" else settle(graph, p).to_json(graph.names),
-            **payload.result_to_json(result),
-        }
-        for (name, placer, p), result in zip(named, results, strict=True)
-    ]
 
 
 def _problem(work: Work, graph: Graph, grouping: Grouping, costs: CostTable, topology: Topology) -> Problem:
