@@ -16,11 +16,12 @@ from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from policy.place import sketch
+from policy.place.estimate import Sketch, Trials, estimate_s, walk
 from policy.place.grains import Grain, draw
 from policy.place.hierarchy import Level, hierarchy
 from policy.place.layers import Layers, layers_of
 from policy.place.search import Method, Search
+from policy.place.sketch import sketch_of
 from policy.place.starts import starts
 
 COARSE = 256  # clusters of the level that starts are made from, about
@@ -99,9 +100,9 @@ class Multilevel(Method):
         while (done := clock.done()) < 1 and not search.done:
             moves = draw(_upto(rough.grains, done), count, search.problem.topology.p, self.near, rng)
             allowance = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
-            trials = sketch.Trials(*moves, allowance, rough.allowed)
+            trials = Trials(*moves, allowance, rough.allowed)
             began_s = time.monotonic()
-            plan, end_s, met, met_s = sketch.walk(rough.sketch, trials, plan)
+            plan, end_s, met, met_s = walk(rough.sketch, trials, plan)
             clock.tick(count, time.monotonic() - began_s)
             if met_s < best_s:
                 best, best_s = met, met_s
@@ -126,13 +127,13 @@ class Multilevel(Method):
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
             allowance = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            walk = search.walk(plan, Moves(*moves, np.zeros(count), allowance))
+            walked = search.walk(plan, Moves(*moves, np.zeros(count), allowance))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
-            plan = walk.end
+            plan = walked.end
             if search.spent == spent:
                 idle += skip == len(grains) - 1
                 skip = min(skip + 1, len(grains) - 1)
-            if walk.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
+            if walked.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
                 plan = search.best or plan
 
 
@@ -167,7 +168,7 @@ class Rough:
     """
 
     search: Search
-    sketch: sketch.Sketch
+    sketch: Sketch
     cells: Grouping
     operation: Int32
     allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
@@ -182,7 +183,7 @@ class Rough:
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection
             label = Grouping.of_labels(label.astype(np.int64) * level.k + level.units.grouping.group).group
-        found, cells = sketch.sketch_of(problem, problem.costs.op_s, label)
+        found, cells = sketch_of(problem, problem.costs.op_s, label)
         operation = np.unique(cells.group, return_index=True)[1].astype(np.int32)
         grains = [Grain.of(level, operation) for level in chosen]
         return cls(search, found, cells, operation, problem.group_allowed(cells), grains)
@@ -197,7 +198,7 @@ class Rough:
 
     def estimate_s(self, placement: Placement) -> float:
         """Return the estimated seconds of a placement."""
-        return sketch.estimate_s(self.sketch, self.devices_of(placement), np.inf)
+        return estimate_s(self.sketch, self.devices_of(placement), np.inf)
 
 
 class Clock:

@@ -20,13 +20,14 @@ from pipeline.core.stages import Subject
 from pipeline.core.workload import Tags
 from policy.place.brkga import Brkga, _keys_of, decoded
 from policy.place.cem import Cem
+from policy.place.estimate import Trials, estimate_s, walk
 from policy.place.grains import Grain, draw
 from policy.place.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.layers import layers_of, spread
 from policy.place.matching import CROWD, LIGHT, Neighbours, Weights, clusters, quotient
 from policy.place.multilevel import Multilevel
 from policy.place.search import Search
-from policy.place.sketch import Trials, cells_of, estimate_s, sketch_of, walk
+from policy.place.sketch import cells_of, sketch_of
 from policy.place.starts import contiguous, earliest, small_cut, split, starts
 from policy.place.units import Units, depths, running_order
 from runtime.listsched import ListSched
@@ -380,6 +381,22 @@ def test_a_sketch_of_single_operations_is_close_to_the_simulator(seed: int):
     estimated = [estimate_s(found, d[first], np.inf) for d in device]
     # Operations that become ready at one moment may take turns differently.
     assert estimated == pytest.approx(simulator.simulate(device).value_s.tolist(), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("edges", "size", "expected_ms"),
+    [
+        ([(0, 1), (0, 2)], 4, 2.75),  # A sends to B until 1.25, there at 1.5, then to C until 1.5, there at 1.75
+        ([(0, 2), (1, 2)], 4, 2.75),  # C takes from A until 1.25, then from B until 1.5, there at 1.75
+        ([(0, 1), (0, 2)], 0, 2.25),  # nothing to send, so no link is taken
+    ],
+)
+def test_devices_send_and_take_one_tensor_at_a_time(edges: list[tuple[int, int]], size: int, expected_ms: float):
+    graph = toy_graph(3, edges)
+    graph = dataclasses.replace(graph, edge_bytes=np.full(2, size))
+    problem = lean(toy_problem(graph, np.full((3, 3), 1e-3), topology=toy_topology(3)))
+    found, _ = sketch_of(problem, np.full((3, 3), 1e-3), np.arange(3, dtype=np.int32))
+    assert estimate_s(found, np.arange(3, dtype=np.int32), np.inf) * 1e3 == pytest.approx(expected_ms)
 
 
 @given(graph=graphs(min_n=1, max_n=14), labels=st.integers(1, 4), seed=st.integers(0, 99))
