@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -75,11 +76,11 @@ def calibrate(
     from runtime.calibrate import calibrate as fit
 
     sampling = sampling or Sampling()
+    _make(out)
     subject, context = _subject(model, settings, store, progress)
     name = settings.measure.use
     measurer = registry.build("measure", name, settings.params_of("measure", name))
     evaluator: Evaluator = measurer.bind(subject)
-    out.mkdir(parents=True, exist_ok=True)
     journal = Journal.of(out / JOURNAL, digest([context, name, evaluator.fingerprint]), evaluator)
     fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
     found = fit(subject, fitted, launches=False)
@@ -93,6 +94,13 @@ def calibrate(
     _write_tables(found, out)
     write_json(out / "calibration.json", document)
     return document
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another folder for --out.") from error
 
 
 def _subject(model: Path, settings: Settings, store: Store, progress: Progress) -> tuple[Subject, list[str]]:
@@ -136,10 +144,9 @@ class Journal:
         if not path.exists():
             return journal
         content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            path.write_bytes(whole)
-        for line in whole.splitlines():
+        whole = content.rfind(b"\n") + 1
+        os.truncate(path, whole)
+        for line in content[:whole].splitlines():
             document = _document(line)
             if document.get("context") == context:
                 journal.known[document["placement"]] = payload.result_from_json(document["result"])
@@ -174,6 +181,7 @@ def _measure(
     what the fit so far wants to know.
     """
     from runtime.calibrate import calibrate as fit
+    from runtime.calibrate import check_splits_run
     from runtime.plausible import plausible_placements
 
     pool = plausible_placements(subject, POOL, seed=seed)
@@ -186,7 +194,8 @@ def _measure(
     held: Measured = []
     total = sampling.measurements + sampling.holdout
     while len(fitted) < sampling.measurements:
-        if not waiting and any(isinstance(result, Measurement) for _, result in fitted):
+        if not waiting:
+            check_splits_run(fitted)
             known = {plan.key() for plan, _ in fitted}
             waiting = fit(subject, fitted, launches=False).next_placements(open_, BATCH, known=known)
         if not waiting:
@@ -210,7 +219,6 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
             "devices": {d: int(np.sum(p.device == j)) for j, d in enumerate(p.devices)},
             "subgraphs": r.subgraphs if isinstance(r, Measurement) else None,
             "measured_s": r.median_s if isinstance(r, Measurement) else None,
-            "waited_share": r.waited_share if isinstance(r, Measurement) else None,
             "failed": None if isinstance(r, Measurement) else asdict(r),
             "before_s": {name: before[name][i] for name in SIMULATORS},
             "predicted_s": {name: after[name][i] for name in SIMULATORS},
@@ -218,9 +226,7 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
         for i, (role, p, r) in enumerate(rows)
     ]
     errors = {
-        when: {
-            role: {name: _error(documents, role, key, name) for name in SIMULATORS} for role in ("fitted", "held out")
-        }
+        when: {role: {name: _error(documents, role, key, name) for name in SIMULATORS} for role in ROLES}
         for when, key in (("before", "before_s"), ("after", "predicted_s"))
     }
     return {

@@ -142,6 +142,18 @@ def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool 
     )
 
 
+def check_splits_run(measured: Sequence[Measured]) -> None:
+    """Check that not all placements on several devices failed, if there are any.
+
+    Raises:
+        MeasurementError: they did; what is left says nothing of links.
+    """
+    split = [result for plan, result in measured if len(plan.devices_used) > 1]
+    failed = [result for result in split if isinstance(result, MeasurementFailed)]
+    if split and len(failed) == len(split):
+        raise _unusable(failed)
+
+
 def _finite(rows: Float64) -> Bool:
     """Return bool [b], which of float64 [b, q] rows hold finite numbers only."""
     found: Bool = np.isfinite(rows.sum(axis=1))

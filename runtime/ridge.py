@@ -46,9 +46,9 @@ def fit(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
         minimise over x >= 0: sum_i ((rows_i . x - seconds_i) / (noise_i seconds_i))^2
                               + penalty (x - mean)' P^-1 (x - mean),   P = scale scale' o correlation
 
-    noise: float64 [m], relative standard deviations. The penalty is that of PENALTIES with the least mean error,
-    in units of the noise, when every measurement in turn is left out; of equals the strongest. A measurement that the others put far
-    off was disturbed: all is fitted once more with its noise raised in proportion to how far off it is.
+    noise: float64 [m], relative standard deviations. The penalty is that of PENALTIES with the least mean error, in
+    units of the noise, when every measurement in turn is left out; of equals the strongest. A measurement that lies
+    far from what the others say was disturbed: all is fitted once more, its noise raised by how far off it is.
 
     Source: Hoerl and Kennard, Ridge Regression (1970), towards a mean other than 0 and with a full covariance; Huber,
     Robust Estimation of a Location Parameter (1964), for the weights of outliers, in one step.
@@ -74,7 +74,8 @@ def _fit(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
 class _System:
     """The equations in units of the prior's scale, each divided by its noise.
 
-    raw: float64 [m, q], the rows as they were. rows: float64 [m, q]; target: float64 [m]; root: float64 [q, q] with root' root = correlation^-1.
+    raw: float64 [m, q], the rows as they were. rows: float64 [m, q]; target: float64 [m]; root: float64 [q, q] with
+    root' root = correlation^-1.
     """
 
     raw: Float64

@@ -20,7 +20,7 @@ from runtime.subgraphs import Cutter
 LEAST_SHARE = 0.02  # a type that takes less than this of every device is corrected together with others of its kind
 OTHERS = "others"
 FACTOR_SPREAD = 0.3  # how far the factor of an operation type is expected to lie from 1
-OVERHEAD_SHARE = 0.3  # what a boundary may well cost, in mean times of a node
+OVERHEAD_SHARE = 0.3  # what a boundary may well cost, in mean times of a node where it is fastest
 # How much of a coefficient's spread it shares with all of its kind, with those of its device or of its link's way
 # there, and with those of its operation type; the rest is its own.
 SHARED = 0.4
@@ -145,30 +145,23 @@ def _prior(terms: Sequence[Term], subject: Subject, costs: CostTable, *, launche
     topology = subject.topology
     apart = ~np.eye(topology.p, dtype=bool)
     latency = topology.link_latency_s + (0.0 if launches else costs.launch_s[None, :])
-    mean = {
-        "operations": np.ones(sum(t.kind == "operations" for t in terms)),
-        "latency": latency[apart],
-        "bytes": 1.0 / topology.link_bytes_per_s[apart],
-        "launch": costs.launch_s if launches else np.zeros(0),
-    }
-    finite = costs.op_s[np.isfinite(costs.op_s)]
-    overhead_s = OVERHEAD_SHARE * float(finite.sum()) / max(topology.p * subject.grouping.k, 1)
-    typical_bytes = float(subject.graph.edge_bytes.mean()) if subject.graph.m else 1.0
-    least = {
-        "operations": 0.0,
-        "latency": overhead_s,
-        "bytes": overhead_s / max(typical_bytes, 1.0),
-        "launch": overhead_s,
-    }
-    scale = {kind: np.maximum(value, least[kind] or 0.0) for kind, value in mean.items()}
-    scale["operations"] = np.full(mean["operations"].size, FACTOR_SPREAD)
-    tiny = np.finfo(np.float64).tiny
-    order = ("operations", "latency", "bytes", "launch")
-    return Prior(
-        np.concatenate([mean[kind] for kind in order]),
-        np.maximum(np.concatenate([scale[kind] for kind in order]), tiny),
-        _correlation(terms),
+    mean = (
+        np.ones(sum(t.kind == "operations" for t in terms)),
+        latency[apart],
+        1.0 / topology.link_bytes_per_s[apart],
+        costs.launch_s if launches else np.zeros(0),
     )
+    fastest_s = costs.op_s.min(axis=1)
+    overhead_s = OVERHEAD_SHARE * float(fastest_s[np.isfinite(fastest_s)].sum()) / max(subject.grouping.k, 1)
+    typical_bytes = max(float(subject.graph.edge_bytes.mean()), 1.0) if subject.graph.m else 1.0
+    scale = (
+        np.full(mean[0].size, FACTOR_SPREAD),
+        np.maximum(mean[1], overhead_s),
+        np.maximum(mean[2], overhead_s / typical_bytes),
+        np.maximum(mean[3], overhead_s),
+    )
+    tiny = np.finfo(np.float64).tiny  # where neither operations nor links take time
+    return Prior(np.concatenate(mean), np.maximum(np.concatenate(scale), tiny), _correlation(terms))
 
 
 def _correlation(terms: Sequence[Term]) -> Float64:

@@ -157,18 +157,14 @@ class Grouping:
 
 def components(n: int, a: Int32, b: Int32) -> Grouping:
     """Return the connected components of n nodes joined by the undirected pairs (a[i], b[i])."""
-    parent = list(range(n))
-    for left, right in zip(a.tolist(), b.tolist(), strict=True):
-        while parent[left] != left:
-            parent[left] = left = parent[parent[left]]
-        while parent[right] != right:
-            parent[right] = right = parent[parent[right]]
-        if left != right:
-            parent[max(left, right)] = min(left, right)
-    label = np.array(parent, dtype=np.int64)
-    while np.any(label != label[label]):
-        label = label[label]
-    return Grouping.of_labels(label)
+    label = np.arange(n)
+    while True:
+        low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
+        if np.array_equal(low, high):
+            return Grouping.of_labels(label)
+        np.minimum.at(label, high, low)  # the greater label of a pair follows the smaller one
+        while np.any(label != (further := label[label])):
+            label = further
 
 
 def adjacency(graph: Graph, *, reverse: bool = False) -> tuple[Int64, Int32]:

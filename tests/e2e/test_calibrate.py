@@ -111,6 +111,31 @@ def test_devices_that_always_fail_are_said(
     assert "crashed: gone" in capsys.readouterr().err
 
 
+def test_it_ends_early_where_every_split_fails(
+    model: Path, tmp_path: Path, lazy: Lazy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Placement] = []
+
+    def evaluate(placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        asked.extend(placements)
+        single = [len(plan.devices_used) == 1 for plan in placements]
+        return [Measurement(np.ones(1)) if one else MeasurementFailed("wrong_output", "by inf") for one in single]
+
+    monkeypatch.setattr(lazy, "evaluate", evaluate)
+    assert run([*arguments(model, tmp_path), "--measurements", "40"]) == 5
+    assert "wrong_output: by inf" in capsys.readouterr().err
+    assert len(asked) < 12
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(
+    model: Path, tmp_path: Path, lazy: Lazy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("", encoding="utf-8")
+    assert run(arguments(model, tmp_path)) == 2
+    assert "cannot be made" in capsys.readouterr().err
+    assert lazy.asked == []
+
+
 def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
     subject = subject_of(*write(branchy(1), tmp_path))
     plan = Placement.single(subject.grouping.k, 0, subject.topology.names)
