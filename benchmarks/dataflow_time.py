@@ -13,7 +13,7 @@ from pipeline.core.arrays import Int32
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Simulator, Subject
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 
 SMALL, MEDIUM, LARGE = 200, 84_000, 1_000_000
 BATCH = 2000

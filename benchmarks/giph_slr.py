@@ -17,7 +17,7 @@ from pipeline.core.problem import Budget, Problem, Progress, allowed_devices
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
 from pipeline.registry import build
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 from runtime.workloads.giph import instance
 
 INSTANCES = 600

@@ -19,7 +19,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.partition import join, tied
 from runtime.fusion import cpu_kernels
-from runtime.sequential import Sequential
+from runtime.simulators.sequential import Sequential
 
 NETWORK = "inception-v3"
 PLACEMENTS = 512

@@ -24,7 +24,7 @@ from pipeline.store import Store, digest, write_json, write_text
 from pipeline.task import Outcome, Progress
 
 if TYPE_CHECKING:
-    from runtime.calibrate import Calibration
+    from runtime.calibration.calibrate import Calibration
 
 SCHEMA = "placewright.calibration/1"
 POOL = 400  # plausible placements among which those to measure are chosen
@@ -73,7 +73,7 @@ def calibrate(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from runtime.calibrate import calibrate as fit
+    from runtime.calibration.calibrate import calibrate as fit
 
     sampling = sampling or Sampling()
     _make(out)
@@ -180,9 +180,9 @@ def _measure(
     The held out ones are drawn blindly from the pool. The others are single devices, a few drawn blindly, and then
     what the fit so far wants to know.
     """
-    from runtime.calibrate import calibrate as fit
-    from runtime.calibrate import check_splits_run
-    from runtime.plausible import plausible_placements
+    from runtime.calibration.calibrate import calibrate as fit
+    from runtime.calibration.calibrate import check_splits_run
+    from runtime.calibration.plausible import plausible_placements
 
     pool = plausible_placements(subject, POOL, seed=seed)
     singles, rest = pool[: subject.topology.p], pool[subject.topology.p :]
@@ -272,8 +272,8 @@ def _constant_error(fitted: Measured, held: Measured) -> float | None:
 
 def _write_tables(found: Calibration, out: Path) -> None:
     """Write costs.csv and topology.toml, for the operations that a search places: weights folded into their readers."""
-    from runtime.cost_file import write_costs
-    from runtime.topology_text import topology_text
+    from runtime.machines.cost_file import write_costs
+    from runtime.machines.topology_text import topology_text
 
     graph = found.subject.graph
     folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)

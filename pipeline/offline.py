@@ -133,8 +133,8 @@ def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Pa
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from policy.place.bounds import lower_bound
-    from runtime.cost_file import write_costs as write
+    from policy.place.exact.bounds import lower_bound
+    from runtime.machines.cost_file import write_costs as write
 
     case = load(scenario)
     if write_costs is not None:
@@ -147,7 +147,7 @@ def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Pa
 
 def _bounded(case: Case, simulator: Simulator, answer: Answer) -> Answer:
     """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
-    from policy.place.bounds import lower_bound
+    from policy.place.exact.bounds import lower_bound
 
     if answer.lower_bound_s > 0:
         return answer
@@ -205,7 +205,7 @@ def _trace(simulator: Simulator, plan: Placement, path: str | Path | None) -> No
 
 def _short_of_memory(case: Case) -> DeviceError | None:
     """Return the error that names a memory that suffices, if the weights alone are too much."""
-    from policy.place.bounds import explain_memory
+    from policy.place.exact.bounds import explain_memory
 
     return explain_memory(case.problem) if case.scenario.memory else None
 

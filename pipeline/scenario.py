@@ -152,9 +152,9 @@ def load(scenario: Scenario) -> Case:
         ModelError: the graph cannot be read.
         DeviceError: an operation, or operations that must share a device, have no device.
     """
-    from runtime.cost_file import read_costs
-    from runtime.costs import cost_table
-    from runtime.topology import machine
+    from runtime.machines.cost_file import read_costs
+    from runtime.machines.costs import cost_table
+    from runtime.machines.topology import machine
 
     scenario.measurer()  # a wrong option is said before anything is read
     found = read_graph(scenario)

@@ -2,8 +2,8 @@
 
 TABLE = {
     "hetero": "runtime.hetero:Hetero",
-    "listsched": "runtime.listsched:ListSched",
-    "pipelined": "runtime.pipelined:Pipelined",
-    "sequential": "runtime.sequential:Sequential",
+    "listsched": "runtime.simulators.listsched:ListSched",
+    "pipelined": "runtime.simulators.pipelined:Pipelined",
+    "sequential": "runtime.simulators.sequential:Sequential",
     "replay": "runtime.replay:Replay",
 }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import openvino as ov
 
-from pipeline.core.arrays import Int32
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph, adjacency, topological_order, weight_side
+from pipeline.core.graph import Graph, followed
 from pipeline.core.placement import Placement
 
 # With more than one sub-model HETERO otherwise turns exclusive requests on, and the CPU plug-in then ignores its
@@ -26,21 +24,6 @@ def settle(graph: Graph, placement: Placement) -> Placement:
     producer silently follows it; a Constant is shared. Moving them changes no computation.
     """
     return Placement(placement.device[followed(graph)], placement.devices, placement.priority)
-
-
-def followed(graph: Graph) -> Int32:
-    """Return int32 [n], the operation on whose device each operation runs: itself, or the one that it follows."""
-    kind = np.array(graph.type_names)[graph.op_type]
-    leader = np.arange(graph.n, dtype=np.int32)
-    moves = weight_side(graph) | (kind == "Parameter")
-    ptr, consumers = adjacency(graph)
-    for i in topological_order(graph)[::-1].tolist():
-        if moves[i] and ptr[i] < ptr[i + 1]:
-            leader[i] = leader[consumers[ptr[i] : ptr[i + 1]].min()]
-    ptr, producers = adjacency(graph, reverse=True)
-    for i in np.flatnonzero((kind == "Result") & (graph.in_degree > 0)).tolist():
-        leader[i] = leader[producers[ptr[i]]]
-    return leader
 
 
 def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:

@@ -116,7 +116,8 @@ def measure_once(
             if failed is not None:
                 return failed
             warm = warm_up(child)
-            samples = child.ask("run", seconds=settings.batch_s, minimum=5, realtime=settings.realtime)["samples_s"]
+            realtime = settings.realtime and bool(child.ask("realtime")["allowed"])
+            samples = child.ask("run", seconds=settings.batch_s, minimum=5, realtime=realtime)["samples_s"]
     except ChildError as error:
         return error.failed
     return Measurement(
@@ -125,4 +126,5 @@ def measure_once(
         compile_s=loaded["compile_s"],
         executed_on=executed_names(variant, loaded["executed_on"]),
         subgraphs=loaded["subgraphs"],
+        realtime=realtime,
     )

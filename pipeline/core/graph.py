@@ -233,6 +233,25 @@ def weight_side(graph: Graph) -> Bool:
     return found
 
 
+def followed(graph: Graph) -> Int32:
+    """Return int32 [n], the operation on whose device each operation runs: itself, or the one that it follows.
+
+    Inputs, and what is computed from constants alone, follow their first reader; a Result follows its producer.
+    """
+    kind = np.array(graph.type_names)[graph.op_type]
+    leader = np.arange(graph.n, dtype=np.int32)
+    moves = weight_side(graph) | (kind == "Parameter")
+    if moves.any():
+        ptr, consumers = adjacency(graph)
+        for i in topological_order(graph)[::-1].tolist():
+            if moves[i] and ptr[i] < ptr[i + 1]:
+                leader[i] = leader[consumers[ptr[i] : ptr[i + 1]].min()]
+    ptr, producers = adjacency(graph, reverse=True)
+    for i in np.flatnonzero((kind == "Result") & (graph.in_degree > 0)).tolist():
+        leader[i] = leader[producers[ptr[i]]]
+    return leader
+
+
 def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64]:
     """Return the edges between different groups, int32 [2, e] sorted and unique, and their bytes, int64 [e].
 

@@ -14,9 +14,9 @@ from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Walk
+from policy.place.lists.work import b_level, upward, work_of
 from policy.place.neighbourhood import LONGEST, Choice, Neighbourhood
 from policy.place.search import Method, Search
-from policy.place.work import b_level, upward, work_of
 
 WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them

@@ -14,10 +14,10 @@ from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Timeline
-from policy.place.bounds import SAFETY, lower_bound, one_to_one, timeline_of
-from policy.place.cpsat_models import Made, in_turns, pipelined
-from policy.place.cpsat_schedule import listsched
-from policy.place.cpsat_times import Times
+from policy.place.exact.bounds import SAFETY, lower_bound, one_to_one, timeline_of
+from policy.place.exact.cpsat_models import Made, in_turns, pipelined
+from policy.place.exact.cpsat_schedule import listsched
+from policy.place.exact.cpsat_times import Times
 from policy.place.heft import Heft
 from policy.place.search import Method, Search, placeable
 from policy.place.single import mostly_on

@@ -10,10 +10,10 @@ import numpy as np
 
 from pipeline.compiled import compiled
 from pipeline.core.arrays import Float64, Int32
-from policy.place.listing import Plan, arrival, new_plan, put, reads, settle_rest, usable
+from policy.place.lists.listing import Plan, arrival, new_plan, put, reads, settle_rest, usable
+from policy.place.lists.submit import submit
+from policy.place.lists.work import Heaps, Work, contended, longest, new_heaps, pop, push, work_of
 from policy.place.search import Method, Search
-from policy.place.submit import submit
-from policy.place.work import Heaps, Work, contended, longest, new_heaps, pop, push, work_of
 
 PARKED_S = 1e300  # the key of a pair put off because the device has no room
 

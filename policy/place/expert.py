@@ -10,9 +10,9 @@ import numpy as np
 from pipeline.compiled import compiled
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
+from policy.place.lists.submit import submit
+from policy.place.lists.work import Work, by_position, shares, speeds, work_of
 from policy.place.search import Method, Search
-from policy.place.submit import submit
-from policy.place.work import Work, by_position, shares, speeds, work_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from pipeline.compiled import compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from policy.place.baechi import baechi_work
 from policy.place.etf import earliest_first, static_level
+from policy.place.lists.baechi import baechi_work
+from policy.place.lists.submit import submit
+from policy.place.lists.work import Work
 from policy.place.search import Method, Search
-from policy.place.submit import submit
-from policy.place.work import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
-from policy.place.bounds import SAFETY, one_to_one, prove_bound
-from policy.place.nets import Cut
+from policy.place.exact.bounds import SAFETY, one_to_one, prove_bound
+from policy.place.exact.nets import Cut
 from policy.place.search import Method, Search, placeable
 from policy.place.single import mostly_on
 from policy.place.units import Units

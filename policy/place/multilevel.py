@@ -16,13 +16,13 @@ from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from policy.place.estimate import Sketch, Trials, estimate_s, walk
-from policy.place.grains import Grain, draw
-from policy.place.hierarchy import Level, hierarchy
-from policy.place.layers import Layers, layers_of
+from policy.place.levels.estimate import Sketch, Trials, estimate_s, walk
+from policy.place.levels.grains import Grain, draw
+from policy.place.levels.hierarchy import Level, hierarchy
+from policy.place.levels.layers import Layers, layers_of
+from policy.place.levels.sketch import sketch_of
+from policy.place.levels.starts import starts
 from policy.place.search import Method, Search
-from policy.place.sketch import sketch_of
-from policy.place.starts import starts
 
 COARSE = 256  # clusters of the level that starts are made from, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones

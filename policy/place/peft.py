@@ -10,10 +10,10 @@ import numpy as np
 
 from pipeline.compiled import compiled
 from pipeline.core.arrays import Float64
-from policy.place.listing import list_schedule
+from policy.place.lists.listing import list_schedule
+from policy.place.lists.submit import submit
+from policy.place.lists.work import Work, work_of
 from policy.place.search import Method, Search
-from policy.place.submit import submit
-from policy.place.work import Work, work_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from policy.place.anneal import Anneal
-from policy.place.bounds import prove_bound
 from policy.place.cpop import Cpop
 from policy.place.cpsat import CpSat
 from policy.place.critical_path import CriticalPath
 from policy.place.etf import Etf
+from policy.place.exact.bounds import prove_bound
 from policy.place.expert import Expert
 from policy.place.greedy import Greedy
 from policy.place.heft import Heft

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -33,7 +34,7 @@ def wide_problem(*, ordered: bool = False, memory_bytes: int = 0, seed: int = 0)
     rng = np.random.default_rng(seed)
     chains = [[1 + 4 * c + i for i in range(4)] for c in range(4)]
     edges = [(0, c[0]) for c in chains] + [(c[-1], 17) for c in chains]
-    edges += [(a, b) for c in chains for a, b in zip(c, c[1:], strict=False)]
+    edges += [(a, b) for c in chains for a, b in itertools.pairwise(c)]
     tie = [-1] * 18
     tie[2] = tie[9] = 0
     graph = toy_graph(18, edges, tie=tie, weight_bytes=[10] * 18)

@@ -17,7 +17,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from runtime.hetero import Hetero
-from runtime.sequential import Sequential
+from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES
 from tests.two_cpus import branchy, subject_of, write
 

@@ -18,13 +18,13 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Answer, Simulator, Subject
-from policy.place.bounds import lower_bound
 from policy.place.cpsat import CpSat
+from policy.place.exact.bounds import lower_bound
+from policy.place.exact.nets import Cut
 from policy.place.min_cut import MinCut
-from policy.place.nets import Cut
-from runtime.listsched import ListSched
-from runtime.pipelined import Pipelined
-from runtime.sequential import Sequential
+from runtime.simulators.listsched import ListSched
+from runtime.simulators.pipelined import Pipelined
+from runtime.simulators.sequential import Sequential
 from tests.toys import silent, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose

@@ -16,8 +16,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Simulator, Subject
 from pipeline.partition import join, tied
-from runtime.pipelined import Pipelined
-from runtime.sequential import Sequential
+from runtime.simulators.pipelined import Pipelined
+from runtime.simulators.sequential import Sequential
 from tests.strategies import grouped_graphs
 
 SIMULATORS = {"sequential": Sequential(), "pipelined": Pipelined()}

@@ -19,7 +19,7 @@ from pipeline.core.stages import Answer, Simulator, Subject
 from policy.place.anneal import Anneal, Clock, best_order, ranks, with_order
 from policy.place.neighbourhood import Choice, Neighbourhood
 from policy.place.search import Search, placeable
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
 
 DRAWN = 4000

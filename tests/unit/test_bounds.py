@@ -18,15 +18,15 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Subject
-from policy.place.bound_kernels import interval_bound
-from policy.place.bounds import Paths, Work, explain_memory, least_memory, lower_bound
 from policy.place.cpsat import CpSat
-from policy.place.cpsat_models import in_order_of_use, in_ticks, tick_of
-from policy.place.flow import Arcs
+from policy.place.exact.bound_kernels import interval_bound
+from policy.place.exact.bounds import Paths, Work, explain_memory, least_memory, lower_bound
+from policy.place.exact.cpsat_models import in_order_of_use, in_ticks, tick_of
+from policy.place.exact.flow import Arcs
+from policy.place.exact.nets import Nets
+from policy.place.exact.relaxation import load_bound
 from policy.place.min_cut import MinCut
-from policy.place.nets import Nets
-from policy.place.relaxation import load_bound
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 from tests.strategies import graph_of
 from tests.toys import silent
 

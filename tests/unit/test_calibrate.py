@@ -17,13 +17,13 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.calibrate import Calibration, calibrate, median_error, relative_noise
-from runtime.plausible import plausible_placements
-from runtime.ridge import PENALTIES, Prior, fit
-from runtime.sequential import Sequential
-from runtime.terms import Terms
-from runtime.topology_file import read_topology
-from runtime.topology_text import topology_text
+from runtime.calibration.calibrate import Calibration, calibrate, median_error, relative_noise
+from runtime.calibration.plausible import plausible_placements
+from runtime.calibration.ridge import PENALTIES, Prior, fit
+from runtime.calibration.terms import Terms
+from runtime.machines.topology_file import read_topology
+from runtime.machines.topology_text import topology_text
+from runtime.simulators.sequential import Sequential
 from tests.strategies import graph_of, grouped_graphs
 
 NAMES = ("A", "B")

@@ -20,15 +20,15 @@ from pipeline.core.stages import Candidate, Subject
 from pipeline.core.workload import Tags
 from pipeline.partition import metis_parts
 from pipeline.registry import build
-from policy.place.baechi import fused, memory_demand
 from policy.place.etf import earliest_first, no_favourites, static_level
-from policy.place.listing import GAPS, Plan, list_schedule
+from policy.place.lists.baechi import fused, memory_demand
+from policy.place.lists.listing import GAPS, Plan, list_schedule
+from policy.place.lists.work import Work, downward, shares, upward, work_of
 from policy.place.m_sct import MSct, paired, relaxed
 from policy.place.metis import Metis
 from policy.place.peft import optimistic
 from policy.place.search import Search
-from policy.place.work import Work, downward, shares, upward, work_of
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 from tests.strategies import graph_of, graphs
 from tests.toys import ToyEvaluator, chain_problem, silent, toy_problem
 

@@ -12,7 +12,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Timeline
 from pipeline.core.stages import Subject
-from runtime.listsched import ListSched, ListSchedEvaluator
+from runtime.simulators.listsched import ListSched, ListSchedEvaluator
 from tests.strategies import graph_of
 
 BLOCK_S, GAP_S, SPEED = 0.5, 3.0, 10.0  # round numbers in place of 5.7 us, 25 us and 7.6 GB/s

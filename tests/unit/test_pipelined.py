@@ -16,7 +16,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Subject
-from runtime.pipelined import Pipelined, pay_s
+from runtime.simulators.pipelined import Pipelined, pay_s
 from tests.strategies import graph_of
 
 MSR = Path("/work/shared/data/msr")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.graph import Graph
-from runtime.roofline import CHIPS, EFFICIENCY, Chip, operation_class, roofline_s
+from runtime.machines.roofline import CHIPS, EFFICIENCY, Chip, operation_class, roofline_s
 from tests.strategies import graph_of
 
 CHIP = Chip(1e12, 1e11, launch_s=5e-6, auxiliary_s=1e-6, efficiency={"conv": 0.5, "gemm": 0.8})

@@ -20,17 +20,17 @@ from pipeline.core.stages import Subject
 from pipeline.core.workload import Tags
 from policy.place.brkga import Brkga, _keys_of, decoded
 from policy.place.cem import Cem
-from policy.place.estimate import Trials, estimate_s, walk
-from policy.place.grains import Grain, draw
-from policy.place.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
-from policy.place.layers import layers_of, spread
-from policy.place.matching import CROWD, LIGHT, Neighbours, Weights, clusters, quotient
+from policy.place.levels.estimate import Trials, estimate_s, walk
+from policy.place.levels.grains import Grain, draw
+from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
+from policy.place.levels.layers import layers_of, spread
+from policy.place.levels.matching import CROWD, LIGHT, Neighbours, Weights, clusters, quotient
+from policy.place.levels.sketch import cells_of, sketch_of
+from policy.place.levels.starts import contiguous, earliest, small_cut, split, starts
 from policy.place.multilevel import Multilevel
 from policy.place.search import Search
-from policy.place.sketch import cells_of, sketch_of
-from policy.place.starts import contiguous, earliest, small_cut, split, starts
 from policy.place.units import Units, depths, running_order
-from runtime.listsched import ListSched
+from runtime.simulators.listsched import ListSched
 from tests.strategies import graphs
 from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem, toy_topology
 

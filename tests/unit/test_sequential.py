@@ -14,7 +14,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.sequential import Sequential, SequentialEvaluator
+from runtime.simulators.sequential import Sequential, SequentialEvaluator
 from tests.strategies import graph_of
 
 NAMES = ("A", "B")

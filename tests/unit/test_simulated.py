@@ -10,8 +10,8 @@ from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from runtime.simulated import batches, capacity_bytes, digest, expanded, over_bytes, pieces
-from runtime.walks import renewed, shifted, summed, tree_of
+from runtime.simulators.simulated import batches, capacity_bytes, digest, expanded, over_bytes, pieces
+from runtime.simulators.walks import renewed, shifted, summed, tree_of
 
 NAMES = ("A", "B")
 

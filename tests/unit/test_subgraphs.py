@@ -15,7 +15,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from runtime.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
 from runtime.devices import core_for
-from runtime.subgraphs import count_by_device, split
+from runtime.simulators.subgraphs import count_by_device, split
 from tests import models
 from tests.strategies import graph_of
 from tests.two_cpus import NAMES, branchy, two_cpus, write

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from runtime.roofline import CHIPS, Chip
-from runtime.topology import PRESETS, Machine, machine, preset
-from runtime.topology_file import read_topology
+from runtime.machines.roofline import CHIPS, Chip
+from runtime.machines.topology import PRESETS, Machine, machine, preset
+from runtime.machines.topology_file import read_topology
 
 FULL = """
 [links]

@@ -1,0 +1,1 @@
+"""Proofs: lower bounds, minimum cuts, constraint programs."""

@@ -1,0 +1,290 @@
+"""Lower bounds: what no placement, and no order, can fall below; and what the weights need of memory.
+
+Every bound holds for all placements that the problem allows, ties kept, with and without priorities.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.devices import Topology
+from pipeline.core.errors import DeviceError
+from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import Semantics, Timeline
+from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
+from policy.place.exact.relaxation import load_bound
+from policy.place.search import Search, placeable
+from policy.place.units import Units, depths
+
+SAFETY = 1e-9  # the share by which sums of floats may be off
+MB = 1e6
+CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
+
+
+def lower_bound(
+    problem: Problem, semantics: Semantics | None, *, seconds: float = 2.0, one_to_one: bool = False
+) -> tuple[float, str]:
+    """Return (seconds that no allowed placement falls below, what proves it); 0 where nothing can be proven.
+
+    seconds: for the parts that improve with time. one_to_one: whether every node of the problem is one operation of
+    the simulator. A node that stands for several may start its first operation before all its inputs are there, so
+    without it only work is counted, and neither paths nor transfers.
+    """
+    if semantics is None or problem.costs is None or problem.graph.n == 0:
+        return 0.0, ""
+    work = Work.of(problem)
+    if semantics.kind == "sequential":
+        found = _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
+    elif semantics.kind == "pipelined":
+        load_s, _ = work.load(0.0, seconds)
+        found = [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
+    else:
+        found = _listsched(problem, work, semantics, seconds=seconds, one_to_one=one_to_one)
+    best_s, by = max(found)
+    return best_s * (1 - SAFETY), by
+
+
+def prove_bound(search: Search, *, seconds: float = 2.0) -> float:
+    """Note the lower bound of a search's problem and return it, in seconds; 0 where the evaluator only measures."""
+    seconds = max(0.0, min(seconds, search.left_s / 4))
+    bound_s, by = lower_bound(search.problem, search.semantics, seconds=seconds, one_to_one=one_to_one(search))
+    search.prove(bound_s, by)
+    return bound_s
+
+
+def one_to_one(search: Search) -> bool:
+    """Return whether every node of the problem is known to be one operation of the simulator; see `timeline_of`."""
+    timeline = timeline_of(search)
+    return timeline is not None and len(timeline.names) == search.problem.graph.n
+
+
+def timeline_of(search: Search) -> Timeline | None:
+    """Return when everything happens under the best placement; it costs an evaluation. None without one left."""
+    simulator = search.simulator
+    if simulator is None or search.best is None or search.left <= 0 or not hasattr(simulator, "timeline"):
+        return None
+    search.spent += 1
+    return simulator.timeline(search.best)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """The operations of a problem as bounds see them.
+
+    op_s: float64 [n, p], inf where the operation, or one tied to it, is not allowed. unit: int32 [n], equal for
+    operations that share a device. unit_s: float64 [k, p]; unit_bytes: int64 [k]; room_bytes: int64 [p].
+    """
+
+    op_s: Float64
+    unit: Int32
+    unit_s: Float64
+    unit_bytes: Int64
+    room_bytes: Int64
+
+    @classmethod
+    def of(cls, problem: Problem) -> Work:
+        """Return a problem's operations; its costs are known."""
+        if problem.costs is None:
+            raise ValueError("a problem without costs")
+        n = problem.graph.n
+        units = Units.of_grouping(problem, placeable(problem, Grouping.identity(n)))
+        unit = units.grouping.group
+        op_s = np.where(units.allowed[unit], problem.costs.op_s, math.inf)
+        alone = units.k == n and bool(np.array_equal(unit, np.arange(n)))
+        unit_s = op_s if alone else sum_per_group(op_s, units.grouping)
+        return cls(op_s, unit, unit_s, units.held_bytes, units.room_bytes)
+
+    def load(self, block_s: float, seconds: float) -> tuple[float, Float64]:
+        """Return (the least largest load of a device, prices float64 [p] of the devices' time that prove it).
+
+        block_s: what every operation that takes time costs besides; the last one of a device does not count.
+        """
+        unit_s = self.unit_s if block_s == 0 else self._blocking(block_s)
+        load_s, price = load_bound(unit_s, self.unit_bytes, self.room_bytes, seconds=seconds)
+        return max(0.0, load_s - block_s), price
+
+    def _blocking(self, block_s: float) -> Float64:
+        op_s = self.op_s + np.where(self.op_s > 0, block_s, 0.0)
+        return sum_per_group(op_s, Grouping(self.unit))
+
+    def devices_needed(self, held_bytes: Int64 | None = None) -> int:
+        """Return the least number of devices whose memory holds all weights, or int64 [k] bytes of the units."""
+        total = int((self.unit_bytes if held_bytes is None else held_bytes).sum())
+        largest_first = np.sort(self.room_bytes)[::-1].astype(np.float64)
+        enough = np.flatnonzero(np.cumsum(largest_first) >= total)
+        return int(enough[0]) + 1 if enough.size else self.room_bytes.size
+
+
+def _listsched(
+    problem: Problem, work: Work, semantics: Semantics, *, seconds: float, one_to_one: bool
+) -> list[tuple[float, str]]:
+    load_s, price = work.load(semantics.block_s, seconds)
+    found = [(load_s, "load")]
+    paths = Paths.of(problem, work) if one_to_one else None
+    if paths is None:
+        return found
+    found.append((paths.longest_s(work.op_s), "critical path"))
+    p = work.op_s.shape[1]
+    prices = [price, *(np.eye(p) if not _alike(work.op_s) and p <= 8 else [])]
+    found += [(paths.interval_s(work.op_s, each, semantics.block_s), "work between heads and tails") for each in prices]
+    needed = work.devices_needed()
+    if needed > 1:
+        found.append((paths.forced_s(problem, work, needed), "transfers that memory forces"))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Paths:
+    """When operations can start at the earliest, and what must follow them, on each device.
+
+    start_s, tail_s: float64 [n, p]: each operation with every producer, and every consumer, on the device that suits
+    this one best; inf where not allowed. per_byte_s, latency_s: float64 [p, p].
+    Source: Arabnejad, Barbosa, PEFT, IEEE TPDS 25, 2014, section 4 (optimistic cost table), in both directions.
+    """
+
+    start_s: Float64
+    tail_s: Float64
+    per_byte_s: Float64
+    latency_s: Float64
+
+    @classmethod
+    def of(cls, problem: Problem, work: Work) -> Paths | None:
+        """Return the paths of a problem, or None if its graph has a cycle."""
+        graph = problem.graph
+        producer, consumer = graph.edges
+        depth = depths(graph)
+        if np.any(depth[producer] >= depth[consumer]):
+            return None
+        order = np.argsort(depth, kind="stable").astype(np.int32)
+        per_byte_s, latency_s = link_times(problem.topology)
+        size = graph.edge_bytes.astype(np.float64)
+        by_consumer = np.argsort(consumer, kind="stable")
+        into = (_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
+        out = (_ptr(producer, graph.n), consumer.copy(), size)
+        start_s = path_starts(order, into, work.op_s, work.unit.copy(), per_byte_s, latency_s)
+        # What must follow is what must precede in the graph turned round.
+        turned = (np.ascontiguousarray(per_byte_s.T), np.ascontiguousarray(latency_s.T))
+        tail_s = path_starts(order[::-1].copy(), out, work.op_s, work.unit.copy(), *turned)
+        return cls(start_s, tail_s, per_byte_s, latency_s)
+
+    def longest_s(self, op_s: Float64) -> float:
+        """Return the length of the longest path, every operation on its best device."""
+        return float((self.start_s + op_s + self.tail_s).min(axis=1).max())
+
+    def interval_s(self, op_s: Float64, price: Float64, block_s: float) -> float:
+        """Return the greatest (least head + work + least tail) over all sets {head >= a, tail >= b}.
+
+        price: float64 [p], at least 0, of sum 1: the work of an operation is its least priced time. All of a set
+        happens between a and the end less b on every device, and so on their weighted mean.
+        Source: Carlier, Pinson, Management Science 35, 1989, for one machine; several are made one by the prices.
+        """
+        known = np.isfinite(op_s)  # 0 times inf is no number
+        priced = np.where(known, price * (np.where(known, op_s, 0.0) + np.where(op_s > 0, block_s, 0.0)), np.inf)
+        work_s = np.where(np.isfinite(op_s), priced, math.inf).min(axis=1)
+        found = interval_bound(self.start_s.min(axis=1), self.tail_s.min(axis=1), work_s)
+        return max(0.0, float(found) - block_s)
+
+    def forced_s(self, problem: Problem, work: Work, needed: int) -> float:
+        """Return the time of the cheapest paths with a transfer, as at least so many devices must be used.
+
+        A graph of c components on q devices has q - c edges between devices, or more.
+        """
+        edges, sizes = problem.graph.edges, problem.graph.edge_bytes.astype(np.float64)
+        cut = needed - _components(problem.graph.n, edges, work.unit)
+        apart = work.unit[edges[0]] != work.unit[edges[1]]
+        if cut < 1 or np.count_nonzero(apart) < cut:
+            return 0.0
+        edges = np.ascontiguousarray(edges[:, apart])
+        links = (self.per_byte_s, self.latency_s)
+        value_s = through_cut(edges, sizes[apart], self.start_s, work.op_s, self.tail_s, *links)
+        return float(np.partition(value_s, cut - 1)[cut - 1])
+
+
+def _sequential(problem: Problem, work: Work, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
+    from policy.place.exact.nets import Cut
+
+    if problem.costs is None:
+        raise ValueError("a problem without costs")
+    launch_s = float(problem.costs.launch_s.min())
+    found = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
+    if one_to_one and problem.topology.p > 1:
+        cut = Cut.of(problem, placeable(problem, Grouping.identity(problem.graph.n)))
+        if problem.topology.p > 2:
+            found.append((cut.relaxed_s(seconds=seconds) + launch_s, "linear relaxation"))
+        elif problem.graph.n <= CUT_PER_SECOND * seconds:
+            found.append((cut.two_devices()[1] + launch_s, "minimum cut"))
+    return found
+
+
+def least_memory(problem: Problem) -> int:
+    """Return the least bytes per device, equal for all, that surely hold the weights.
+
+    Found by halving the interval between what no packing can fall below, and what one device needs alone; whether a
+    size suffices is tried by first fit decreasing.
+    Source: Coffman, Garey, Johnson, SIAM J. Comput. 7, 1978 (MULTIFIT).
+    """
+    units = Units.of(problem)
+    p = problem.topology.p
+    total = int(units.held_bytes.sum())
+    low, high = max(int(units.held_bytes.max(initial=0)), -(-total // p)), total
+    while low < high:
+        middle = (low + high) // 2
+        if _packs(units, np.full(p, middle, np.int64)):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def explain_memory(problem: Problem) -> DeviceError | None:
+    """Return the error to raise if no packing of the weights into the devices is found; None if one is."""
+    units = Units.of(problem)
+    if _packs(units, units.room_bytes):
+        return None
+    total, needed = int(units.held_bytes.sum()), least_memory(problem)
+    rooms = ", ".join(f"{d.name} {d.memory_bytes / MB:.6g} MB" for d in problem.topology.devices if d.memory_bytes)
+    return DeviceError(
+        f"No way was found to fit weights of {total / MB:.6g} MB, in {units.k} groups, into the devices ({rooms}).",
+        f"{needed} bytes ({needed / MB:.6g} MB) on each of the {problem.topology.p} devices suffice.",
+    )
+
+
+def _packs(units: Units, room_bytes: Int64) -> bool:
+    """Return whether first fit decreasing packs the units, with the smallest devices or the largest tried first."""
+    largest_first = np.argsort(-units.held_bytes, kind="stable")
+    by_room = np.argsort(room_bytes, kind="stable")
+    for order in (by_room, by_room[::-1]):
+        allowed = np.array(units.allowed[:, order], order="C")  # writable, so that the kernel is compiled once
+        if first_fit(largest_first, units.held_bytes.copy(), room_bytes[order], allowed):
+            return True
+    return False
+
+
+def link_times(topology: Topology) -> tuple[Float64, Float64]:
+    """Return (seconds per byte, seconds of latency) of each link, float64 [p, p]."""
+    return 1.0 / topology.link_bytes_per_s, topology.link_latency_s.copy()
+
+
+def _ptr(owner: Int32, n: int) -> Int64:
+    ptr = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=n), out=ptr[1:])
+    return ptr
+
+
+def _alike(op_s: Float64) -> bool:
+    return bool(np.all(op_s == op_s[:, :1]))
+
+
+def _components(n: int, edges: Int32, unit: Int32) -> int:
+    """Return into how many connected parts the units of a graph fall."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    k = int(unit.max(initial=-1)) + 1
+    links = coo_array((np.ones(edges.shape[1], bool), (unit[edges[0]], unit[edges[1]])), shape=(k, k))
+    return int(connected_components(links, directed=False)[0])

@@ -1,0 +1,83 @@
+"""Moves of clusters of several sizes, drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.core.arrays import Int32, Int64
+from policy.place.levels.hierarchy import Level
+from policy.place.levels.matching import Neighbours
+
+BACK = 0.5  # probability that a move is of the finest grain in use; else of the next coarser one with it, and so on
+
+
+class Drawn(NamedTuple):
+    """r moves: items item[ptr[i]:ptr[i + 1]] go to device[i], or, if that is -1, to where item like[i] is."""
+
+    ptr: Int64
+    item: Int32
+    device: Int32
+    like: Int32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grain:
+    """k clusters of items, which are operations or cells of them.
+
+    ptr: int64 [k + 1]: cluster i consists of member[ptr[i]:ptr[i + 1]]. tensors: which clusters are neighbours.
+    """
+
+    ptr: Int64
+    member: Int32
+    tensors: Neighbours
+
+    @classmethod
+    def of(cls, level: Level, operation: Int32) -> Grain:
+        """Return the grain of a level; operation: int32 [items], one operation of every item.
+
+        All operations of an item are in one cluster.
+        """
+        cluster = level.units.grouping.group[operation]
+        ptr = np.zeros(level.k + 1, np.int64)
+        np.cumsum(np.bincount(cluster, minlength=level.k), out=ptr[1:])
+        return cls(ptr, np.argsort(cluster, kind="stable").astype(np.int32), level.tensors)
+
+    @property
+    def k(self) -> int:
+        """Return the number of clusters."""
+        return self.ptr.size - 1
+
+    def neighbours(self, cluster: Int64, rng: np.random.Generator) -> Int64:
+        """Return int64 [r], a random neighbour of each cluster; -1 where there is none."""
+        begin = self.tensors.ptr[cluster]
+        count = self.tensors.ptr[cluster + 1] - begin
+        which = begin + (rng.random(cluster.size) * count).astype(np.int64)
+        if self.tensors.neighbour.size == 0:
+            return np.full(cluster.size, -1)
+        return np.where(count > 0, self.tensors.neighbour[np.minimum(which, self.tensors.neighbour.size - 1)], -1)
+
+
+def draw(grains: list[Grain], count: int, devices: int, near: float, rng: np.random.Generator) -> Drawn:
+    """Return moves of clusters, most of them of the last grain.
+
+    near: share of moves to the device of a neighbour; the others go to any device.
+    """
+    back = np.minimum(rng.geometric(BACK, count) - 1, len(grains) - 1)
+    cluster, other = np.zeros(count, np.int64), np.full(count, -1, np.int64)
+    like = np.full(count, -1, np.int32)
+    for b in np.unique(back).tolist():
+        grain, mine = grains[-1 - b], np.flatnonzero(back == b)
+        cluster[mine] = rng.integers(0, grain.k, mine.size)
+        other[mine] = grain.neighbours(cluster[mine], rng)
+        near_ones = mine[(other[mine] >= 0) & (rng.random(mine.size) < near)]
+        like[near_ones] = grain.member[grain.ptr[other[near_ones]]]
+    device = np.where(like < 0, rng.integers(0, devices, count), -1).astype(np.int32)
+    items = [
+        grains[-1 - b].member[grains[-1 - b].ptr[c] : grains[-1 - b].ptr[c + 1]]
+        for b, c in zip(back.tolist(), cluster.tolist(), strict=True)
+    ]
+    ptr = np.cumsum([0] + [part.size for part in items])
+    return Drawn(ptr, np.concatenate(items), device, like)

@@ -1,0 +1,179 @@
+"""A quick estimate of what plans cost: the graph shrunk to cells, run on devices and links that all work at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.compiled import compiled
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.problem import Problem
+from policy.place.levels.estimate import Sketch
+from policy.place.units import UNLIMITED
+
+ROUNDS = 6  # of shrinking at most
+STALLED = 0.95  # cells after a round over those before from which shrinking has come to its end
+
+
+def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Grouping]:
+    """Return the sketch of a problem, and the cell of every operation; no cell mixes operations of different labels.
+
+    op_s: float64 [n, p], seconds. label: int32 [n].
+    """
+    graph, topology = problem.graph, problem.topology
+    cells = cells_of(graph, label)
+    cell = cells.group
+    producer, consumer = graph.edges
+    cut = cell[producer] != cell[consumer]
+    by_cell = np.lexsort((consumer[cut], graph.edge_bytes[cut], producer[cut], cell[producer[cut]]))
+    source, reader = producer[cut][by_cell], cell[consumer[cut]][by_cell]
+    size = graph.edge_bytes[cut][by_cell].astype(np.float64)
+    pair = np.concatenate([[True], (np.diff(source) != 0) | (np.diff(size) != 0)]) if source.size else cut[:0]
+    begins = np.flatnonzero(pair)
+    tensor_ptr = np.searchsorted(cell[source[begins]], np.arange(cells.k + 1))
+    seconds = np.zeros((cells.k, topology.p))
+    np.add.at(seconds, cell, op_s)
+    held = np.bincount(cell, weights=graph.weight_bytes, minlength=cells.k).astype(np.int64)
+    room = np.array([d.memory_bytes or UNLIMITED for d in topology.devices], dtype=np.int64)
+    sketch = Sketch(
+        tensor_ptr=tensor_ptr.astype(np.int64),
+        size=size[begins],
+        reader_ptr=np.append(begins, source.size).astype(np.int64),
+        reader=reader.astype(np.int32),
+        awaits=np.bincount(reader, minlength=cells.k).astype(np.int32),
+        op_s=seconds,
+        tail_s=np.zeros(cells.k),
+        held=held,
+        room=room,
+        latency_s=np.array(topology.link_latency_s),
+        per_byte_s=1.0 / topology.link_bytes_per_s,
+    )
+    return sketch._replace(tail_s=_tails(sketch)), cells
+
+
+def cells_of(graph: Graph, label: Int32) -> Grouping:
+    """Return groups of operations of one label each, whose quotient is acyclic if the graph is.
+
+    In turn, what reads only one cell joins it (cells that read nothing do not count: no cycle leads through them),
+    what is read by only one cell joins that, and what has the same label and depth becomes one cell.
+    """
+    cells = Grouping.identity(graph.n)
+    edges, label = np.asarray(graph.edges), np.asarray(label)
+    for round_ in range(ROUNDS):
+        before = cells.k
+        for way in ("before", "behind", "beside") if round_ % 2 else ("before", "behind"):
+            k = label.size
+            producer, consumer = edges if way != "behind" else edges[::-1]
+            ptr, reader = _rows(producer, consumer, k)
+            order, depth = _order(ptr, reader)
+            if way == "beside":
+                head = _first_equal(label.astype(np.int64) * (k + 1) + depth)
+            else:
+                read_ptr, read = _rows(consumer, producer, k)
+                head = _joined(order, read_ptr, read, label)
+            merged = Grouping.of_labels(head)
+            first = np.unique(merged.group, return_index=True)[1]
+            cells, label = cells.then(merged), label[first]
+            edges = merged.group[edges]
+            edges = edges[:, edges[0] != edges[1]]
+            code = np.unique(edges[0].astype(np.int64) * merged.k + edges[1])
+            edges = np.stack([code // merged.k, code % merged.k]).astype(np.int32)
+        if cells.k > STALLED * before:
+            break
+    return cells
+
+
+def _rows(source: Int32, target: Int32, k: int) -> tuple[Int64, Int32]:
+    """Return (ptr, target): the targets of source i are target[ptr[i]:ptr[i + 1]]."""
+    by_source = np.argsort(source, kind="stable")
+    ptr = np.zeros(k + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=k), out=ptr[1:])
+    return ptr, np.ascontiguousarray(target[by_source], dtype=np.int32)
+
+
+def _first_equal(key: Int64) -> Int32:
+    """Return int32 [k], the first index at which each value stands."""
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first[which].astype(np.int32)
+
+
+@compiled
+def _order(ptr: Int64, reader: Int32) -> tuple[Int32, Int32]:
+    """Return (order, depth), int32 [k]; nodes on cycles come last, at depths of their own."""
+    k = ptr.size - 1
+    waiting = np.zeros(k, np.int32)
+    for j in reader:
+        waiting[j] += 1
+    order, depth = np.empty(k, np.int32), np.zeros(k, np.int32)
+    tail = 0
+    for i in range(k):
+        if waiting[i] == 0:
+            order[tail] = i
+            tail += 1
+    head = 0
+    while head < tail:
+        i = order[head]
+        head += 1
+        for e in range(ptr[i], ptr[i + 1]):
+            j = reader[e]
+            depth[j] = max(depth[j], depth[i] + 1)
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                order[tail] = j
+                tail += 1
+    for i in range(k):
+        if waiting[i] > 0:
+            order[tail] = i
+            depth[i] = tail
+            tail += 1
+    return order, depth
+
+
+@compiled
+def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
+    """Return int32 [k], the first node of each node's cell, after every node joined the one cell it reads, if one."""
+    head = np.arange(order.size).astype(np.int32)
+    for v in order:
+        only = -1
+        for e in range(ptr[v], ptr[v + 1]):
+            u = read[e]
+            if ptr[u] == ptr[u + 1] and label[u] != label[v]:
+                continue  # reads nothing itself
+            if only >= 0 and head[u] != only:
+                only = -2
+                break
+            only = head[u]
+        if only >= 0 and label[only] == label[v]:
+            head[v] = only
+    return head
+
+
+@compiled
+def _tails(sketch: Sketch) -> Float64:
+    """Return float64 [c], the longest way from each cell's begin to the end, on the fastest devices, without links."""
+    c, p = sketch.op_s.shape
+    waiting, order, tail = sketch.awaits.copy(), np.empty(c, np.int32), 0
+    for i in range(c):
+        if waiting[i] == 0:
+            order[tail] = i
+            tail += 1
+    head = 0
+    while head < tail:
+        i = order[head]
+        head += 1
+        for e in range(sketch.reader_ptr[sketch.tensor_ptr[i]], sketch.reader_ptr[sketch.tensor_ptr[i + 1]]):
+            j = sketch.reader[e]
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                order[tail] = j
+                tail += 1
+    tails = np.zeros(c)
+    for h in range(tail - 1, -1, -1):
+        i = order[h]
+        for e in range(sketch.reader_ptr[sketch.tensor_ptr[i]], sketch.reader_ptr[sketch.tensor_ptr[i + 1]]):
+            tails[i] = max(tails[i], tails[sketch.reader[e]])
+        fastest = sketch.op_s[i, 0]
+        for d in range(1, p):
+            fastest = min(fastest, sketch.op_s[i, d])
+        tails[i] += fastest
+    return tails

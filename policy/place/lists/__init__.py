@@ -1,0 +1,1 @@
+"""List scheduling: plans made operation by operation."""

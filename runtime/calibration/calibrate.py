@@ -1,0 +1,189 @@
+"""Fits the tables of the simulators to a handful of real measurements, and chooses what to measure next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import MeasurementError
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Subject
+from runtime.calibration.ridge import Fit, fit
+from runtime.calibration.terms import Term, Terms
+
+NOISE = 0.02  # relative, between two measurements of one placement, however many samples each has
+CLOSENESS = 0.3  # a placement so much slower than the best matters 1 / e as much
+
+Measured = tuple[Placement, Measurement | MeasurementFailed]
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """One fitted coefficient: what the profile said, what the measurements say, and its standard deviation."""
+
+    term: Term
+    prior: float
+    value: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """What the measurements say of one subject.
+
+    costs, topology: with these `sequential` predicts what `predict` does. coefficients: in the order of the terms.
+    measured: how many measurements were used. error, left_out_error: median relative error on these, and on each of
+    them predicted from the others.
+    """
+
+    costs: CostTable
+    topology: Topology
+    coefficients: tuple[Coefficient, ...]
+    measured: int
+    error: float
+    left_out_error: float
+    _terms: Terms
+    _fit: Fit
+
+    @property
+    def penalty(self) -> float:
+        """Return the weight that the profile got against the measurements."""
+        return self._fit.penalty
+
+    @property
+    def subject(self) -> Subject:
+        """Return the subject with the corrected tables."""
+        return replace(self._terms.subject, costs=self.costs, topology=self.topology)
+
+    def predict(self, placements: Sequence[Placement]) -> Float64:
+        """Return float64 [b], seconds; inf where a device does not support an operation."""
+        rows = self._terms.rows(placements)
+        refused = ~_finite(rows)
+        predicted: Float64 = np.where(refused, np.inf, np.where(refused[:, None], 0.0, rows) @ self._fit.value)
+        return predicted
+
+    def next_placements(self, pool: Sequence[Placement], count: int, *, known: Set[bytes]) -> list[Placement]:
+        """Return up to `count` placements of the pool, of which to know the time would tell most; none is in `known`.
+
+        Each is the one whose measurement lowers the variance of the predictions over the whole pool most, placements
+        close to the best prediction counting most; the next one is chosen as if it had been measured already:
+
+            gain(x) = sum_j w_j cov(x, j)^2 / (var(x) + noise^2),   w_j = exp(-(T_j / T_best - 1) / CLOSENESS)
+
+        in relative seconds. known: the keys of placements measured already.
+
+        Source: Cohn, Ghahramani and Jordan, Active Learning with Statistical Models (1996), section 2, for a linear
+        model. Different: the integral over inputs is a weighted sum over the pool.
+        """
+        rows = self._terms.rows(pool)
+        possible = _finite(rows)
+        open_ = possible & np.array([plan.key() not in known for plan in pool], bool)
+        chosen: list[Placement] = []
+        if not open_.any():
+            return chosen
+        predicted = np.where(possible[:, None], rows, 0.0) @ self._fit.value
+        positive = np.where(possible & (predicted > 0), predicted, np.inf)
+        relative = np.where(possible[:, None], rows, 0.0) / positive[:, None]
+        weight = np.exp(-np.minimum(positive / positive.min() - 1.0, 700.0 * CLOSENESS) / CLOSENESS)
+        covariance = relative @ self._fit.covariance @ relative.T  # [b, b]
+        while len(chosen) < count and open_.any():
+            gain = weight @ covariance**2 / (np.diag(covariance) + NOISE**2)
+            best = int(np.argmax(np.where(open_, gain, -np.inf)))
+            chosen.append(pool[best])
+            open_ &= np.array([plan.key() != pool[best].key() for plan in pool], bool)
+            column = covariance[:, best]
+            covariance = covariance - np.outer(column, column) / (column[best] + NOISE**2)
+        return chosen
+
+
+def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool = True) -> Calibration:
+    """Return the tables that fit measurements of placements of a subject's k nodes; failed ones do not count.
+
+    launches: whether sub-graphs get a cost of their own. Without it their cost becomes part of the latencies, which
+    `listsched` and the files of a search know, while they know no launches.
+
+    Raises:
+        UsageError: the subject has no cost table.
+        MeasurementError: not one placement was measured.
+    """
+    terms = Terms.of(subject, launches=launches)
+    plans = [plan for plan, result in measured if isinstance(result, Measurement)]
+    results = [result for _, result in measured if isinstance(result, Measurement)]
+    rows = terms.rows(plans)
+    seconds = np.array([result.median_s for result in results])
+    usable = _finite(rows) & (seconds > 0)
+    if not usable.any():
+        raise _unusable([r for _, r in measured if isinstance(r, MeasurementFailed)])
+    rows, seconds = rows[usable], seconds[usable]
+    noise = np.array([relative_noise(r.samples_s) for r in results])[usable]
+    found = fit(rows, seconds, noise, terms.prior)
+    costs, topology = terms.corrected(found.value)
+    deviation = np.sqrt(np.diag(found.covariance))
+    coefficients = tuple(
+        Coefficient(*figures)
+        for figures in zip(
+            terms.terms, terms.prior.mean.tolist(), found.value.tolist(), deviation.tolist(), strict=True
+        )
+    )
+    return Calibration(
+        costs,
+        topology,
+        coefficients,
+        seconds.size,
+        median_error(rows @ found.value, seconds),
+        median_error(found.left_out_s, seconds),
+        terms,
+        found,
+    )
+
+
+def check_splits_run(measured: Sequence[Measured]) -> None:
+    """Check that not all placements on several devices failed, if there are any.
+
+    Raises:
+        MeasurementError: they did; what is left says nothing of links.
+    """
+    split = [result for plan, result in measured if len(plan.devices_used) > 1]
+    failed = [result for result in split if isinstance(result, MeasurementFailed)]
+    if split and len(failed) == len(split):
+        raise _unusable(failed)
+
+
+def _finite(rows: Float64) -> Bool:
+    """Return bool [b], which of float64 [b, q] rows hold finite numbers only."""
+    found: Bool = np.isfinite(rows.sum(axis=1))
+    return found
+
+
+def _unusable(failed: Sequence[MeasurementFailed]) -> MeasurementError:
+    said = f"{failed[0].kind}: {failed[0].message}" if failed else "there is none that the tables allow"
+    wrong = bool(failed) and failed[0].kind == "wrong_output"
+    remedy = "Pin f32, or raise measure.hetero.low_tolerance." if wrong else "Run `placewright doctor`."
+    return MeasurementError(f"No measurement can be used ({said}).", remedy)
+
+
+def relative_noise(samples_s: Float64) -> float:
+    """Return the relative standard deviation of the median of float64 [r] samples, NOISE of it beyond the samples.
+
+    Source: the median of normal samples has 1.2533 times the standard error of their mean; 1.4826 times the median
+    absolute deviation estimates their standard deviation.
+    """
+    median = float(np.median(samples_s))
+    if median <= 0:
+        return NOISE
+    spread = 1.4826 * float(np.median(np.abs(samples_s - median)))
+    return float(np.hypot(NOISE, 1.2533 * spread / np.sqrt(samples_s.size) / median))
+
+
+def median_error(predicted_s: Float64, measured_s: Float64) -> float:
+    """Return the median of |predicted / measured - 1|; nan without measurements.
+
+    >>> median_error(np.array([1.0, 3.0, 2.0]), np.array([1.0, 2.0, 4.0]))
+    0.5
+    """
+    return float(np.median(np.abs(predicted_s / measured_s - 1.0))) if measured_s.size else float("nan")

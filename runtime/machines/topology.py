@@ -1,0 +1,170 @@
+"""Machines that need not be at hand: devices, their links and their chips; and presets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from pipeline.core.devices import DeviceSpec, Topology
+from pipeline.core.errors import UnknownNameError, UsageError
+from runtime.machines.roofline import CHIPS, Chip
+
+KINDS = ("cpu", "gpu", "npu", "other")
+MOST_DEVICES = 1024
+
+GPU_BYTES = 15 * 2**30  # of 16 GiB, what is left beside the runtime
+SPREAD = 4.0  # unequal devices differ from the usual one by at most this factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """Devices with their links, and the figures from which times can be reckoned.
+
+    chips: one per device of the topology; None where nothing is known.
+    """
+
+    topology: Topology
+    chips: tuple[Chip | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.chips) != self.topology.p:
+            raise ValueError(f"{len(self.chips)} chips do not fit {self.topology.p} devices")
+
+    def without_memory_limits(self) -> Machine:
+        """Return the same machine with devices that hold anything."""
+        devices = tuple(replace(d, memory_bytes=0) for d in self.topology.devices)
+        return Machine(replace(self.topology, devices=devices), self.chips)
+
+
+def simulated(name: str, kind: str, memory_bytes: int = 0) -> DeviceSpec:
+    """Return a device that OpenVINO never sees."""
+    return DeviceSpec(name, kind.upper(), kind.upper(), kind=kind, memory_bytes=memory_bytes)
+
+
+def machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
+    """Return the machine of a TOML file or of a preset; the two figures change presets only, see `preset`.
+
+    Raises:
+        UsageError: there is no such file or preset, or something in the file is wrong.
+        DeviceError: the file names no device.
+    """
+    if text.endswith(".toml") or Path(text).is_file():
+        from runtime.machines.topology_file import read_topology
+
+        return read_topology(Path(text))
+    return preset(text, link_bytes_per_s=link_bytes_per_s, memory_bytes=memory_bytes)
+
+
+def preset(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
+    """Return the machine that "NAME" or "NAME:SIZE" stands for; see PRESETS.
+
+    link_bytes_per_s: in place of the preset's own bandwidth, of its fastest links where they differ; 0 keeps it.
+    memory_bytes: in place of what its devices hold, but for CPUs, which then hold anything; 0 keeps it.
+
+    Raises:
+        UsageError: there is no such preset, or its size is wrong.
+    """
+    name, _, size = text.partition(":")
+    if name not in PRESETS:
+        raise UnknownNameError("topology file or preset", text, (form for form, _ in PRESETS.values()))
+    form, build = PRESETS[name]
+    found = build(_sizes(text, size, form), link_bytes_per_s)
+    if memory_bytes == 0:
+        return found
+    devices = tuple(replace(d, memory_bytes=0 if d.kind == "cpu" else memory_bytes) for d in found.topology.devices)
+    return Machine(replace(found.topology, devices=devices), found.chips)
+
+
+def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:
+    """Return the numbers of a preset's size, as many as in its form."""
+    wanted = form.partition(":")[2]
+    words = size.split("x") if size else []
+    if len(words) != (wanted.count("x") + 1 if wanted else 0) or not all(w.isdecimal() and int(w) > 0 for w in words):
+        raise UsageError(f"{text!r} is not of the form {form!r}.", f"Write for example {form}.")
+    sizes = tuple(int(word) for word in words)
+    if int(np.prod(sizes)) > MOST_DEVICES:
+        raise UsageError(f"{text!r} has more than {MOST_DEVICES} devices.", "Use fewer devices.")
+    return sizes
+
+
+def _gpus(count: int) -> tuple[DeviceSpec, ...]:
+    return tuple(simulated(f"gpu{i}", "gpu", GPU_BYTES) for i in range(count))
+
+
+def _equal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    (count,) = sizes
+    topology = Topology.uniform(_gpus(count), bytes_per_s=link_bytes_per_s or 7.6e9, latency_s=0.0)
+    return Machine(topology, (CHIPS["p100"],) * count)
+
+
+def _p100x8(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    topology = Topology.uniform(_gpus(8), bytes_per_s=link_bytes_per_s or 8e9, latency_s=50e-6)
+    return Machine(topology, (CHIPS["p100"],) * 8)
+
+
+def _two_level(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    hosts, each = sizes
+    host = np.repeat(np.arange(hosts), each)
+    inside = host[:, None] == host
+    fast = link_bytes_per_s or 80e9
+    bytes_per_s, latency_s = np.where(inside, fast, fast / 10), np.where(inside, 5e-6, 50e-6)
+    return Machine(_topology(_gpus(hosts * each), bytes_per_s, latency_s), (CHIPS["p100"],) * (hosts * each))
+
+
+def _ring(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    (count,) = sizes
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    hops = np.maximum(np.minimum(apart, count - apart), 1)  # every host on the way stores and forwards
+    bytes_per_s, latency_s = (link_bytes_per_s or 7.6e9) / hops, 5e-6 * hops
+    return Machine(_topology(_gpus(count), bytes_per_s, latency_s), (CHIPS["p100"],) * count)
+
+
+def _desktop(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    devices = (simulated("cpu", "cpu", 32 * 2**30), simulated("gpu", "gpu", 12 * 2**30))
+    topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 12e9, latency_s=20e-6)
+    return Machine(topology, (CHIPS["desktop-cpu"], CHIPS["desktop-gpu"]))
+
+
+def _sockets(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    (count,) = sizes
+    devices = tuple(simulated(f"cpu{i}", "cpu", 64 * 2**30) for i in range(count))
+    topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 30e9, latency_s=1e-6)
+    return Machine(topology, (CHIPS["socket"],) * count)
+
+
+def _unequal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    (count,) = sizes
+    rng = np.random.default_rng(count)
+    speed = SPREAD ** rng.uniform(-1, 1, count)
+    link = SPREAD ** np.triu(rng.uniform(-1, 1, (count, count)), 1)
+    bytes_per_s = (link_bytes_per_s or 7.6e9) * link * link.T
+    latency_s = np.full((count, count), 20e-6)
+    chips = tuple(CHIPS["p100"].scaled(float(factor)) for factor in speed)
+    return Machine(_topology(_gpus(count), bytes_per_s, latency_s), chips)
+
+
+def _topology(
+    devices: tuple[DeviceSpec, ...],
+    bytes_per_s: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    latency_s: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+) -> Topology:
+    own = np.eye(len(devices), dtype=bool)
+    return Topology(devices, np.where(own, np.inf, bytes_per_s), np.where(own, 0.0, latency_s))
+
+
+# Name -> an example of how it is written, and what builds it from its sizes and a bandwidth.
+PRESETS: Mapping[str, tuple[str, Callable[[tuple[int, ...], float], Machine]]] = MappingProxyType(
+    {
+        "equal": ("equal:4", _equal),
+        "p100x8": ("p100x8", _p100x8),
+        "two-level": ("two-level:2x4", _two_level),
+        "ring": ("ring:4", _ring),
+        "cpu+gpu": ("cpu+gpu", _desktop),
+        "sockets": ("sockets:2", _sockets),
+        "unequal": ("unequal:20", _unequal),
+    }
+)

@@ -1,0 +1,1 @@
+"""Evaluators that reckon what placements cost."""

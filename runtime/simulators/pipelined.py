@@ -1,0 +1,236 @@
+"""A simulator of a pipeline in its steady state: the most loaded device sets the pace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.graph import Graph, topological_order
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.params import param
+from pipeline.core.placement import Placement
+from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.stages import Subject
+from runtime.simulators import pipelined_kernels as kernels
+from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
+from runtime.simulators.walks import changes_of, diary_of, walk_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """Predicts the seconds from one inference to the next when many are under way at once.
+
+        T(P) = max over devices d of: sum_{i on d} op_s[i, d] + sum over nets u that d holds partly: c[u, d]
+
+    The net of an operation u is u and its consumers. A device that holds part of it but not all either sends or
+    receives u's output, once. Nothing else is waited for: consecutive inferences fill the gaps. Devices of kind "cpu"
+    work in host memory, through which all devices exchange tensors, and pay nothing.
+
+    c[u, d] is latency + bytes / bandwidth of the slowest link between d and another device, in either direction, for
+    the bytes of u's largest edge; a tensor without bytes costs its latency. Weights count against memory; priorities
+    mean nothing.
+
+    Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators (2020), maximum
+    throughput; there every c[u] is given and equal on all accelerators.
+    """
+
+    version: ClassVar[int] = 1
+    real: ClassVar[bool] = False
+    memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
+
+    def bind(self, subject: Subject) -> PipelinedEvaluator:
+        """Return the evaluator of one subject.
+
+        Raises:
+            UsageError: the subject has no cost table.
+        """
+        return PipelinedEvaluator(subject, known_costs(subject, "pipelined"), memory=self.memory)
+
+
+class PipelinedEvaluator:
+    """Evaluates plans of one subject's nodes."""
+
+    version: ClassVar[int] = Pipelined.version
+
+    def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
+        self.evaluations = 0
+        self.semantics = Semantics("pipelined", memory=memory)
+        self._subject, self._costs = subject, costs
+        self._nodes = Nodes.of(subject, costs, memory=memory)
+        self._nets = Nets.of(subject.graph, subject.grouping.group)
+        self._machine = self._machine_of(self._nets)
+
+    def _machine_of(self, nets: Nets) -> kernels.Machine:
+        in_ptr, net = nets.by_node(len(self._nodes.names))
+        return kernels.Machine(
+            op_s=owned(self._nodes.op_s),
+            weight_bytes=owned(self._nodes.weight_bytes),
+            capacity_bytes=owned(self._nodes.capacity_bytes),
+            ptr=nets.ptr,
+            member=nets.member,
+            size=nets.size,
+            pay_s=pay_s(self._subject.topology, nets.size),
+            in_ptr=in_ptr,
+            net=net,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a digest of the costs, the devices and the nets."""
+        return digest("pipelined", *self._machine)
+
+    def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
+        """Return what b plans cost, device int32 [b, k]; priorities mean nothing.
+
+        busy_s is the load of each device, what it sends and receives included.
+        """
+        self.evaluations += len(device)
+        return self._figures(device)
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        """Return the predicted seconds between two inferences for each placement, or why the devices cannot run it."""
+        if not placements:
+            return []
+        devices = np.stack([plan.device for plan in placements])
+        found = self.simulate(devices)
+        used = np.zeros((len(placements), len(self._nodes.devices)), bool)
+        np.put_along_axis(used, devices.astype(np.int64), True, axis=1)
+        edges, group = self._subject.graph.edges, self._subject.grouping.group
+        return [
+            self._nodes.answer(plan, float(value_s), held, on, pieces(edges, plan.device[group]))
+            for plan, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
+        ]
+
+    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+        """Return where moves lead from a plan; see the Protocol."""
+        ordered = start.priority is not None
+        state, diary = kernels.blank(self._machine), diary_of(moves, start)
+        kernels.walk(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        walk = walk_of(start, moves, diary, state.device)
+        self.evaluations += walk.evaluations
+        return walk
+
+    def timeline(self, placement: Placement) -> Timeline:
+        """Return one period: each device's operations back to back, then what it pays for nets it holds partly.
+
+        A net is told once for every device that pays for it: by one that reads it as a transfer from the net's
+        source, by the source's as one to the first other device that reads it.
+
+        Raises:
+            UsageError: the placement puts an operation where it is not supported.
+        """
+        graph, topology = self._subject.graph, self._subject.topology
+        device = placement.device[self._subject.grouping.group]
+        op_s = running_s(self._subject, self._costs, placement)
+        order = topological_order(graph)
+        paid = Paid.of(self._nets, self._machine.pay_s, device, placement.device)
+        payer, row = np.r_[device[order], paid.payer], np.r_[order, graph.n + np.arange(paid.payer.size)]
+        took_s = np.r_[op_s, paid.seconds]
+        start_s = np.zeros(took_s.size)
+        for d in range(topology.p):
+            mine = row[payer == d]
+            start_s[mine[1:]] = np.cumsum(took_s[mine])[:-1]
+        end_s = start_s + took_s
+        return Timeline(
+            names=graph.names,
+            devices=topology.names,
+            device=device,
+            start_s=start_s[: graph.n],
+            end_s=end_s[: graph.n],
+            sent=paid.maker,
+            source=paid.source,
+            target=paid.target,
+            sent_start_s=start_s[graph.n :],
+            sent_end_s=end_s[graph.n :],
+            sent_bytes=paid.size,
+            value_s=float(self._figures(placement.device[None]).value_s[0]),
+        )
+
+    def _figures(self, device: Int32) -> Simulation:
+        b, p = len(device), len(self._nodes.devices)
+        found = kernels.Figures(np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64))
+        plans = np.array(device, np.int32, order="C")
+        kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
+        over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
+        return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nets:
+    """What may have to be sent: an operation's output, the node that makes it and those that read it.
+
+    maker: int32 [t], the operation. size: int64 [t], bytes of its largest edge. ptr: int64 [t + 1], member: int32: the
+    two or more different nodes of net i are member[ptr[i]:ptr[i + 1]].
+    """
+
+    maker: Int32
+    size: Int64
+    ptr: Int64
+    member: Int32
+
+    @classmethod
+    def of(cls, graph: Graph, node: Int32) -> Nets:
+        """Return the nets of operations that are read by other nodes; node: int32 [n], what each belongs to."""
+        producer, consumer = graph.edges
+        pairs = np.stack([np.r_[producer, producer], np.r_[node[producer], node[consumer]]])
+        pairs = np.unique(pairs[:, np.isin(pairs[0], producer[node[producer] != node[consumer]])], axis=1)
+        maker, start = np.unique(pairs[0], return_index=True)
+        largest = np.zeros(graph.n, np.int64)
+        np.maximum.at(largest, producer, graph.edge_bytes)
+        return cls(maker, largest[maker], np.r_[start, pairs.shape[1]], pairs[1].copy())
+
+    @property
+    def owner(self) -> Int64:
+        """Return int64 [len(member)], the net that each entry of `member` belongs to."""
+        return np.repeat(np.arange(self.maker.size), np.diff(self.ptr))
+
+    def by_node(self, k: int) -> tuple[Int64, Int64]:
+        """Return (ptr, net): node j is in the nets net[ptr[j]:ptr[j + 1]]; both int64."""
+        ptr = np.zeros(k + 1, np.int64)
+        np.cumsum(np.bincount(self.member, minlength=k), out=ptr[1:])
+        return ptr, self.owner[np.argsort(self.member, kind="stable")]
+
+
+class Paid(NamedTuple):
+    """What devices pay under one plan, one entry per net and paying device; see `PipelinedEvaluator.timeline`.
+
+    maker, source, target, payer: int32 [c]. size: int64 [c], bytes. seconds: float64 [c].
+    """
+
+    maker: Int32
+    source: Int32
+    target: Int32
+    payer: Int32
+    size: Int64
+    seconds: Float64
+
+    @classmethod
+    def of(cls, nets: Nets, pay_s: Float64, device: Int32, node_device: Int32) -> Paid:
+        """Return what is paid for pay_s float64 [t, p], device int32 [n] and node_device int32 [k]."""
+        t, p = pay_s.shape
+        holds = np.zeros((t, p), np.int64)
+        np.add.at(holds, (nets.owner, node_device[nets.member]), 1)
+        net, payer = np.nonzero((holds > 0) & (holds < np.diff(nets.ptr)[:, None]) & (pay_s > 0))
+        home = device[nets.maker[net]]
+        elsewhere = holds[net] > 0  # [c, p]
+        elsewhere[np.arange(net.size), home] = False
+        target = np.where(payer == home, elsewhere.argmax(axis=1), payer).astype(np.int32)
+        return cls(nets.maker[net], home, target, payer.astype(np.int32), nets.size[net], pay_s[net, payer])
+
+
+def pay_s(topology: Topology, size: Int64) -> Float64:
+    """Return float64 [t, p], what each device pays to send or receive int64 [t] bytes over its slowest link."""
+    p = topology.p
+    found = np.zeros((size.size, p))
+    for d in range(p):
+        for e in range(p):
+            if e != d and topology.devices[d].kind != "cpu":
+                for a, b in ((d, e), (e, d)):
+                    link_s = topology.link_latency_s[a, b] + size / topology.link_bytes_per_s[a, b]
+                    found[:, d] = np.maximum(found[:, d], link_s)
+    return found

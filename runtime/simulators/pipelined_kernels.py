@@ -1,0 +1,170 @@
+"""The kernels of the simulator `pipelined`; `runtime.simulators.pipelined` says what they compute."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.compiled import compiled
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
+
+
+class Machine(NamedTuple):
+    """One subject: k nodes, t nets, p devices.
+
+    op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p].
+    ptr: int64 [t + 1], member: int32: net i holds the different nodes member[ptr[i]:ptr[i + 1]].
+    size: int64 [t], bytes. pay_s: float64 [t, p], what a device pays that holds a net partly. in_ptr: int64 [k + 1],
+    net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]].
+    """
+
+    op_s: Float64
+    weight_bytes: Int64
+    capacity_bytes: Int64
+    ptr: Int64
+    member: Int32
+    size: Int64
+    pay_s: Float64
+    in_ptr: Int64
+    net: Int64
+
+
+class State(NamedTuple):
+    """What is known of the plan at hand.
+
+    device: int64 [k]. tree: float64 [p, ...], per device a sum of k + t terms: what each node and each net costs
+    there, see `summed`. held_bytes: int64 [p]. holds: int32 [t, p], how many members of each net a device has.
+    """
+
+    device: Int64
+    tree: Float64
+    held_bytes: Int64
+    holds: Int32
+
+
+class Figures(NamedTuple):
+    """What b plans cost.
+
+    value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b].
+    """
+
+    value_s: Float64
+    held_bytes: Int64
+    busy_s: Float64
+    sent_bytes: Int64
+
+
+def blank(machine: Machine) -> State:
+    """Return a state without a plan."""
+    k, p = machine.op_s.shape
+    t = machine.size.size
+    return State(
+        np.zeros(k, np.int64),
+        np.tile(tree_of(k + t), (p, 1)),
+        np.zeros(p, np.int64),
+        np.zeros((t, p), np.int32),
+    )
+
+
+@compiled
+def placed(machine: Machine, state: State, device: Int32) -> None:
+    """Make the state that of a plan, int32 [k]."""
+    k, p = machine.op_s.shape
+    half = state.tree.shape[1] // 2
+    state.tree.fill(0.0)
+    state.held_bytes.fill(0)
+    state.holds.fill(0)
+    for j in range(k):
+        state.device[j] = device[j]
+        state.held_bytes[device[j]] += machine.weight_bytes[j]
+        state.tree[device[j], half + j] = machine.op_s[j, device[j]]
+    for i in range(machine.size.size):
+        for x in range(machine.ptr[i], machine.ptr[i + 1]):
+            state.holds[i, device[machine.member[x]]] += 1
+        for d in range(p):
+            state.tree[d, half + k + i] = due_s(machine, state, i, d)
+    for d in range(p):
+        summed(state.tree[d])
+
+
+@compiled
+def due_s(machine: Machine, state: State, net: int, device: int) -> float:
+    """Return the seconds that a net costs a device: nothing if the device holds all of it, or none."""
+    held = state.holds[net, device]
+    return float(machine.pay_s[net, device]) if 0 < held < machine.ptr[net + 1] - machine.ptr[net] else 0.0
+
+
+@compiled
+def put(machine: Machine, state: State, j: int, device: int) -> None:
+    """Put node j on a device and renew what this changes: the loads of two devices."""
+    k, before = state.device.size, int(state.device[j])
+    if before == device:
+        return
+    state.held_bytes[before] -= machine.weight_bytes[j]
+    state.held_bytes[device] += machine.weight_bytes[j]
+    state.device[j] = device
+    renewed(state.tree[before], j, 0.0)
+    renewed(state.tree[device], j, machine.op_s[j, device])
+    for x in range(machine.in_ptr[j], machine.in_ptr[j + 1]):
+        net = machine.net[x]
+        state.holds[net, before] -= 1
+        state.holds[net, device] += 1
+        renewed(state.tree[before], k + net, due_s(machine, state, net, before))
+        renewed(state.tree[device], k + net, due_s(machine, state, net, device))
+
+
+@compiled
+def greatest_s(state: State) -> float:
+    """Return the greatest load of a device."""
+    found = 0.0
+    for d in range(state.tree.shape[0]):
+        found = max(found, state.tree[d, 1])
+    return found
+
+
+@compiled
+def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
+    """Write down what b plans cost, int32 [b, k]."""
+    p = state.held_bytes.size
+    for b in range(plans.shape[0]):
+        placed(machine, state, plans[b])
+        figures.value_s[b] = greatest_s(state)
+        for d in range(p):
+            figures.held_bytes[b, d] = state.held_bytes[d]
+            figures.busy_s[b, d] = state.tree[d, 1]
+        figures.sent_bytes[b] = 0
+        for i in range(machine.size.size):
+            readers = -1  # the source's own device
+            for d in range(p):
+                readers += state.holds[i, d] > 0
+            figures.sent_bytes[b] += readers * machine.size[i]
+
+
+@compiled
+def walk(
+    machine: Machine, state: State, diary: Diary, changes: Changes, allowed: Bool, limit: int, ordered: bool
+) -> None:
+    """Note down a walk from the diary's best plan; the state ends as that of the last."""
+    placed(machine, state, diary.best)
+    over = excess(state.held_bytes, machine.capacity_bytes)
+    begun(diary, greatest_s(state), over)
+    before = np.empty(state.device.size, np.int64)
+    left = limit
+    for i in range(changes.device.size):
+        target = target_of(changes, i, state.device, allowed, ordered)
+        if left <= 0 or target == -2:
+            continue
+        left -= 1
+        first = changes.ptr[i]
+        value_s = diary.value_s[NOW]
+        if target >= 0:
+            for x in range(first, changes.ptr[i + 1]):
+                before[x - first] = state.device[changes.node[x]]
+                put(machine, state, changes.node[x], target)
+            value_s = greatest_s(state)
+        over = excess(state.held_bytes, machine.capacity_bytes)
+        if not judged(diary, i, value_s, over, changes.allowance_s[i], state.device) and target >= 0:
+            for x in range(first, changes.ptr[i + 1]):
+                put(machine, state, changes.node[x], before[x - first])

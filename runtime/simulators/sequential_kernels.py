@@ -1,0 +1,208 @@
+"""The kernels of the simulator `sequential`; `runtime.simulators.sequential` says what they compute."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.compiled import compiled
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from runtime.simulators import cuts
+from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
+
+
+class Machine(NamedTuple):
+    """One subject: n operations in k nodes, t tensors, p devices.
+
+    op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p]. launch_s: float64 [p].
+    latency_s, bytes_per_s: float64 [p, p]. node: int32 [n], the node on whose device each operation runs.
+    source, ptr, reader, size: the tensors, see `Tensors`. touch_ptr: int64 [k + 1], touch: int64: the tensors
+    that node j makes or reads are touch[touch_ptr[j]:touch_ptr[j + 1]].
+    """
+
+    op_s: Float64
+    weight_bytes: Int64
+    capacity_bytes: Int64
+    launch_s: Float64
+    latency_s: Float64
+    bytes_per_s: Float64
+    node: Int32
+    source: Int32
+    ptr: Int64
+    reader: Int32
+    size: Float64
+    touch_ptr: Int64
+    touch: Int64
+    model: cuts.Model
+
+
+class State(NamedTuple):
+    """What is known of the plan at hand.
+
+    device: int64 [k]. tree: float64, a sum of k + t terms, the seconds of each node and each tensor, see `summed`.
+    held_bytes: int64 [p]. counts: int64 [p], sub-graphs. running: int32 [n], the device of each operation.
+    widest: float64 [p], for `crossing`. stamp: int64 [t + 1], when each tensor was last looked at, and the time.
+    """
+
+    device: Int64
+    tree: Float64
+    held_bytes: Int64
+    counts: Int64
+    running: Int32
+    widest: Float64
+    stamp: Int64
+
+
+class Figures(NamedTuple):
+    """What b plans cost.
+
+    value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b]. counts: int64
+    [b, p], sub-graphs.
+    """
+
+    value_s: Float64
+    held_bytes: Int64
+    busy_s: Float64
+    sent_bytes: Int64
+    counts: Int64
+
+
+def blank(machine: Machine) -> State:
+    """Return a state without a plan."""
+    k, p = machine.op_s.shape
+    t = machine.source.size
+    return State(
+        np.zeros(k, np.int64),
+        tree_of(k + t),
+        np.zeros(p, np.int64),
+        np.zeros(p, np.int64),
+        np.zeros(machine.node.size, np.int32),
+        np.zeros(p),
+        np.zeros(t + 1, np.int64),
+    )
+
+
+@compiled
+def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
+    """Return the seconds and the bytes that a tensor takes to all devices that read it."""
+    p, home = state.widest.size, state.device[machine.source[tensor]]
+    for d in range(p):
+        state.widest[d] = -1.0
+    for x in range(machine.ptr[tensor], machine.ptr[tensor + 1]):
+        d = state.device[machine.reader[x]]
+        state.widest[d] = max(state.widest[d], machine.size[x])
+    seconds, sent = 0.0, 0
+    for d in range(p):
+        if d != home and state.widest[d] >= 0:
+            seconds += machine.latency_s[home, d] + state.widest[d] / machine.bytes_per_s[home, d]
+            sent += int(state.widest[d])
+    return seconds, sent
+
+
+@compiled
+def placed(machine: Machine, state: State, device: Int32) -> int:
+    """Make the state that of a plan, int32 [k], and return the bytes sent between devices."""
+    k, half = device.size, state.tree.size // 2
+    state.held_bytes.fill(0)
+    for j in range(k):
+        state.device[j] = device[j]
+        state.held_bytes[device[j]] += machine.weight_bytes[j]
+        state.tree[half + j] = machine.op_s[j, device[j]]
+    sent = 0
+    for tensor in range(machine.source.size):
+        seconds, size = crossing(machine, state, tensor)
+        state.tree[half + k + tensor] = seconds
+        sent += size
+    summed(state.tree)
+    return sent
+
+
+@compiled
+def count(machine: Machine, state: State) -> None:
+    """Count the sub-graphs of the plan at hand."""
+    for i in range(machine.node.size):
+        state.running[i] = state.device[machine.node[i]]
+    cuts.parts(machine.model, state.running, state.counts)
+
+
+@compiled
+def total_s(machine: Machine, state: State) -> float:
+    """Return the seconds of the plan at hand, whose sub-graphs are counted."""
+    launches_s = 0.0
+    for d in range(state.counts.size):
+        launches_s += state.counts[d] * machine.launch_s[d]
+    return float(state.tree[1] + launches_s)
+
+
+@compiled
+def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
+    """Write down what b plans cost, int32 [b, k]."""
+    for b in range(plans.shape[0]):
+        figures.sent_bytes[b] = placed(machine, state, plans[b])
+        count(machine, state)
+        figures.value_s[b] = total_s(machine, state)
+        for d in range(state.counts.size):
+            figures.held_bytes[b, d] = state.held_bytes[d]
+            figures.counts[b, d] = state.counts[d]
+            figures.busy_s[b, d] = state.counts[d] * machine.launch_s[d]
+        for j in range(plans.shape[1]):
+            figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
+
+
+@compiled
+def walk(
+    machine: Machine, state: State, diary: Diary, changes: Changes, allowed: Bool, limit: int, ordered: bool
+) -> None:
+    """Note down a walk from the diary's best plan; the state ends as that of the last."""
+    placed(machine, state, diary.best)
+    launching = np.any(machine.launch_s > 0)  # otherwise sub-graphs need not be counted
+    if launching:
+        count(machine, state)
+    over = excess(state.held_bytes, machine.capacity_bytes)
+    begun(diary, total_s(machine, state), over)
+    before = np.empty(state.device.size, np.int64)
+    left = limit
+    for i in range(changes.device.size):
+        target = target_of(changes, i, state.device, allowed, ordered)
+        if left <= 0 or target == -2:
+            continue
+        left -= 1
+        first = changes.ptr[i]
+        value_s = diary.value_s[NOW]
+        if target >= 0:
+            for x in range(first, changes.ptr[i + 1]):
+                before[x - first] = state.device[changes.node[x]]
+                put(machine, state, changes.node[x], target)
+            renew_tensors(machine, state, changes, i)
+            if launching:
+                count(machine, state)
+            value_s = total_s(machine, state)
+        over = excess(state.held_bytes, machine.capacity_bytes)
+        if not judged(diary, i, value_s, over, changes.allowance_s[i], state.device) and target >= 0:
+            for x in range(first, changes.ptr[i + 1]):
+                put(machine, state, changes.node[x], before[x - first])
+            renew_tensors(machine, state, changes, i)
+
+
+@compiled
+def put(machine: Machine, state: State, j: int, device: int) -> None:
+    """Put node j on a device; its tensors are to be renewed."""
+    state.held_bytes[state.device[j]] -= machine.weight_bytes[j]
+    state.held_bytes[device] += machine.weight_bytes[j]
+    state.device[j] = device
+    renewed(state.tree, j, machine.op_s[j, device])
+
+
+@compiled
+def renew_tensors(machine: Machine, state: State, changes: Changes, i: int) -> None:
+    """Reckon anew every tensor that a node of move i makes or reads, once each."""
+    k, t = state.device.size, machine.source.size
+    state.stamp[t] += 1
+    for x in range(changes.ptr[i], changes.ptr[i + 1]):
+        j = changes.node[x]
+        for y in range(machine.touch_ptr[j], machine.touch_ptr[j + 1]):
+            tensor = machine.touch[y]
+            if state.stamp[tensor] < state.stamp[t]:
+                state.stamp[tensor] = state.stamp[t]
+                renewed(state.tree, k + tensor, crossing(machine, state, tensor)[0])
