@@ -97,7 +97,7 @@ class Anneal(Method):
             spent = search.spent
             share = np.minimum(1.0, clock.share() + np.arange(chunk) * clock.step())
             warmth_s = scale_s * hot * (self.cold / hot) ** share
-            plan = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk))).end
+            plan = levelled(self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk))).end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _walk(
@@ -138,6 +138,11 @@ def with_order(search: Search, plan: Placement) -> Placement:
     timeline = search.simulator.timeline(plan)
     # What takes no time ran before what started at the same moment on its device.
     return Placement(plan.device, plan.devices, ranks(timeline.start_s, timeline.end_s))
+
+
+def levelled(plan: Placement) -> Placement:
+    """Return the plan with ranks for priorities, if it has any: shift upon shift would leave the range of floats."""
+    return plan if plan.priority is None else Placement(plan.device, plan.devices, ranks(plan.priority))
 
 
 def ranks(*keys: Float64) -> Float64:

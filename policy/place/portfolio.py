@@ -43,6 +43,7 @@ RULES: Mapping[str, tuple[Method, int]] = {
     "m_sct": (MSct(), 5_000),
 }
 LARGE = 20_000  # operations above which clusters are moved instead of groups
+GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 
 
@@ -50,9 +51,9 @@ MEASURED = 0.3  # share of what is left that climbing gets where the evaluator i
 class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.
 
-    Rules of thumb in every execution mode; for devices that take turns the minimum cut; then annealing, the solver
-    on graphs that are small enough, and annealing again from what it left; on large graphs `multilevel` in place of
-    both. Ends early at a proven optimum. Never worse than the best single device, any rule of thumb, or its start.
+    Rules of thumb in every execution mode; for devices that take turns the minimum cut; a glance of the solver at
+    graphs that are small enough; then annealing, the solver, and annealing again from what it left; on large graphs
+    `multilevel` in place of all of it. Ends early at a proven optimum. Never worse than the best single device, any rule of thumb, or its start.
     """
 
     version: ClassVar[int] = 1
@@ -96,8 +97,9 @@ class Portfolio(Method):
         if search.problem.graph.n > self.solvable:
             _part(search, "anneal", Anneal(), seed)
             return
-        _part(search, "anneal", Anneal(), seed, share=self.annealing)
         solver = CpSat(max_nodes=self.solvable, workers=self.workers)
+        _part(search, "cpsat", solver, seed, share=GLANCE)
+        _part(search, "anneal", Anneal(), seed, share=self.annealing)
         _part(search, "cpsat", solver, seed, share=self.solving)
         _part(search, "anneal", Anneal(), seed + 1)
 

@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Level
 from pipeline.core.stages import Answer, Simulator, Subject
-from policy.place.anneal import Anneal, Clock, best_order, ranks, with_order
+from policy.place.anneal import Anneal, Clock, best_order, levelled, ranks, with_order
 from policy.place.neighbourhood import Choice, Neighbourhood
 from policy.place.search import Search, placeable
 from runtime.simulators.listsched import ListSched
@@ -245,3 +245,11 @@ def test_the_clock_follows_what_ends_first() -> None:
 def test_shares_and_temperatures_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Anneal(**wrong)
+
+
+def test_levelled_priorities_keep_the_order_and_stay_small():
+    plan = Placement(np.array([0, 0, 0, 0]), ("A",), np.array([1e300, -1e300, 3.0, 3.0]))
+    levelled_plan = levelled(plan)
+    assert levelled_plan.priority is not None
+    assert levelled_plan.priority.tolist() == [3, 0, 1, 2]
+    assert levelled(Placement(plan.device, plan.devices)).priority is None
