@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.common import PLACEWRIGHT, Figure, figure, say
 
 GNMT8 = "zoo:gnmt8"
-MILLION = "zoo:gnmt8?steps=480"
+MILLION = "zoo:gnmt8?steps=480&batch=1"
 BUDGET_S = {GNMT8: 100, MILLION: 300}
 LIMIT_S = {GNMT8: 120.0, MILLION: 600.0}
 GIB = 2**30

@@ -53,7 +53,8 @@ class Portfolio(Method):
 
     Rules of thumb in every execution mode; for devices that take turns the minimum cut; a glance of the solver at
     graphs that are small enough; then annealing, the solver, and annealing again from what it left; on large graphs
-    `multilevel` in place of all of it. Ends early at a proven optimum. Never worse than the best single device, any rule of thumb, or its start.
+    `multilevel` in place of all of it. Ends early at a proven optimum. Never worse than the best single device, any
+    rule of thumb, or its start.
     """
 
     version: ClassVar[int] = 1
