@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def search(
             case.problem, simulator, budget, seed=scenario.seed, progress=_hook(effort.placer, progress)
         )
     except DeviceError as error:
-        raise _short_of_memory(case) or error from error
+        raise _short_of_memory(case, simulator) or error from error
     seconds, evaluations = time.monotonic() - begun, simulator.evaluations
     best = answer.best
     if not isinstance(best.result, Measurement):
@@ -203,26 +203,35 @@ def _trace(simulator: Simulator, plan: Placement, path: str | Path | None) -> No
         write_trace(Path(path), simulator.timeline(plan))
 
 
-def _short_of_memory(case: Case) -> DeviceError | None:
+def _short_of_memory(case: Case, simulator: Simulator) -> DeviceError | None:
     """Return the error that names a memory that suffices, if the weights alone are too much."""
     from policy.place.exact.bounds import explain_memory
 
-    return explain_memory(case.problem) if case.scenario.memory else None
+    if not case.scenario.memory:
+        return None
+    return explain_memory(case.problem, lambda plan: _peak_bytes(simulator, [plan]))
+
+
+def _peak_bytes(simulator: Simulator, plans: Sequence[Placement]) -> int:
+    """Return the most that a device holds under the plan where that is least."""
+    peak = simulator.simulate(np.stack([plan.device for plan in plans])).peak_bytes
+    return int(peak.max(axis=1).min())
 
 
 def _refusal(case: Case, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
     """Return the error for a search in which no plan ran."""
-    found = _short_of_memory(case)
+    found = _short_of_memory(case, simulator)
     if found is not None:
         return found
     failed = answer.best.result
     message = "" if isinstance(failed, Measurement) else f"{failed.kind}: {failed.message}"
-    peak = simulator.simulate(answer.best.placement.device[None]).peak_bytes
     if isinstance(failed, Measurement) or failed.kind != "out_of_memory":
         return MeasurementError(f"No plan could be simulated ({message}).", "Give the search more time.")
+    needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(
         f"No plan was found that keeps within memory ({message}).",
-        f"{int(peak.max())} bytes on each device suffice for the best one seen; search longer, or use --no-memory.",
+        f"{needed} bytes on each device suffice for the plan that needs least of those seen; search longer, or use "
+        "--no-memory.",
     )
 
 

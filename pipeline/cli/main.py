@@ -32,6 +32,7 @@ COMMANDS = {
     "doctor": "pipeline.cli.look:doctor",
     "cache": "pipeline.cli.cache:cache",
 }
+KEEPS_NOTHING = ("search", "simulate", "bound")
 INTERRUPTED = 130
 BUG = 1
 
@@ -92,14 +93,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _report(error.format_message(), "", error.exit_code, debug=debug)
     except (KeyboardInterrupt, click.Abort):
-        return _report(
-            "Interrupted.", "Run the same command again: it goes on where it stopped.", INTERRUPTED, debug=debug
-        )
+        words = sys.argv[1:] if arguments is None else arguments
+        return _report("Interrupted.", _after_interrupt(words), INTERRUPTED, debug=debug)
     except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours, said as such
         return _report(
             f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
         )
     return code if isinstance(code, int) else 0
+
+
+def _after_interrupt(words: Sequence[str]) -> str:
+    """Return what to do after an interrupt of the command line `words`."""
+    if next((word for word in words if word in COMMANDS), "") in KEEPS_NOTHING:
+        return "Run the same command again: it begins anew; a smaller --budget or --evaluations ends a search sooner."
+    return "Run the same command again: it goes on where it stopped."
 
 
 def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,8 +89,3 @@ def open_store(path: Path | None) -> Any:
     from pipeline.store import Store
 
     return Store(path if path is not None else default_store())
-
-
-def as_rows(values: Sequence[Sequence[Any]]) -> list[list[str]]:
-    """Return table cells as text."""
-    return [[str(v) for v in row] for row in values]

@@ -45,7 +45,7 @@ class UnknownNameError(UsageError, LookupError):
     """A name that is not registered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        choices = sorted(known)
+        choices = sorted(set(known))
         near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
         remedy = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(choices) or 'none'}."
         super().__init__(f"There is no {kind} named {name!r}.", remedy)

@@ -58,7 +58,8 @@ class Placement:
         ]
         if faults:
             raise UsageError(
-                f"The placement does not fit: {'; '.join(faults)}.", "Use the placement of this very model."
+                f"The placement does not fit: {'; '.join(faults)}.",
+                "Use a placement of this very model on these very devices.",
             )
         return cls(np.array([index[document[name]] for name in names], dtype=np.int32), devices)
 

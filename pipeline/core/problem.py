@@ -125,6 +125,7 @@ def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, p
 
     Raises:
         UsageError: a pin names an operation or a device that is not there.
+        DeviceError: a pin names a device that does not support the operation.
     """
     allowed = np.ones((graph.n, topology.p), dtype=bool) if costs is None else costs.supported.copy()
     operation = {name: i for i, name in enumerate(graph.names)}
@@ -133,10 +134,15 @@ def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, p
     if strange:
         raise UsageError(
             f"Pins name an unknown operation or device: {', '.join(strange)}.",
-            "Use names of the model and of --devices.",
+            f"Use names of the model's operations, and of the devices {', '.join(topology.names)}.",
+        )
+    barred = [f"{o} -> {d}" for o, d in pins.items() if not allowed[operation[o], device[d]]]
+    if barred:
+        raise DeviceError(
+            f"Pins put operations on devices that do not support them: {', '.join(barred)}.",
+            "Pin them to other devices, or take these pins away.",
         )
     for o, d in pins.items():
-        keep = allowed[operation[o], device[d]]
         allowed[operation[o]] = False
-        allowed[operation[o], device[d]] = keep
+        allowed[operation[o], device[d]] = True
     return allowed

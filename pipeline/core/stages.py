@@ -221,7 +221,7 @@ class Simulator(Evaluator, Protocol):
         """
 
     def timeline(self, placement: Placement) -> Timeline:
-        """Return when each of the subject's n operations and every transfer happens.
+        """Return when each of the subject's n operations and every transfer happens; counts one evaluation at most.
 
         Raises:
             UsageError: the placement puts an operation where it is not supported.

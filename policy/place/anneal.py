@@ -22,7 +22,7 @@ WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
-ORDERS = 3  # orders that are tried for one placement
+ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class Anneal(Method):
     evaluations_per_group: float = param(200.0, "evaluations per group from which `hot` is taken in full")
     copies: float = param(0.7, "share of moves to the device of a neighbour")
     clusters: float = param(0.7, "share of moves of several groups at once")
-    orders: float = param(0.4, "share of moves that change a priority alone, where there are priorities")
-    shifts: float = param(0.3, "share of the other moves that change a priority as well, where there are priorities")
+    orders: float = param(0.2, "share of moves that change a priority alone, where there are priorities")
+    shifts: float = param(0.1, "share of the other moves that change a priority as well, where there are priorities")
 
     def __post_init__(self) -> None:
         shares = (self.copies, self.clusters, self.orders, self.shifts)
@@ -133,9 +133,9 @@ def with_order(search: Search, plan: Placement) -> Placement:
     """Return the plan with priorities that keep its order of execution, as far as that can be known."""
     if plan.priority is not None:
         return plan
-    if search.simulator is None or math.isinf(search.best_s):
+    timeline = None if math.isinf(search.best_s) else search.timeline(plan)
+    if timeline is None:
         return Placement(plan.device, plan.devices, np.arange(plan.n, dtype=np.float64))
-    timeline = search.simulator.timeline(plan)
     # What takes no time ran before what started at the same moment on its device.
     return Placement(plan.device, plan.devices, ranks(timeline.start_s, timeline.end_s))
 

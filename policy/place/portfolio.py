@@ -43,6 +43,7 @@ RULES: Mapping[str, tuple[Method, int]] = {
     "m_sct": (MSct(), 5_000),
 }
 LARGE = 20_000  # operations above which clusters are moved instead of groups
+LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 
@@ -96,6 +97,9 @@ class Portfolio(Method):
         if sequential:
             _part(search, "min_cut", MinCut(), seed)
         if search.problem.graph.n > self.solvable:
+            _part(search, "anneal", Anneal(), seed)
+            return
+        if search.left_s * GLANCE < LEAST_S:
             _part(search, "anneal", Anneal(), seed)
             return
         solver = CpSat(max_nodes=self.solvable, workers=self.workers)

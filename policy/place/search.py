@@ -18,7 +18,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
-from pipeline.core.simulation import Moves, Semantics, Walk
+from pipeline.core.simulation import Moves, Semantics, Timeline, Walk
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 from pipeline.partition import join, tied
 
@@ -193,6 +193,16 @@ class Search:
         if walk.evaluations:
             self._tell()
         return walk
+
+    def timeline(self, placement: Placement) -> Timeline | None:
+        """Return when everything happens under a placement that has a finite value; it counts as an evaluation.
+
+        None without one left, or where the evaluator is no simulator.
+        """
+        if self.simulator is None or self.left <= 0:
+            return None
+        self.spent += 1
+        return self.simulator.timeline(placement)
 
     def _walk_slowly(self, start: Placement, moves: Moves) -> Walk:
         """Walk by asking about one placement after the other; what does not fit is never taken."""

@@ -31,7 +31,8 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
     is; devices that are not there take their times from elsewhere.
 
     Raises:
-        UsageError: the file cannot be read, names what is not there, leaves operations out, or has wrong figures.
+        UsageError: the file cannot be read, names what is not there, leaves operations out or has them twice, or has
+            wrong figures.
     """
     text = _content(path)
     entries = _json_entries(text, path) if path.suffix == ".json" else _csv_entries(text, path)
@@ -41,6 +42,7 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
     unknown: dict[str, None] = {}
     strange: dict[str, None] = {}
     wrong: list[str] = []
+    twice: list[str] = []
     for operation, device, value in entries:
         if operation not in index or device not in known:
             (unknown if operation not in index else strange)[operation if operation not in index else device] = None
@@ -49,7 +51,10 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
         if seconds is None:
             wrong.append(f"{operation} on {device} takes {value!r}")
             continue
-        found.setdefault(device, np.full(len(names), math.nan))[index[operation]] = seconds
+        column = found.setdefault(device, np.full(len(names), math.nan))
+        if not math.isnan(column[index[operation]]):
+            twice.append(f"{operation} on {device}")
+        column[index[operation]] = seconds
     missing = [f"{names[i]} on {d}" for d, t in found.items() for i in np.flatnonzero(np.isnan(t))[: NAMED + 1]]
     _check(
         path,
@@ -57,6 +62,7 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
             "operations the graph does not have": [_with_nearest(o, names) for o in list(unknown)[: NAMED + 1]],
             "devices the topology does not have": [_with_nearest(d, sorted(known)) for d in strange],
             "not a number of seconds of at least 0": wrong,
+            "given twice": twice,
             "no times for": [] if wrong else missing,
         },
     )

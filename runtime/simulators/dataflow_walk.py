@@ -59,8 +59,13 @@ class Steps(NamedTuple):
 
 
 @inlined
-def _apply(trials: Trials, i: int, device: Int32, priority: Float64, ordered: bool, before: Int32) -> bool:
-    """Make move i; return whether it changed anything. `before` receives the devices the operations had."""
+def _apply(
+    trials: Trials, i: int, device: Int32, priority: Float64, ordered: bool, before: Int32, earlier: Float64
+) -> bool:
+    """Make move i; return whether it changed anything.
+
+    `before` receives the devices that the operations had, and `earlier` their priorities.
+    """
     first, last = trials.ptr[i], trials.ptr[i + 1]
     target = trials.target[i]
     if trials.like[i] >= 0:
@@ -78,6 +83,7 @@ def _apply(trials: Trials, i: int, device: Int32, priority: Float64, ordered: bo
             changed = True
     if ordered:
         for at in range(first, last):
+            earlier[at - first] = priority[trials.node[at]]
             priority[trials.node[at]] += trials.shift[i]
     return changed
 
@@ -88,7 +94,7 @@ def walk_all(machine: Machine, trials: Trials, device: Int32, priority: Float64,
     r = trials.target.size
     state = new_state(machine)
     here, order = device.copy(), priority.copy()
-    before = np.empty(max(1, trials.node.size), np.int32)
+    before, earlier = np.empty(max(1, trials.node.size), np.int32), np.empty(max(1, trials.node.size))
     now_s = run(machine, state, here, order, ordered)
     over = over_bytes(machine, state) if now_s < math.inf else math.inf
     best_s = now_s if over == 0.0 else math.inf
@@ -106,7 +112,7 @@ def walk_all(machine: Machine, trials: Trials, device: Int32, priority: Float64,
     for i in range(r):
         if left == 0:
             break
-        if not _apply(trials, i, here, order, ordered, before):
+        if not _apply(trials, i, here, order, ordered, before, earlier):
             continue
         left -= 1
         new_s = run(machine, state, here, order, ordered)
@@ -124,6 +130,6 @@ def walk_all(machine: Machine, trials: Trials, device: Int32, priority: Float64,
         for at in range(trials.ptr[i], trials.ptr[i + 1]):
             here[trials.node[at]] = before[at - trials.ptr[i]]
             if ordered:
-                order[trials.node[at]] -= trials.shift[i]
+                order[trials.node[at]] = earlier[at - trials.ptr[i]]
     steps.summary[0], steps.summary[1], steps.summary[2] = now_s, best_s, over
     return steps

@@ -50,6 +50,7 @@ TABLE = {
     "wavenet2": "runtime.workloads.wavenet:wavenet?stacks=2",
     "wavenet4": "runtime.workloads.wavenet:wavenet?stacks=4",
 }
+WORDS = {int: "a whole number", float: "a number", str: "a text"}  # how a person calls the types of options
 
 
 def names() -> list[str]:
@@ -150,4 +151,4 @@ def _coerced(value: str, kind: Any, where: str) -> Any:
     try:
         return kind(value)
     except ValueError as error:
-        raise UsageError(f"{where} is {value!r}.", f"Give {kind.__name__}.") from error
+        raise UsageError(f"{where} is {value!r}.", f"Give {WORDS[kind]}.") from error

@@ -101,6 +101,15 @@ def test_with_priorities_the_answer_is_no_worse_than_the_start_and_equal_seeds_a
     assert [c.placement.key() for c in first.candidates] == [c.placement.key() for c in again.candidates]
 
 
+@pytest.mark.parametrize("evaluations", [1, 2, 5, EVALUATIONS])
+@pytest.mark.parametrize("name", NAMES)
+def test_looking_for_an_order_keeps_the_budget_as_well(name: str, evaluations: int):
+    problem = wide_problem(ordered=True)
+    simulator = simulator_of(problem, "T2")
+    place(name, problem, simulator, Budget(evaluations))
+    assert simulator.evaluations <= evaluations
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_that_activations_exceed_is_respected(name: str):
     # 18 weights of 10 bytes and tensors of 4: no device holds them all, two do only just.

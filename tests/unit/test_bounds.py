@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ortools.sat.python.cp_model import OPTIMAL, CpSolver
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
@@ -22,15 +23,19 @@ from policy.place.cpsat import CpSat
 from policy.place.exact.bound_kernels import interval_bound
 from policy.place.exact.bounds import Paths, Work, explain_memory, least_memory, lower_bound
 from policy.place.exact.cpsat_models import in_order_of_use, in_ticks, tick_of
+from policy.place.exact.cpsat_schedule import listsched
+from policy.place.exact.cpsat_times import Times
 from policy.place.exact.flow import Arcs
 from policy.place.exact.nets import Nets
 from policy.place.exact.relaxation import load_bound
 from policy.place.min_cut import MinCut
+from policy.place.units import Units
 from runtime.simulators.listsched import ListSched
+from tests.published import MSR
 from tests.strategies import graph_of
 from tests.toys import silent
 
-MSR = Path("/work/shared/data/msr/latency-inputs")
+INPUTS = MSR / "latency-inputs"
 LISTSCHED = Semantics("listsched", "T0")
 LATENCY_S = 1.0
 
@@ -235,6 +240,23 @@ def test_times_become_whole_ticks_and_never_longer():
     assert in_ticks(np.array([0.3, 0.39999, math.inf]), 0.1).tolist() == [3, 3, 0]
 
 
+def test_a_time_just_below_a_whole_tick_is_not_rounded_up():
+    almost_s = np.array([1 - 5e-7])
+    assert in_ticks(almost_s, 1.0).tolist() == [0]
+    assert tick_of(almost_s, 1.0, ticks=1000) == pytest.approx(1e-7)
+
+
+def test_a_program_without_a_plan_to_start_from_leaves_room_for_blocks_and_gaps():
+    problem = problem_of([(0, 1), (1, 2)], [[1e-3, math.inf], [math.inf, 1e-3], [1e-3, math.inf]])
+    rules = Semantics("listsched", "T1", block_s=5.0, gap_s=20.0)
+    units = Units.of(problem)
+    made = listsched(problem, units, Times.of(problem, units, rules, math.inf), None, 0.0)
+    solver = CpSolver()
+    assert solver.solve(made.model) == OPTIMAL
+    # Two operations, a send of 0.1 s that arrives 1 s later, and a second send with the gap behind it.
+    assert solver.objective_value * made.tick_s == pytest.approx(2e-3 + 1.1 + 0.1 + 20.0, rel=1e-3)
+
+
 def test_devices_alike_are_used_in_order():
     device = in_order_of_use(np.array([2, 0, 2, 1], np.int32), [[0, 2]], np.arange(4))
     assert device.tolist() == [0, 2, 0, 1]
@@ -254,7 +276,7 @@ def test_a_negative_number_of_passes_is_refused(wrong: dict[str, int]):
 
 def msr_problem(name: str, devices: int) -> Problem:
     """Return a published latency problem on equal accelerators, memory ignored; times in seconds."""
-    document = json.loads((MSR / name).read_text(encoding="utf-8"))
+    document = json.loads((INPUTS / name).read_text(encoding="utf-8"))
     bytes_per_s = 2**41  # fine enough for costs in ms
     index = {node["id"]: i for i, node in enumerate(document["nodes"])}
     cost_ms = {(index[e["sourceId"]], index[e["destId"]]): e["cost"] for e in document["edges"]}
@@ -267,7 +289,7 @@ def msr_problem(name: str, devices: int) -> Problem:
     return Problem(graph, topology, Grouping.identity(graph.n), costs, costs.supported, ordered=True)
 
 
-@pytest.mark.skipif(not MSR.exists(), reason="the published inputs are not here")
+@pytest.mark.skipif(not INPUTS.exists(), reason="the published inputs are not here")
 @pytest.mark.parametrize(
     ("name", "bound_ms"),
     [("LayerGraphs/bert24_inference.json", 92.406), ("OperatorGraphs/resnet50_inference.json", 289.855)],
@@ -276,7 +298,7 @@ def test_published_bounds_are_reached(name: str, bound_ms: float):
     assert bound_s(msr_problem(name, 4), Semantics("listsched", "T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
 
 
-@pytest.mark.skipif(not MSR.exists(), reason="the published inputs are not here")
+@pytest.mark.skipif(not INPUTS.exists(), reason="the published inputs are not here")
 def test_resnet50_is_proven_to_run_best_on_one_of_four_accelerators():
     problem = msr_problem("LayerGraphs/resnet50_inference.json", 4)
     subject = Subject(Path(), problem.graph, problem.grouping, problem.topology, problem.costs, 0)

@@ -20,9 +20,8 @@ from pipeline.core.errors import CyclicGraphError, ModelError, UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.workload import Tags, Workload
 from tests.models import two_towers
+from tests.published import MSR
 from tests.strategies import graphs
-
-DATA = Path("/work/shared/data/msr")
 
 FULL: dict[str, Any] = {
     "format": "placewright.graph/1",
@@ -334,9 +333,9 @@ def test_a_model_is_read_with_its_weights_folded(tmp_path: Path) -> None:
     assert grouping.k == graph.n
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the official inputs are not here")
+@pytest.mark.skipif(not MSR.exists(), reason="the official inputs are not here")
 @pytest.mark.parametrize(
-    "path", sorted(DATA.rglob("*-inputs/*/*.json")), ids=lambda p: f"{p.parent.parent.name}-{p.stem}"
+    "path", sorted(MSR.rglob("*-inputs/*/*.json")), ids=lambda p: f"{p.parent.parent.name}-{p.stem}"
 )
 def test_every_official_file_is_read_and_survives_as_our_document(path: Path) -> None:
     document = json.loads(path.read_bytes())

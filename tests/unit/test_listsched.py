@@ -10,7 +10,7 @@ from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Timeline
+from pipeline.core.simulation import Moves, Timeline
 from pipeline.core.stages import Subject
 from runtime.simulators.listsched import ListSched, ListSchedEvaluator
 from tests.strategies import graph_of
@@ -176,6 +176,18 @@ def test_a_plan_on_a_device_without_support_is_refused():
     assert "op1" in answer.message
     with pytest.raises(UsageError):
         found.timeline(plan(0, 0))
+
+
+def test_a_move_that_is_not_taken_leaves_priorities_as_they_were_to_the_bit():
+    # Adding 1e17 and taking it away again would leave 0 of both, and then 0 would run before 1.
+    evaluator = machine(graph_of(2, []), [1, 1], level="T0", p=1)
+    start = plan(0, 0, priority=[0.2, 0.1], p=1)
+    none = np.full(1, -1)
+    moves = Moves(np.array([0, 2]), np.array([0, 1]), none, none, np.array([1e17]), np.array([-1.0]))
+    walk = evaluator.walk(start, moves, allowed=np.ones((2, 1), bool), limit=1)
+    assert walk.tried.tolist() == [True]
+    assert walk.taken.tolist() == [False]
+    assert walk.end.key() == start.key()
 
 
 def test_evaluations_are_counted_and_answers_say_which_devices_ran():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +16,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Subject
 from runtime.simulators.pipelined import Pipelined, pay_s
+from tests.published import MSR
 from tests.strategies import graph_of
 
-MSR = Path("/work/shared/data/msr")
 NAMES = ("A", "B", "C")
 
 

@@ -103,15 +103,13 @@ def through_cut(
 
 
 @compiled
-def first_fit(order: Int64, held: Int64, room: Int64, allowed: Bool) -> bool:
-    """Return whether all units find room if each, in the order, takes the first device that has some; uses `room`."""
+def first_fit(order: Int64, held: Int64, room: Int64, allowed: Bool) -> Int32:
+    """Return int32 [k], the first device with room for each unit in the order, -1 where none has; uses `room`."""
+    device = np.full(held.size, -1, np.int32)
     for i in order:
-        placed = False
         for d in range(room.size):
             if allowed[i, d] and room[d] >= held[i]:
                 room[d] -= held[i]
-                placed = True
+                device[i] = d
                 break
-        if not placed:
-            return False
-    return True
+    return device

@@ -6,6 +6,7 @@ Every bound holds for all placements that the problem allows, ties kept, with an
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.devices import Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics, Timeline
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
@@ -64,12 +66,8 @@ def one_to_one(search: Search) -> bool:
 
 
 def timeline_of(search: Search) -> Timeline | None:
-    """Return when everything happens under the best placement; it costs an evaluation. None without one left."""
-    simulator = search.simulator
-    if simulator is None or search.best is None or search.left <= 0 or not hasattr(simulator, "timeline"):
-        return None
-    search.spent += 1
-    return simulator.timeline(search.best)
+    """Return when everything happens under the best placement, if there is one; see `Search.timeline`."""
+    return None if search.best is None else search.timeline(search.best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,19 +232,25 @@ def least_memory(problem: Problem) -> int:
     low, high = max(int(units.held_bytes.max(initial=0)), -(-total // p)), total
     while low < high:
         middle = (low + high) // 2
-        if _packs(units, np.full(p, middle, np.int64)):
+        if _packed(units, np.full(p, middle, np.int64)) is not None:
             high = middle
         else:
             low = middle + 1
     return high
 
 
-def explain_memory(problem: Problem) -> DeviceError | None:
-    """Return the error to raise if no packing of the weights into the devices is found; None if one is."""
+def explain_memory(problem: Problem, peak_bytes: Callable[[Placement], int] = lambda plan: 0) -> DeviceError | None:
+    """Return the error to raise if no packing of the weights into the devices is found; None if one is.
+
+    peak_bytes: the most a device holds under a plan, outputs and all; what is named suffices for the packing found.
+    """
     units = Units.of(problem)
-    if _packs(units, units.room_bytes):
+    if _packed(units, units.room_bytes) is not None:
         return None
     total, needed = int(units.held_bytes.sum()), least_memory(problem)
+    device = _packed(units, np.full(problem.topology.p, needed, np.int64))
+    if device is not None:
+        needed = max(needed, peak_bytes(units.placement(device)))
     rooms = ", ".join(f"{d.name} {d.memory_bytes / MB:.6g} MB" for d in problem.topology.devices if d.memory_bytes)
     return DeviceError(
         f"No way was found to fit weights of {total / MB:.6g} MB, in {units.k} groups, into the devices ({rooms}).",
@@ -254,15 +258,20 @@ def explain_memory(problem: Problem) -> DeviceError | None:
     )
 
 
-def _packs(units: Units, room_bytes: Int64) -> bool:
-    """Return whether first fit decreasing packs the units, with the smallest devices or the largest tried first."""
+def _packed(units: Units, room_bytes: Int64) -> Int32 | None:
+    """Return int32 [k], the devices of the units by first fit decreasing; None if it does not pack them.
+
+    The smallest devices are tried first, and then the largest.
+    """
     largest_first = np.argsort(-units.held_bytes, kind="stable")
     by_room = np.argsort(room_bytes, kind="stable")
     for order in (by_room, by_room[::-1]):
         allowed = np.array(units.allowed[:, order], order="C")  # writable, so that the kernel is compiled once
-        if first_fit(largest_first, units.held_bytes.copy(), room_bytes[order], allowed):
-            return True
-    return False
+        device = first_fit(largest_first, units.held_bytes.copy(), room_bytes[order], allowed)
+        if np.all(device >= 0):
+            found: Int32 = order[device].astype(np.int32)
+            return found
+    return None
 
 
 def link_times(topology: Topology) -> tuple[Float64, Float64]:

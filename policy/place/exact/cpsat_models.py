@@ -12,7 +12,7 @@ from pipeline.core.problem import Problem
 from policy.place.exact.nets import Cut
 from policy.place.units import UNLIMITED, Units
 
-EXACT = 1e-6  # ticks that a time may be off a whole number
+EXACT = 1e-12  # the share of itself by which a time may be off a whole number of ticks
 Alike = list[list[int]]  # sets of two or more devices that can change places
 FINEST = 2**30  # ticks of the whole plan at most
 
@@ -42,7 +42,8 @@ def tick_of(times_s: Float64, horizon_s: float, *, ticks: int) -> float:
         tick_s = 10.0**-digits
         if horizon_s / tick_s > FINEST:
             break
-        if horizon_s / tick_s >= 1 and np.all(np.abs(times_s / tick_s - np.round(times_s / tick_s)) <= EXACT):
+        number = times_s / tick_s
+        if horizon_s / tick_s >= 1 and np.all(np.abs(number - np.round(number)) <= EXACT * number):
             return float(tick_s)
     return horizon_s / ticks
 
@@ -50,7 +51,7 @@ def tick_of(times_s: Float64, horizon_s: float, *, ticks: int) -> float:
 def in_ticks(times_s: Float64, tick_s: float) -> Int64:
     """Return times in ticks, rounded down; 0 where infinite."""
     finite = np.isfinite(times_s)
-    return np.floor(np.where(finite, times_s, 0.0) / tick_s + EXACT).astype(np.int64)
+    return np.floor(np.where(finite, times_s, 0.0) / tick_s * (1 + EXACT)).astype(np.int64)
 
 
 def alike_devices(problem: Problem, units: Units, times_s: Float64) -> Alike:

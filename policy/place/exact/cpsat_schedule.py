@@ -28,8 +28,7 @@ class Schedule:
         self.division = Division(units, unit_s, device, times.unit_order(), alike)
         self.model, self.x = self.division.model, self.division.x
         self.p = units.allowed.shape[1]
-        longest = times.op_ticks.max(axis=1).sum() + sum(int((t.own_ticks + t.late_ticks).max()) for t in times.tensors)
-        self.horizon = 2 * int(longest + times.head_ticks.max(initial=0)) + 2 if draft is None else draft.length
+        self.horizon = serial_ticks(times) if draft is None else draft.length
         self.length = self.division.number(0, self.horizon, self.horizon if draft is not None else None)
         self.start = [self._start(i) for i in range(len(times.unit))]
         self.on_device: list[list[Any]] = [[] for _ in range(self.p)]
@@ -185,6 +184,14 @@ class Schedule:
         if here is None or self.draft is None:
             return None
         return int(self.draft.start[i] + self.times.op_ticks[i, here])
+
+
+def serial_ticks(times: Times) -> int:
+    """Return the ticks within which everything is over if one thing happens after the other, on any devices."""
+    away = int(times.op_ticks.shape[1]) - 1
+    sends = sum(int((t.own_ticks + t.late_ticks).max(initial=0)) + times.gap_ticks for t in times.tensors)
+    work = int(np.maximum(times.op_ticks, times.block_ticks).max(axis=1).sum())
+    return work + int(times.head_ticks.max(initial=0)) + away * sends
 
 
 def listsched(problem: Problem, units: Units, times: Times, plan: Plan | None, least_s: float) -> Made:
