@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline import registry
+from pipeline.apart import apart
 from pipeline.core.errors import DeviceError, MeasurementError
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
@@ -59,8 +61,12 @@ def search(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    effort = effort or Effort()
-    budget = effort.budget
+    return apart(lambda check: _search(scenario, effort or Effort(), trace, _hook(progress, check)))
+
+
+def _search(
+    scenario: Scenario, effort: Effort, trace: str | Path | None, hook: Callable[[str, Progress], None]
+) -> dict[str, Any]:
     if trace is not None:
         check_writable(Path(trace))
     placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
@@ -71,7 +77,7 @@ def search(
     begun = time.monotonic()
     try:
         answer: Answer = placer.place(
-            case.problem, simulator, budget, seed=scenario.seed, progress=_hook(effort.placer, progress)
+            case.problem, simulator, effort.budget, seed=scenario.seed, progress=partial(hook, effort.placer)
         )
     except DeviceError as error:
         raise _short_of_memory(case, simulator) or error from error
@@ -230,13 +236,14 @@ def _refusal(case: Case, simulator: Simulator, answer: Answer) -> DeviceError | 
     needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(
         f"No plan was found that keeps within memory ({message}).",
-        f"{needed} bytes on each device suffice for the plan that needs least of those seen; search longer, or use "
-        "--no-memory.",
+        f"{needed} bytes on each device suffice for the plan that needs least of those seen; search longer, or "
+        "with another --placer, or use --no-memory.",
     )
 
 
-def _hook(placer: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
-    def hook(p: Progress) -> None:
+def _hook(say: Callable[[str], None], check: Callable[[], None]) -> Callable[[str, Progress], None]:
+    def hook(placer: str, p: Progress) -> None:
+        check()
         say(f"{placer}: {p.done} plans, best {p.value_s * 1e3:.6g} ms")
 
     return hook

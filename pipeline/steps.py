@@ -8,17 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline import payload, registry
+from pipeline.apart import apart
 from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement, MeasurementFailed
-from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
+from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, ProgressHook, allowed_devices
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
 from pipeline.partition import join, tied
 from pipeline.store import write_json
@@ -125,10 +127,9 @@ def place(work: Work) -> None:
     searches: list[dict[str, Any]] = []
     for name, values in params["use"]:
         evaluator: Evaluator = registry.build("measure", *params["evaluator"]).bind(subject)
+        placer: Placer = registry.build("place", name, values)
         hook = _progress_hook(name, work.progress)
-        found = registry.build("place", name, values).place(
-            problem, evaluator, budget, seed=work.task.seed, progress=hook
-        )
+        found = apart(partial(_searched, placer, problem, evaluator, budget, work.task.seed, hook))
         rows += [
             _row(name, rank, c, grouping, graph)
             for rank, c in enumerate(shortlist(found.candidates, params["finalists"]))
@@ -211,6 +212,22 @@ def _search_row(placer: str, evaluator: str, found: Answer, evaluations: int) ->
         "proven": found.proven,
         "bound_by": found.bound_by,
     }
+
+
+def _searched(
+    placer: Placer,
+    problem: Problem,
+    evaluator: Evaluator,
+    budget: Budget,
+    seed: int,
+    hook: ProgressHook,
+    check: Callable[[], None],
+) -> Answer:
+    def progress(p: Progress) -> None:
+        check()
+        hook(p)
+
+    return placer.place(problem, evaluator, budget, seed=seed, progress=progress)
 
 
 def _progress_hook(placer: str, say: Callable[[str], None]) -> Callable[[Progress], None]:

@@ -40,7 +40,7 @@ def shared(command: Command) -> Command:
         (
             click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
-            click.option("--seed", type=int, help="Seed of everything that is random."),
+            click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
             click.option(

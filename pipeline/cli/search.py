@@ -34,7 +34,7 @@ def scenario_options(command: Command) -> Command:
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
             click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
             click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
-            click.option("--seed", type=int, default=0, help="Seed of everything that is random."),
+            click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything that is random."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
             click.option("--quiet", is_flag=True, help="Show no progress."),

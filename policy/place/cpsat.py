@@ -85,6 +85,7 @@ class CpSat(Method):
 
         solver = cp_model.CpSolver()
         solver.parameters.random_seed = seed % 2**31
+        solver.parameters.catch_sigint_signal = False  # its own handler aborts unless this is the main thread
         # One thread that takes turns at all strategies is repeatable, and often proves more than two that do not.
         endless = math.isinf(search.left_s)
         solver.parameters.num_workers = 1 if endless else self.workers

@@ -233,7 +233,7 @@ class Search:
         if not self._kept:
             raise DeviceError(
                 f"No placement of {self.problem.graph.n} nodes was found that keeps within memory and allowed devices.",
-                "Allow more devices, take pins away, or use devices with more memory.",
+                "Allow more devices, take pins away, use devices with more memory, or search longer.",
             )
         ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
         return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +314,29 @@ def test_the_memory_that_an_error_names_suffices(tmp_path: Path, ran: Ran, fails
     assert ran("search", *options)["feasible"]
 
 
+def test_the_memory_that_an_error_names_holds_what_operations_put_out_too(
+    tmp_path: Path, ran: Ran, fails: Fails
+) -> None:
+    chain = [{"name": n, "time_s": 0.001, "weight_bytes": 400, "output_bytes": 10} for n in "abcdef"]
+    edges = [{"from": x, "to": y} for x, y in pairwise("abcdef")]
+    path = tmp_path / "graph.json"
+    options = [str(path), "--topology", "equal:2", "--level", "T0", *QUICK]
+    for limit in (500, 1_200):  # too little for the weights, and for the weights only
+        written(path, {"operations": chain, "edges": edges, "memory_bytes": limit})
+        _, fix = fails(4, "search", *options)
+        assert int(fix.split()[1]) == 1_220  # three weights, what one reads, and what it puts out
+    written(path, {"operations": chain, "edges": edges, "memory_bytes": 1_220})
+    assert ran("search", *options)["feasible"]
+
+
+def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.offline.load", interrupt)
+    assert "begins anew" in fails(130, "search", graph, "--topology", "equal:2")[1]
+
+
 def test_python_asks_the_same_questions(graph: Path, tmp_path: Path) -> None:
     scenario = pipeline.Scenario(str(graph), "equal:2", level="T0")
     answer = pipeline.search(scenario, pipeline.Effort("greedy", evaluations=200))
@@ -350,6 +373,7 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
         (["--set", "passes"], 2, "is not key=value", "--set"),
         (["--cost-scale", "2"], 2, "bytes on its edges", "--cost-scale"),
         (["--costs", "none.csv"], 2, "none.csv cannot be read", "CSV"),
+        (["--seed", "-1"], 2, "-1 is not in the range", "--help"),
         (["--pins", "none.json"], 2, "none.json cannot be read", "JSON"),
         (["--trace", "graph.json/t.json"], 2, "cannot be written", "another path"),
     ],
@@ -406,6 +430,15 @@ def test_tied_operations_without_a_common_device_end_with_4(graph: Path, tmp_pat
     pins = written(tmp_path / "pins.json", {"b": "gpu0", "c": "gpu1"})
     cause, _ = fails(4, "search", graph, "--topology", "equal:2", "--pins", pins, *QUICK)
     assert "must share one: b, c" in cause
+
+
+def test_pins_to_devices_that_do_not_support_the_operation_are_named(tmp_path: Path, fails: Fails) -> None:
+    operations = [{"name": "a", "time_s": {"A": 1, "B": None}}]
+    graph = written(tmp_path / "graph.json", {"operations": operations, "edges": []})
+    machine, pins = written(tmp_path / "m.toml", MACHINE), written(tmp_path / "pins.json", {"a": "B"})
+    cause, fix = fails(4, "search", graph, "--topology", machine, "--pins", pins, *QUICK)
+    assert "a -> B" in cause
+    assert "Pin them to other devices" in fix
 
 
 def test_pins_of_what_is_not_there_are_named(graph: Path, tmp_path: Path, fails: Fails) -> None:

@@ -136,6 +136,13 @@ def test_a_wrong_json_file_says_what_is_wrong(text: str, cause: str, tmp_path: P
         read(text, tmp_path, "costs.json")
 
 
+def test_an_operation_given_twice_is_named(tmp_path: Path) -> None:
+    name = GRAPH.names[0]
+    rows = "".join(f"{n},1,2\n" for n in (*GRAPH.names, name))
+    with pytest.raises(UsageError, match=f"given twice: {name} on cpu, {name} on gpu"):
+        read(f"operation,cpu,gpu\n{rows}", tmp_path)
+
+
 def test_a_missing_file_and_a_binary_one_are_wrong_options(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_costs(tmp_path / "none.csv", GRAPH.names, DEVICES)

@@ -444,3 +444,9 @@ def test_the_transpose_of_a_matrix_of_tiles_swaps_rows_and_columns() -> None:
     assert (turned.rows, turned.columns) == (8, 4)
     assert turned.tile[0][1].op == matrix.tile[1][0].op
     assert turned.tile[0][1].shape == (4, 2)
+
+
+def test_a_number_that_is_none_is_said_to_be_wanted() -> None:
+    key = next(k for k, default in options("ffnn").items() if type(default) is int)
+    with pytest.raises(UsageError, match=r"ffnn\?.* is 'x'. Give a whole number"):
+        build(f"ffnn?{key}=x")
