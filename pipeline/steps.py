@@ -18,7 +18,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_cost
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement, MeasurementFailed
-from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, ProgressHook, allowed_devices
+from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
@@ -128,8 +128,8 @@ def place(work: Work) -> None:
     for name, values in params["use"]:
         evaluator: Evaluator = registry.build("measure", *params["evaluator"]).bind(subject)
         placer: Placer = registry.build("place", name, values)
-        hook = _progress_hook(name, work.progress)
-        found = apart(partial(_searched, placer, problem, evaluator, budget, work.task.seed, hook))
+        ask = partial(placer.place, problem, evaluator, budget, seed=work.task.seed)
+        found = apart(partial(_interruptible, ask, name, work.progress))
         rows += [
             _row(name, rank, c, grouping, graph)
             for rank, c in enumerate(shortlist(found.candidates, params["finalists"]))
@@ -214,27 +214,16 @@ def _search_row(placer: str, evaluator: str, found: Answer, evaluations: int) ->
     }
 
 
-def _searched(
-    placer: Placer,
-    problem: Problem,
-    evaluator: Evaluator,
-    budget: Budget,
-    seed: int,
-    hook: ProgressHook,
-    check: Callable[[], None],
+def _interruptible(
+    ask: Callable[..., Answer], placer: str, say: Callable[[str], None], check: Callable[[], None]
 ) -> Answer:
-    def progress(p: Progress) -> None:
-        check()
-        hook(p)
+    """Return a placer's answer; wherever it tells its progress, `check` may end it."""
 
-    return placer.place(problem, evaluator, budget, seed=seed, progress=progress)
-
-
-def _progress_hook(placer: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
     def hook(p: Progress) -> None:
+        check()
         say(f"{placer}: {p.done} of {p.total} placements, best {p.value_s * 1e3:.3f} ms")
 
-    return hook
+    return ask(progress=hook)
 
 
 def _model(work: Work) -> Path:

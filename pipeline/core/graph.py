@@ -167,15 +167,24 @@ def components(n: int, a: Int32, b: Int32) -> Grouping:
             label = further
 
 
+def row_ptr(row: Int32 | Int64, k: int) -> Int64:
+    """Return int64 [k + 1], where the entries of each of k rows begin once they are sorted by row.
+
+    >>> row_ptr(np.array([0, 2, 2]), 3).tolist()
+    [0, 1, 1, 3]
+    """
+    ptr = np.zeros(k + 1, dtype=np.int64)
+    np.cumsum(np.bincount(row, minlength=k), out=ptr[1:])
+    return ptr
+
+
 def adjacency(graph: Graph, *, reverse: bool = False) -> tuple[Int64, Int32]:
     """Return (ptr, neighbour): the consumers of operation i are neighbour[ptr[i]:ptr[i + 1]]; producers if `reverse`.
 
     ptr: int64 [n + 1]; neighbour: int32 [m].
     """
     source, target = (graph.edges[1], graph.edges[0]) if reverse else (graph.edges[0], graph.edges[1])
-    ptr = np.zeros(graph.n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(source, minlength=graph.n), out=ptr[1:])
-    return ptr, target[np.argsort(source, kind="stable")]
+    return row_ptr(source, graph.n), target[np.argsort(source, kind="stable")]
 
 
 def topological_order(graph: Graph) -> Int32:

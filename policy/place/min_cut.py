@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping
+from pipeline.core.graph import Grouping, row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
 from policy.place.exact.bounds import SAFETY, one_to_one, prove_bound
@@ -157,7 +157,7 @@ def border_moves(units: Units, cut: Cut, device: Int32, rng: np.random.Generator
     rng.shuffle(elsewhere)
     unit, target = unit[elsewhere], target[elsewhere]
     members = np.argsort(units.grouping.group, kind="stable")
-    ptr = np.r_[0, np.cumsum(np.bincount(units.grouping.group, minlength=units.k))]
+    ptr = row_ptr(units.grouping.group, units.k)
     nodes = [members[ptr[u] : ptr[u + 1]] for u in unit.tolist()]
     lengths = np.array([part.size for part in nodes], np.int64)
     none = np.full(unit.size, -1, np.int32)

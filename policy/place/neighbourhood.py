@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.graph import Graph, Grouping, contract, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Moves
@@ -56,11 +56,11 @@ class Neighbourhood:
         next_ptr, neighbour = _neighbours(problem.graph, grouping)
         group, home = np.nonzero(allowed)
         return cls(
-            _ptr(grouping.group, grouping.k),
+            row_ptr(grouping.group, grouping.k),
             np.argsort(grouping.group, kind="stable").astype(np.int32),
             next_ptr,
             neighbour,
-            _ptr(group, grouping.k),
+            row_ptr(group, grouping.k),
             home.astype(np.int32),
             np.flatnonzero(allowed.sum(axis=1) > 1).astype(np.int32),
         )
@@ -155,12 +155,7 @@ def _neighbours(graph: Graph, grouping: Grouping) -> tuple[Int64, Int32]:
     producer, consumer = contract(graph, grouping).edges
     source = np.concatenate([producer, consumer])
     target = np.concatenate([consumer, producer])
-    return _ptr(source, grouping.k), target[np.argsort(source, kind="stable")].astype(np.int32)
-
-
-def _ptr(label: Int64 | Int32, k: int) -> Int64:
-    """Return int64 [k + 1], where the entries of each label begin once they are sorted by label."""
-    return np.concatenate([[0], np.cumsum(np.bincount(label, minlength=k))]).astype(np.int64)
+    return row_ptr(source, grouping.k), target[np.argsort(source, kind="stable")].astype(np.int32)
 
 
 def _pick(rng: np.random.Generator, ptr: Int64, value: Int32, row: Int64) -> Int64:

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import Topology
 from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.core.graph import row_ptr
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -198,18 +199,17 @@ def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Machine:
     producer, consumer, size = producer[by_tensor], consumer[by_tensor], size[by_tensor]
     first = np.r_[True, (np.diff(producer) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader
     maker = producer[first]
-    in_ptr = np.r_[0, np.cumsum(np.bincount(consumer, minlength=graph.n))]
     stored = np.isin(np.array(graph.type_names)[graph.op_type], list(STORED))
     return Machine(
         op_s=owned(costs.op_s),
         weight=graph.weight_bytes.astype(np.float64),
         own=np.where(stored, 0.0, graph.out_bytes),
-        tensor_ptr=np.r_[0, np.cumsum(np.bincount(maker, minlength=graph.n))].astype(np.int64),
+        tensor_ptr=row_ptr(maker, graph.n),
         maker=maker.astype(np.int32),
         size=size[first].astype(np.float64),
         reader_ptr=np.r_[np.flatnonzero(first), size.size].astype(np.int64),
         reader=consumer.astype(np.int32),
-        in_ptr=in_ptr.astype(np.int64),
+        in_ptr=row_ptr(consumer, graph.n),
         in_slot=np.argsort(consumer, kind="stable").astype(np.int64),
         slot_tensor=(np.cumsum(first) - 1).astype(np.int32),
         per_byte_s=1.0 / topology.link_bytes_per_s,

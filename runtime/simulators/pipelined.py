@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.graph import Graph, topological_order
+from pipeline.core.graph import Graph, row_ptr, topological_order
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -191,9 +191,7 @@ class Nets:
 
     def by_node(self, k: int) -> tuple[Int64, Int64]:
         """Return (ptr, net): node j is in the nets net[ptr[j]:ptr[j + 1]]; both int64."""
-        ptr = np.zeros(k + 1, np.int64)
-        np.cumsum(np.bincount(self.member, minlength=k), out=ptr[1:])
-        return ptr, self.owner[np.argsort(self.member, kind="stable")]
+        return row_ptr(self.member, k), self.owner[np.argsort(self.member, kind="stable")]
 
 
 class Paid(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
-from pipeline.core.graph import Graph, Grouping, contract, followed, topological_order, weight_side
+from pipeline.core.graph import Graph, Grouping, contract, followed, row_ptr, topological_order, weight_side
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -220,9 +220,7 @@ class Tensors:
         each = np.arange(self.source.size)
         tensor = np.r_[each, np.repeat(each, np.diff(self.ptr))]
         node = np.r_[self.source, self.reader]
-        ptr = np.zeros(k + 1, np.int64)
-        np.cumsum(np.bincount(node, minlength=k), out=ptr[1:])
-        return ptr, tensor[np.argsort(node, kind="stable")]
+        return row_ptr(node, k), tensor[np.argsort(node, kind="stable")]
 
 
 class Sent(NamedTuple):

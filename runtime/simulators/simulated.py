@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping, Number, contract, sum_per_group
+from pipeline.core.graph import Grouping, Number, contract, row_ptr, sum_per_group
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
@@ -138,9 +138,7 @@ def members(grouping: Grouping) -> tuple[Int64, Int32]:
 
     ptr: int64 [k + 1]; operation: int32 [n].
     """
-    ptr = np.zeros(grouping.k + 1, np.int64)
-    np.cumsum(np.bincount(grouping.group, minlength=grouping.k), out=ptr[1:])
-    return ptr, np.argsort(grouping.group, kind="stable").astype(np.int32)
+    return row_ptr(grouping.group, grouping.k), np.argsort(grouping.group, kind="stable").astype(np.int32)
 
 
 def expanded(moves: Moves, grouping: Grouping) -> Moves:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.devices import Topology
 from pipeline.core.errors import DeviceError
-from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics, Timeline
@@ -162,8 +162,8 @@ class Paths:
         per_byte_s, latency_s = link_times(problem.topology)
         size = graph.edge_bytes.astype(np.float64)
         by_consumer = np.argsort(consumer, kind="stable")
-        into = (_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
-        out = (_ptr(producer, graph.n), consumer.copy(), size)
+        into = (row_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
+        out = (row_ptr(producer, graph.n), consumer.copy(), size)
         start_s = path_starts(order, into, work.op_s, work.unit.copy(), per_byte_s, latency_s)
         # What must follow is what must precede in the graph turned round.
         turned = (np.ascontiguousarray(per_byte_s.T), np.ascontiguousarray(latency_s.T))
@@ -277,12 +277,6 @@ def _packed(units: Units, room_bytes: Int64) -> Int32 | None:
 def link_times(topology: Topology) -> tuple[Float64, Float64]:
     """Return (seconds per byte, seconds of latency) of each link, float64 [p, p]."""
     return 1.0 / topology.link_bytes_per_s, topology.link_latency_s.copy()
-
-
-def _ptr(owner: Int32, n: int) -> Int64:
-    ptr = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(owner, minlength=n), out=ptr[1:])
-    return ptr
 
 
 def _alike(op_s: Float64) -> bool:

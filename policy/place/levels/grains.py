@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Int32, Int64
+from pipeline.core.graph import row_ptr
 from policy.place.levels.hierarchy import Level
 from policy.place.levels.matching import Neighbours
 
@@ -41,9 +42,7 @@ class Grain:
         All operations of an item are in one cluster.
         """
         cluster = level.units.grouping.group[operation]
-        ptr = np.zeros(level.k + 1, np.int64)
-        np.cumsum(np.bincount(cluster, minlength=level.k), out=ptr[1:])
-        return cls(ptr, np.argsort(cluster, kind="stable").astype(np.int32), level.tensors)
+        return cls(row_ptr(cluster, level.k), np.argsort(cluster, kind="stable").astype(np.int32), level.tensors)
 
     @property
     def k(self) -> int:

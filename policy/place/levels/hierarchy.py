@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
-from pipeline.core.graph import Grouping
+from pipeline.core.graph import Grouping, row_ptr
 from pipeline.core.problem import Problem
 from policy.place.levels.matching import Neighbours, Weights, clusters, quotient
 from policy.place.units import UNLIMITED, Units, depths
@@ -81,11 +81,11 @@ def _finest(problem: Problem) -> Level:
     seconds = problem.topology.mean_transfer_s(graph.edge_bytes) / readers
     ends = np.concatenate([producer, consumer])
     by_end = np.argsort(ends, kind="stable")
-    ptr = np.zeros(graph.n + 1, np.int64)
-    np.cumsum(np.bincount(ends, minlength=graph.n), out=ptr[1:])
     other = np.concatenate([consumer, producer])[by_end]
     group = units.grouping.group
-    tensors = quotient(Neighbours(ptr, other, np.concatenate([seconds, seconds])[by_end]), group, units.k)
+    tensors = quotient(
+        Neighbours(row_ptr(ends, graph.n), other, np.concatenate([seconds, seconds])[by_end]), group, units.k
+    )
     work = work_of(problem)
     layer = np.full(graph.n, -1, np.int32) if problem.tags is None else problem.tags.layer
     first = begun(depths(graph), work, group, units.k)
