@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Float32, frozen
 from pipeline.core.devices import CostTable, Topology
@@ -36,14 +38,48 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a placer has come; value_s is the best so far."""
+    """How far a placer has come.
+
+    done, total: evaluations. value_s: the best so far. single_s: the best single device; nan while none is known.
+    bound_s: what no placement can fall below; 0 while nothing is proven. left_s: seconds left, inf without a limit.
+    details: what the placer tells of itself, such as {"entropy": 0.7, "groups": 40.0}; empty for most.
+    """
 
     done: int
     total: int
     value_s: float
+    single_s: float = math.nan
+    bound_s: float = 0.0
+    left_s: float = math.inf
+    details: Mapping[str, float] = field(default_factory=dict)
 
 
 ProgressHook = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Numbers that outlive a process: arrays by name, and facts that JSON can hold."""
+
+    arrays: Mapping[str, npt.NDArray[Any]]
+    facts: Mapping[str, Any]
+
+
+class Keeper(Protocol):
+    """Where a placer that learns leaves what it has learned.
+
+    `save` replaces what was saved before, whole or not at all; a process killed at any point finds by `load` the last
+    snapshot that was saved whole. `publish` leaves the policy itself, for other graphs.
+    """
+
+    def load(self) -> Snapshot | None:
+        """Return what was saved last for the same search; None if nothing was."""
+
+    def save(self, state: Snapshot) -> None:
+        """Keep the state of a search that goes on."""
+
+    def publish(self, policy: Snapshot) -> None:
+        """Keep a policy that may be loaded for another graph."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +89,8 @@ class PolicyInputs:
     features: float32 [n, f], one row per node of the problem's graph.
     embedder, grouper: the implementations in use; a placer builds fresh modules from them and fills in the weights.
     encoder_weights, grouper_weights: parameter name -> float32 array, as the two stages left them.
+    learned: a policy published before, perhaps on another graph, to begin with; None begins afresh.
+    keeper: where the state of the search is kept; None keeps nothing.
     """
 
     features: Float32
@@ -60,6 +98,8 @@ class PolicyInputs:
     grouper: Grouper
     encoder_weights: Mapping[str, Float32] = field(default_factory=dict)
     grouper_weights: Mapping[str, Float32] = field(default_factory=dict)
+    learned: Snapshot | None = None
+    keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", frozen(self.features, np.float32, (None, None), "features"))

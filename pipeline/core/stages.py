@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from pipeline.core.arrays import Bool, Float32, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
@@ -258,8 +258,26 @@ class Measurer(Protocol):
         """Return an evaluator of placements of the subject's k nodes, with its count at 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The stages before it that a placer brings along, because they are part of the published method.
+
+    coarsen: names and parameters of coarseners, applied in this order to the operations, weights included. blocks: of
+    features, see `embed.features`. embed, group: name and parameters.
+    """
+
+    coarsen: tuple[tuple[str, Mapping[str, Any]], ...]
+    blocks: tuple[str, ...]
+    embed: tuple[str, Mapping[str, Any]]
+    group: tuple[str, Mapping[str, Any]]
+
+
 class Placer(Protocol):
-    """Searches for placements."""
+    """Searches for placements.
+
+    A placer that learns has a further property, `recipe`: the stages it brings along, or None to be given what the
+    stages before it have made. It raises UsageError where the problem has no policy inputs.
+    """
 
     version: ClassVar[int]
 

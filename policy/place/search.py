@@ -76,6 +76,8 @@ class Search:
         self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
         self._best: tuple[float, Placement] | None = None
         self._bound: tuple[float, str] = (0.0, "")
+        self._single_s = math.nan
+        self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._open()
 
     def _open(self) -> None:
@@ -257,6 +259,8 @@ class Search:
     ) -> float:
         """Keep a placement if it is among the best; return its value."""
         value = result.median_s if isinstance(result, Measurement) else math.inf
+        if math.isfinite(value) and np.all(placement.device == placement.device[0]):
+            self._single_s = float(np.fmin(self._single_s, value))
         self._turn += 1
         entry = (-value, -self._turn, Candidate(placement, result, author, planned_s))
         if len(self._kept) < ANSWERS:
@@ -268,7 +272,17 @@ class Search:
         return value
 
     def _tell(self) -> None:
-        self._progress(Progress(self.spent, self.budget.evaluations, self.best_s))
+        self._progress(
+            Progress(
+                done=self.spent,
+                total=self.budget.evaluations,
+                value_s=self.best_s,
+                single_s=self._single_s,
+                bound_s=self.bound_s,
+                left_s=self.left_s,
+                details=dict(self.details),
+            )
+        )
 
 
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:
