@@ -40,6 +40,10 @@ class ClusterModel(nn.Module):
         clusters = AgglomerativeClustering(n_clusters=self.groups, connectivity=both.tocsr(), linkage="ward")
         return certain(Grouping.of_labels(clusters.fit_predict(nodes.detach().numpy().astype(np.float64))))
 
+    def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
+        """Return the same grouping r times."""
+        return [self.group(nodes, graph, rng=rng, greedy=True)] * r
+
     def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
         """Return 0."""
         return torch.zeros(())

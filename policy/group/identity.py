@@ -26,6 +26,10 @@ class IdentityModel(nn.Module):
         """Return each node alone."""
         return certain(Grouping.identity(graph.n))
 
+    def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
+        """Return the same grouping r times."""
+        return [self.group(nodes, graph, rng=rng, greedy=True)] * r
+
     def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
         """Return 0."""
         return torch.zeros(())

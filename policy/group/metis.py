@@ -35,6 +35,10 @@ class MetisModel(nn.Module):
             self._last = (graph, self._partition(graph))
         return certain(self._last[1])
 
+    def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
+        """Return the same grouping r times."""
+        return [self.group(nodes, graph, rng=rng, greedy=True)] * r
+
     def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
         """Return 0."""
         return torch.zeros(())
