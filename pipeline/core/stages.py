@@ -89,8 +89,8 @@ class Embedder(Protocol):
 class GroupSample(NamedTuple):
     """One draw of a grouping.
 
-    choice: int64 [n], for several rounds [n + k_1 + ...], or [0]: the draw itself, from which `GroupModel.log_prob`
-    finds its probability again.
+    choice: int64, the draw itself, from which `GroupModel.log_prob` finds its probability again; [0] where nothing
+    was drawn.
     log_prob, entropy: scalar tensors; 0 where the grouping is not random.
     """
 
@@ -109,6 +109,9 @@ class GroupModel(Protocol):
 
     def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
         """Return a draw of a grouping for embeddings float32 [n, h]; with `greedy` the most likely one."""
+
+    def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
+        """Return r independent draws for embeddings float32 [n, h]."""
 
     def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
         """Return the scalar log-probability of a draw, at most 0, equal to the one `group` gave with it."""
