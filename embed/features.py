@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from embed.structure import fractal_dimension, heaviest_path, mean_rank
 from embed.vocabulary import OP_TYPES
 from pipeline.core.arrays import Float32, Float64, Int32, frozen
 from pipeline.core.devices import CostTable, contract_costs
-from pipeline.core.errors import CyclicGraphError
+from pipeline.core.errors import CyclicGraphError, UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract, sum_per_group, topological_order
 
 DEGREES = 8  # degrees 0 to 7 have a column each, larger ones share one
@@ -18,6 +20,12 @@ AXES = 5
 POSITION_DIMS = 8
 POSITION_BASE = 1000.0
 LOG_SCALE = 10.0  # log1p of FLOPs and bytes reaches 25; a tenth of it lies beside the one-hot columns
+
+BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "times", "spread", "index")
+# No `times`: what is learned on these carries over to other devices.
+DEFAULT_BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread")
+FROM_COSTS = ("times", "spread", "paths")
+FROM_ORDER = ("position", "paths", "index")
 
 Block = tuple[tuple[str, ...], Float64]
 """Columns that belong together: their names and their values, float64 [k, columns]."""
@@ -41,44 +49,118 @@ class Features:
         return self.values[:, self.columns.index(name)]
 
 
-def node_features(graph: Graph, grouping: Grouping, costs: CostTable | None, *, exact_up_to: int = 2000) -> Features:
-    """Return the features of the k groups of a graph's n operations.
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordered:
+    """What features that rest on a topological order are computed on.
 
-        type:<T>             share of members of operation type T (embed.vocabulary; "other" for the rest)
-        in:<d>, out:<d>      one-hot degrees in the quotient graph
-        axis:<i>, dynamic    log dimensions of the head's output, 0 where dynamic or absent; whether one is dynamic
-        fractal              fractal dimension in the quotient graph
-        position, sin:, cos: topological rank in [0, 1], and its sine encoding
-        flops, weight_bytes, out_bytes, in_bytes                    log1p / 10
-        time:<device>, supported:<device>   log times, standardised over all entries; only if `costs` are given
-        depth_in, depth_out, slack          of the heaviest path, as shares of the critical path
+    The quotient graph with an order of it; where that is cyclic the raw graph, whose operations then speak for their
+    groups: the least of their values counts. members: operations to the nodes of `graph`. groups: those to groups.
+    """
 
-    graph: the raw, acyclic graph. costs: seconds of its operations, or None; then paths are weighted by FLOPs.
-    exact_up_to: above this number of groups the fractal dimension looks at each node's neighbourhood only.
+    graph: Graph
+    order: Int32
+    members: Grouping
+    groups: Grouping
 
-    The columns depend on the devices' names alone, so rows of two models can be compared. Renumbering operations and
-    groups renumbers the rows, provided no two members of one group tie for its head (see `contract`).
+    @classmethod
+    def of(cls, graph: Graph, grouping: Grouping, quotient: Graph) -> Ordered:
+        """Return the order of a quotient graph.
 
-    Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
-    2024. Deliberate differences: operations of one level share the mean of their ranks instead of
-    taking an arbitrary order; a fixed vocabulary; all cost columns.
+        Raises:
+            CyclicGraphError: the raw graph has a cycle.
+        """
+        try:
+            return cls(quotient, topological_order(quotient), grouping, Grouping.identity(quotient.n))
+        except CyclicGraphError:
+            return cls(graph, topological_order(graph), Grouping.identity(graph.n), grouping)
+
+    def per_group(self, values: Float64) -> Float64:
+        """Return the least of values [nodes, ...] in each group, [k, ...]."""
+        least = np.full((self.groups.k, *values.shape[1:]), np.inf)
+        np.minimum.at(least, self.groups.group, values)
+        return least
+
+
+def needs_costs(blocks: Sequence[str]) -> bool:
+    """Return whether some of the blocks look at what operations cost.
 
     Raises:
-        CyclicGraphError: the raw graph has a cycle.
+        UnknownNameError: there is no such block.
     """
+    for block in blocks:
+        if block not in BLOCKS:
+            raise UnknownNameError("block of features", block, BLOCKS)
+    return any(block in FROM_COSTS for block in blocks)
+
+
+def node_features(
+    graph: Graph,
+    grouping: Grouping,
+    costs: CostTable | None,
+    *,
+    blocks: Sequence[str] = DEFAULT_BLOCKS,
+    exact_up_to: int = 2000,
+) -> Features:
+    """Return the features of the k groups of a graph's n operations, the columns of the blocks one after another.
+
+        types       type:<T>             share of members of operation type T (embed.vocabulary; "other" for the rest)
+        degrees     in:<d>, out:<d>      one-hot degrees in the quotient graph
+        shapes      axis:<i>, dynamic    log dimensions of the head's output, 0 where dynamic or absent; is one dynamic?
+        fractal     fractal              fractal dimension in the quotient graph
+        position    position, sin:, cos: topological rank in [0, 1], and its sine encoding
+        paths       depth_in, depth_out, slack      of the heaviest path, as shares of the critical path
+        sizes       flops, weight_bytes, out_bytes, in_bytes                    log1p / 10
+        times       time:<device>, supported:<device>   log times, standardised over all entries
+        spread      time_mean, time_least, time_most, supported_share   the same without the devices' names and number
+        index       index                place in a topological order, from 0, unscaled
+
+    graph: the raw, acyclic graph. costs: seconds of its operations, or None; then `times` and `spread` are left out,
+    and paths are weighted by FLOPs. exact_up_to: above this number of groups the fractal dimension looks at each
+    node's neighbourhood only.
+
+    Columns depend on the blocks alone, those of `times` on the devices' names as well, so rows of two models can be
+    compared. Renumbering operations and groups renumbers the rows, provided no two members of one group tie for its
+    head (see `contract`); `index` alone depends on the numbering.
+
+    Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
+    2024; `index` is the position feature of the code published with it. Deliberate differences: operations of one
+    level share the mean of their ranks instead of taking an arbitrary order; a fixed vocabulary; all cost columns.
+
+    Raises:
+        UnknownNameError: there is no such block.
+        CyclicGraphError: the raw graph has a cycle, and a block rests on an order.
+    """
+    needs_costs(blocks)
     quotient = contract(graph, grouping)
-    blocks = [
-        _types(graph, grouping),
-        _degrees(quotient),
-        _shapes(quotient),
-        (("fractal",), fractal_dimension(quotient.n, quotient.edges, exact_up_to=exact_up_to)[:, None]),
-        *_order_features(graph, grouping, quotient, _path_weight(graph, costs)),
-        _sizes(quotient),
-    ]
+    makers: dict[str, Callable[[], Block]] = {
+        "types": partial(_types, graph, grouping),
+        "degrees": partial(_degrees, quotient),
+        "shapes": partial(_shapes, quotient),
+        "fractal": partial(_fractal, quotient, exact_up_to),
+        "sizes": partial(_sizes, quotient),
+        **_from_order(graph, grouping, quotient, costs, blocks),
+    }
     if costs is not None:
-        blocks.append(_times(contract_costs(costs, quotient, grouping)))
-    columns = tuple(name for names, _ in blocks for name in names)
-    return Features(np.concatenate([values for _, values in blocks], axis=1).astype(np.float32), columns)
+        coarse = contract_costs(costs, quotient, grouping)
+        makers |= {"times": partial(_times, coarse), "spread": partial(_spread, coarse)}
+    made = [makers[block]() for block in blocks if block in makers]
+    columns = tuple(name for names, _ in made for name in names)
+    values = np.concatenate([np.zeros((grouping.k, 0)), *(values for _, values in made)], axis=1)
+    return Features(values.astype(np.float32), columns)
+
+
+def _from_order(
+    graph: Graph, grouping: Grouping, quotient: Graph, costs: CostTable | None, blocks: Sequence[str]
+) -> Mapping[str, Callable[[], Block]]:
+    """Return what makes the blocks that rest on a topological order; nothing if none of them is wanted."""
+    if not any(block in FROM_ORDER for block in blocks):
+        return {}
+    at = Ordered.of(graph, grouping, quotient)
+    return {
+        "position": partial(_position, at),
+        "paths": partial(_paths, at, _path_weight(graph, costs)),
+        "index": partial(_index, at),
+    }
 
 
 def _types(graph: Graph, grouping: Grouping) -> Block:
@@ -115,6 +197,11 @@ def _shapes(quotient: Graph) -> Block:
     return (*(f"axis:{i}" for i in range(AXES)), "dynamic"), np.column_stack([logs, any_dynamic])
 
 
+def _fractal(quotient: Graph, exact_up_to: int) -> Block:
+    """Return the fractal dimension."""
+    return ("fractal",), fractal_dimension(quotient.n, quotient.edges, exact_up_to=exact_up_to)[:, None]
+
+
 def _sizes(quotient: Graph) -> Block:
     """Return FLOPs and bytes, logarithmic."""
     arriving = np.bincount(quotient.edges[1], weights=quotient.edge_bytes, minlength=quotient.n)
@@ -136,6 +223,26 @@ def _times(costs: CostTable) -> Block:
     return names, np.concatenate([np.where(supported, scaled, 0.0), supported], axis=1)
 
 
+def _spread(costs: CostTable) -> Block:
+    """Return each group's mean log time over the devices that support it, standardised over the groups; how much the
+    logs of its least and its greatest time differ from that mean; the share of devices that support it.
+
+    A group that no device supports counts as an average one.
+    """
+    supported = costs.supported
+    count = supported.sum(axis=1)
+    logs = np.log1p(np.where(supported, costs.op_s, 0.0) * 1e6)  # times below a microsecond count as nothing
+    mean = logs.sum(axis=1) / np.maximum(count, 1)
+    known = count > 0
+    deviation = float(mean[known].std()) if known.any() else 0.0
+    scaled = (mean - mean[known].mean()) / deviation if deviation > 1e-12 else np.zeros_like(mean)
+    least = np.where(supported, logs, np.inf).min(axis=1) - mean
+    most = np.where(supported, logs, -np.inf).max(axis=1) - mean
+    rows = np.where(known, np.stack([scaled, least, most]), 0.0)  # [3, k]
+    names = ("time_mean", "time_least", "time_most", "supported_share")
+    return names, np.column_stack([*rows, count / supported.shape[1]])
+
+
 def _path_weight(graph: Graph, costs: CostTable | None) -> Float64:
     """Return float64 [n], what an operation adds to a path: its mean time, else its FLOPs, else 1 if all have none."""
     weight = graph.flops
@@ -145,51 +252,36 @@ def _path_weight(graph: Graph, costs: CostTable | None) -> Float64:
     return weight if weight.any() else np.ones(graph.n)
 
 
-def _order_features(graph: Graph, grouping: Grouping, quotient: Graph, weight: Float64) -> list[Block]:
-    """Return the blocks that rest on a topological order.
-
-    A cyclic quotient has none: its groups take the earliest level and the smallest depths and slack of their members
-    in the raw graph.
-    """
-    try:
-        order = topological_order(quotient)
-    except CyclicGraphError:
-        level, paths = _levels_and_paths(graph, topological_order(graph), weight)
-        level, paths = _min_per_group(level, grouping), _min_per_group(paths, grouping)
-    else:
-        level, paths = _levels_and_paths(quotient, order, sum_per_group(weight, grouping))
-    return [_position(level), (("depth_in", "depth_out", "slack"), paths)]
-
-
-def _levels_and_paths(graph: Graph, order: Int32, weight: Float64) -> tuple[Float64, Float64]:
-    """Return level, float64 [n]: the most hops from a source, and float64 [n, 3]: depths and slack.
-
-    The depths are what must run before and after an operation on the heaviest path through it, the slack is how much
-    heavier the operation could be without lengthening the critical path; all as shares of the critical path.
-    """
-    level = heaviest_path(graph, order, np.ones(graph.n))
-    before = heaviest_path(graph, order, weight)
-    after = heaviest_path(graph, order, weight, reverse=True)
-    critical = float((before + weight + after).max(initial=0.0)) or 1.0
-    slack = np.maximum(critical - (before + weight + after), 0.0)  # rounding can make it negative
-    return level, np.column_stack([before, after, slack]) / critical
-
-
-def _min_per_group(values: Float64, grouping: Grouping) -> Float64:
-    """Return the least of values [n, ...] in each group, [k, ...]."""
-    least = np.full((grouping.k, *values.shape[1:]), np.inf)
-    np.minimum.at(least, grouping.group, values)
-    return least
-
-
-def _position(level: Float64) -> Block:
+def _position(at: Ordered) -> Block:
     """Return the topological rank in [0, 1], and its encoding PE(rank, 2i) = sin(rank / base^(2i / d)), cosines after.
 
-    Ranks in the encoding count from 1, as in the source.
+    Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
+    level = at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
     rank = mean_rank(level)
     half = POSITION_DIMS // 2
     angle = (rank[:, None] + 1) / POSITION_BASE ** (np.arange(half) * 2 / POSITION_DIMS)
     names = ("position", *(f"sin:{i}" for i in range(half)), *(f"cos:{i}" for i in range(half)))
     share = rank / max(level.size - 1, 1)
     return names, np.column_stack([share, np.sin(angle), np.cos(angle)])
+
+
+def _paths(at: Ordered, operation_weight: Float64) -> Block:
+    """Return depths and slack from weights of the operations, float64 [n].
+
+    The depths are what must run before and after a node on the heaviest path through it, the slack is how much
+    heavier the node could be without lengthening the critical path; all as shares of the critical path.
+    """
+    weight = sum_per_group(operation_weight, at.members)
+    before = heaviest_path(at.graph, at.order, weight)
+    after = heaviest_path(at.graph, at.order, weight, reverse=True)
+    critical = float((before + weight + after).max(initial=0.0)) or 1.0
+    slack = np.maximum(critical - (before + weight + after), 0.0)  # rounding can make it negative
+    return ("depth_in", "depth_out", "slack"), at.per_group(np.column_stack([before, after, slack])) / critical
+
+
+def _index(at: Ordered) -> Block:
+    """Return the place in a topological order in which the smallest ready index comes first."""
+    place = np.empty(at.graph.n)
+    place[at.order] = np.arange(at.graph.n)
+    return ("index",), at.per_group(place)[:, None]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,10 @@ from pipeline.config import Settings
 from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, contract
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
+from pipeline.journal import Journal, Result
 from pipeline.run import execute, look_at_machine, look_at_model, plan
 from pipeline.store import Store, digest, write_json, write_text
 from pipeline.task import Outcome, Progress
@@ -34,7 +33,6 @@ JOURNAL = "measurements.jsonl"
 ROLES = ("fitted", "held out")
 SIMULATORS = ("sequential", "listsched")
 
-Result = Measurement | MeasurementFailed
 Measured = list[tuple[Placement, Result]]
 
 
@@ -122,54 +120,6 @@ def _subject(model: Path, settings: Settings, store: Store, progress: Progress) 
     costs, topology = payload.load_profile(file("profile", "profile.npz"))
     subject = Subject(file("read", "model.xml"), graph, grouping, topology, costs, settings.seed)
     return subject, [outcomes[stage].task.key for stage in ("read", "coarsen")]
-
-
-@dataclass(slots=True)
-class Journal:
-    """Measures placements, and remembers what it measured in a file of JSON Lines.
-
-    context: what the figures depend on beside the placement; lines of another are left alone. known: placement ->
-    its answer, in the order of the file.
-    """
-
-    path: Path
-    context: str
-    evaluator: Evaluator
-    known: dict[str, Result] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, path: Path, context: str, evaluator: Evaluator) -> Journal:
-        """Return the journal of a file, with what it holds already; a torn last line is cut off."""
-        journal = cls(path, context, evaluator)
-        if not path.exists():
-            return journal
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        os.truncate(path, whole)
-        for line in content[:whole].splitlines():
-            document = _document(line)
-            if document.get("context") == context:
-                journal.known[document["placement"]] = payload.result_from_json(document["result"])
-        return journal
-
-    def ask(self, placement: Placement) -> Result:
-        """Return the answer for one placement, measured now unless it is known."""
-        key = placement.digest().hex()
-        if key not in self.known:
-            (result,) = self.evaluator.evaluate([placement])
-            line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
-            with self.path.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(line) + "\n")
-            self.known[key] = result
-        return self.known[key]
-
-
-def _document(line: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return {}
-    return document if isinstance(document, Mapping) else {}
 
 
 def _measure(

@@ -14,17 +14,19 @@ import numpy as np
 
 from pipeline import registry
 from pipeline.apart import apart
-from pipeline.core.errors import DeviceError, MeasurementError
+from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Progress
-from pipeline.core.stages import Answer, Simulator
+from pipeline.core.problem import Budget, Progress, ProgressHook
+from pipeline.core.stages import Answer, Placer, Recipe, Simulator, Subject
+from pipeline.keep import kept, read_policy
+from pipeline.recipes import lifted, prepared
 from pipeline.scenario import Case, Scenario, load, read_placement
 from pipeline.trace import check_writable, write_trace
+from pipeline.watch import Watcher, spoken, unwatched
 
 BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
 DEFAULT_BUDGET_S = 10.0
-LEARNING = ("reinforce",)  # placers that need features, an embedder and a grouper
 ENDLESS = 10**12  # evaluations, where only the time is limited
 
 
@@ -33,12 +35,15 @@ class Effort:
     """How a plan is looked for.
 
     placer: which method. budget_s, evaluations: whichever ends first; with neither, 10 seconds. Only a limit on
-    evaluations alone gives the same answer on every machine.
+    evaluations alone gives the same answer on every machine. Of placers that learn, checkpoint: a folder for the state
+    of the search, which the same search goes on from, and for the policy; policy: one that was left in such a folder.
     """
 
     placer: str = "portfolio"
     budget_s: float | None = None
     evaluations: int | None = None
+    checkpoint: Path | None = None
+    policy: Path | None = None
 
     @property
     def budget(self) -> Budget:
@@ -53,15 +58,17 @@ def search(
     *,
     trace: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    watch: Watcher = unwatched,
 ) -> dict[str, Any]:
     """Return the best plan found and what is known of it; docs/search.md lists the keys.
 
-    trace: where to write the plan's timeline.
+    trace: where to write the plan's timeline. progress: told a line for people, now and then. watch: told the same in
+    numbers; see `pipeline.watch.watching`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    return apart(lambda check: _search(scenario, effort or Effort(), trace, _hook(progress, check)))
+    return apart(lambda check: _search(scenario, effort or Effort(), trace, _hook(spoken(progress, watch), check)))
 
 
 def _search(
@@ -70,18 +77,18 @@ def _search(
     if trace is not None:
         check_writable(Path(trace))
     placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
+    learned = None if effort.policy is None else read_policy(effort.policy)
     case = load(scenario)
-    if effort.placer in LEARNING:
-        case = case.with_policy()
+    if hasattr(placer, "recipe"):
+        case = case.with_policy(learned=learned)
+    case = _kept(case, effort, placer)
     simulator = case.simulator()
     begun = time.monotonic()
     try:
-        answer: Answer = placer.place(
-            case.problem, simulator, effort.budget, seed=scenario.seed, progress=partial(hook, effort.placer)
-        )
+        answer, evaluations = _answer(case, placer, effort.budget, partial(hook, effort.placer))
     except DeviceError as error:
         raise _short_of_memory(case, simulator) or error from error
-    seconds, evaluations = time.monotonic() - begun, simulator.evaluations
+    seconds = time.monotonic() - begun
     best = answer.best
     if not isinstance(best.result, Measurement):
         raise _refusal(case, simulator, answer)
@@ -105,6 +112,23 @@ def _search(
     }
     _trace(simulator, best.placement, trace)
     return document
+
+
+def _answer(case: Case, placer: Placer, budget: Budget, progress: ProgressHook) -> tuple[Answer, int]:
+    """Return what a placer answers, in terms of the case's operations, and after how many evaluations.
+
+    A placer that brings a recipe searches the problem that the recipe makes of the case.
+    """
+    seed = case.scenario.seed
+    recipe: Recipe | None = getattr(placer, "recipe", None)
+    if recipe is None:
+        simulator = case.simulator()
+        answer = placer.place(case.problem, simulator, budget, seed=seed, progress=progress)
+        return answer, simulator.evaluations
+    grouping, problem = prepared(recipe, case.problem, case.costs, seed=seed)
+    simulator = case.scenario.simulator(Subject(None, case.graph, grouping, case.topology, case.costs, seed))
+    answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
+    return lifted(answer, grouping), simulator.evaluations
 
 
 def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
@@ -241,9 +265,30 @@ def _refusal(case: Case, simulator: Simulator, answer: Answer) -> DeviceError | 
     )
 
 
-def _hook(say: Callable[[str], None], check: Callable[[], None]) -> Callable[[str, Progress], None]:
+def _hook(tell: Watcher, check: Callable[[], None]) -> Watcher:
     def hook(placer: str, p: Progress) -> None:
         check()
-        say(f"{placer}: {p.done} plans, best {p.value_s * 1e3:.6g} ms")
+        tell(placer, p)
 
     return hook
+
+
+def _kept(case: Case, effort: Effort, placer: Placer) -> Case:
+    """Return the case with the state of its search kept where the effort says.
+
+    Raises:
+        UsageError: the placer learns nothing.
+    """
+    if effort.checkpoint is None and effort.policy is None:
+        return case
+    if case.problem.policy is None:
+        raise UsageError(
+            f"The placer {effort.placer} learns nothing that could be kept or given.",
+            "Leave --checkpoint and --policy out, or choose a placer that learns.",
+        )
+    if effort.checkpoint is None:
+        return case
+    scenario, measurer = case.scenario, case.scenario.measurer()
+    asked = (effort.placer, placer.version, registry.canonical(placer), scenario.seed)
+    reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))
+    return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *reckoned))

@@ -33,11 +33,13 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"place": 3, "measure": 2}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"embed": 2, "place": 4, "measure": 2}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
 MEASURE_SHARE = 0.5  # of the budget, for the rounds
+# Settings of the measure stage that hold wherever a placement is measured.
+MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
 
     machine: None is enough up to `coarsen`, unless it fuses kernels.
     """
+    from embed.features import needs_costs
+
     tasks: dict[str, Task] = {}
 
     def add(
@@ -115,25 +119,28 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     add(
         "embed",
         {s.embed.use: "embed"},
-        ("read", "coarsen", "profile") if s.embed.cost_features else ("read", "coarsen"),
+        ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
         use=_one(s, "embed", s.embed.use),
+        blocks=list(s.embed.blocks),
     )
     add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
-    real = bool(registry.implementation("measure", s.place.evaluator).real)
+    asked = _asked(s)
+    real = any(registry.implementation("measure", name).real for name in asked)
     add(
         "place",
-        dict.fromkeys(s.place.use, "place") | {s.place.evaluator: "measure"},
+        dict.fromkeys(s.place.use, "place") | dict.fromkeys(asked, "measure"),
         ("read", "coarsen", "profile", "embed", "group"),
         measured=real,
         use=_chosen(s, "place", s.place.use),
         embedder=_one(s, "embed", s.embed.use),
         grouper=_one(s, "group", s.group.use),
-        evaluator=_one(s, "measure", s.place.evaluator),
-        files=_files(s, "measure", s.place.evaluator),
+        evaluator=_measurer(s, asked[0]),
+        files=[digest for name in asked for digest in _files(s, "measure", name)],
         evaluations=s.place.evaluations,
         finalists=s.place.finalists,
         seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
         real=real,
+        **_reward(s, asked),
     )
     rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
     add(
@@ -179,6 +186,31 @@ def _files(settings: Settings, stage: str, name: str) -> list[str]:
     """Return the sha256 of every file that the parameters of an implementation name."""
     built = registry.build(stage, name, settings.params_of(stage, name))
     return [file_digest(path) for path in registry.named_files(built)]
+
+
+def _asked(settings: Settings) -> tuple[str, ...]:
+    """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
+    place, devices = settings.place, settings.measure.use
+    if place.reward == "simulated" or registry.implementation("measure", place.evaluator).real:
+        return (place.evaluator,)
+    return (devices,) if place.reward == "measured" else (place.evaluator, devices)
+
+
+def _reward(settings: Settings, asked: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of the place stage that say how its placements are valued."""
+    place = settings.place
+    if len(asked) > 1:
+        rounds = {"rounds": place.rounds, "measurements": place.measurements}
+        return {"reward": "hybrid", "devices": _measurer(settings, asked[1]), **rounds}
+    return {"reward": "measured" if registry.implementation("measure", asked[0]).real else "simulated"}
+
+
+def _measurer(settings: Settings, name: str) -> list[Any]:
+    """Return [name, all parameters] of an evaluator; what is set of the last measurement holds for it as well."""
+    known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
+    shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
+    built = registry.build("measure", name, {**shared, **settings.params_of("measure", name)})
+    return [name, registry.canonical(built)]
 
 
 def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:

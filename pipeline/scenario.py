@@ -17,7 +17,7 @@ from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
-from pipeline.core.problem import PolicyInputs, Problem, allowed_devices
+from pipeline.core.problem import PolicyInputs, Problem, Snapshot, allowed_devices
 from pipeline.core.stages import Measurer, Simulator, Subject
 from pipeline.partition import tied
 
@@ -123,14 +123,21 @@ class Case:
         subject = Subject(None, self.graph, grouping, self.topology, self.costs, self.scenario.seed)
         return self.scenario.simulator(subject)
 
-    def with_policy(self) -> Case:
-        """Return the case with what a placer needs that learns a policy: features, and untrained modules."""
+    def with_policy(self, *, learned: Snapshot | None = None) -> Case:
+        """Return the case with what a placer needs that learns a policy: features, and untrained modules.
+
+        learned: a policy to begin with.
+        """
         from embed.features import node_features
 
         chosen = Settings()
-        features = node_features(self.graph, Grouping.identity(self.graph.n), self.costs).values
+        alone = Grouping.identity(self.graph.n)
+        features = node_features(self.graph, alone, self.costs, blocks=chosen.embed.blocks).values
         policy = PolicyInputs(
-            features, registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use)
+            features,
+            registry.build("embed", chosen.embed.use),
+            registry.build("group", chosen.group.use),
+            learned=learned,
         )
         return replace(self, problem=replace(self.problem, policy=policy))
 

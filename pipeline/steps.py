@@ -6,25 +6,30 @@ Every step is a function of the artifacts it names and of its parameters, and of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline import payload, registry
-from pipeline.apart import apart
-from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
+from pipeline.core.devices import DeviceSpec, contract_costs
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement, MeasurementFailed
-from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, allowed_devices
+from pipeline.core.problem import Budget, PolicyInputs, Problem, allowed_devices
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
+from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
+from pipeline.journal import Journal, Remembered
 from pipeline.partition import join, tied
+from pipeline.recipes import prepared
+from pipeline.searchers import Bind, Searcher, Sought, in_turn
 from pipeline.store import write_json
 from pipeline.task import Work
+
+if TYPE_CHECKING:
+    from pipeline.hybrid import Proposal
 
 
 def read(work: Work) -> None:
@@ -91,7 +96,7 @@ def embed(work: Work) -> None:
 
     graph, grouping = _graph_and_grouping(work)
     costs = payload.load_profile(work.read("profile", "profile.npz"))[0] if "profile" in work.inputs else None
-    features = node_features(graph, grouping, costs)
+    features = node_features(graph, grouping, costs, blocks=work.task.params["blocks"])
     name, values = work.task.params["use"]
     embedder = registry.build("embed", name, values)
     embedding = embedder.embed(features.values, contract(graph, grouping), seed=work.task.seed)
@@ -116,25 +121,11 @@ def group(work: Work) -> None:
 
 
 def place(work: Work) -> None:
-    """Write candidates.json, every placer's placements, best first, and searches.json, what each search proved."""
-    params = work.task.params
-    graph, grouping = _graph_and_grouping(work)
+    """Write candidates.json, every placer's placements, best first, and searches.json, what each search came to."""
+    graph = payload.load_graph(work.read("read", "graph.npz"))
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
-    problem = _problem(work, graph, grouping, costs, topology)
-    subject = Subject(_model(work), graph, grouping, topology, costs, work.task.seed)
-    budget = Budget(params["evaluations"], params["seconds"])
-    rows: list[dict[str, Any]] = []
-    searches: list[dict[str, Any]] = []
-    for name, values in params["use"]:
-        evaluator: Evaluator = registry.build("measure", *params["evaluator"]).bind(subject)
-        placer: Placer = registry.build("place", name, values)
-        ask = partial(placer.place, problem, evaluator, budget, seed=work.task.seed)
-        found = apart(partial(_interruptible, ask, name, work.progress))
-        rows += [
-            _row(name, rank, c, grouping, graph)
-            for rank, c in enumerate(shortlist(found.candidates, params["finalists"]))
-        ]
-        searches.append(_search_row(name, params["evaluator"][0], found, evaluator.evaluations))
+    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
+    rows, searches = (_hybrid if work.task.params["reward"] == "hybrid" else _one_level)(work, subject)
     write_json(work.out / "candidates.json", rows)
     write_json(work.out / "searches.json", searches)
 
@@ -168,9 +159,88 @@ STEPS: Mapping[str, Callable[[Work], None]] = {
 }
 
 
-def _problem(work: Work, graph: Graph, grouping: Grouping, costs: CostTable, topology: Topology) -> Problem:
-    coarse = contract(graph, grouping)
-    coarse_costs = contract_costs(costs, coarse, grouping)
+Rows = list[dict[str, Any]]
+
+
+def _one_level(work: Work, subject: Subject) -> tuple[Rows, Rows]:
+    """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
+    params, seed = work.task.params, work.task.seed
+    measured = params["reward"] == "measured"
+    measurer: Measurer = registry.build("measure", *params["evaluator"])
+    bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
+    budget = Budget(params["evaluations"], params["seconds"])
+    found = in_turn(_searchers(work, subject, bind), subject, None, budget, seed=seed, say=work.progress)
+    rows, searches = [], []
+    for sought in found:
+        short = shortlist(sought.answer.candidates, params["finalists"])
+        rows += [_row(sought.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
+        row = _search_row(sought, params, sought.evaluations)
+        row |= {"measurements": measured * sought.evaluations, "measured_s": row["value_s"] if measured else None}
+        searches.append(row)
+    return rows, searches
+
+
+def _hybrid(work: Work, subject: Subject) -> tuple[Rows, Rows]:
+    """Return the rows of the candidates and of the searches where a few placements are measured in between.
+
+    Ranks count over the placers: the placement that is measured to be the best comes first.
+    """
+    from pipeline.hybrid import Rounds, alternate
+
+    params, seed = work.task.params, work.task.seed
+    simulator: Measurer = registry.build("measure", *params["evaluator"])
+    devices: Measurer = registry.build("measure", *params["devices"])
+    searchers = _searchers(work, subject, simulator.bind)
+    seconds = params["seconds"] * len(searchers)
+    rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
+    journal = _journal(work, devices.bind(subject))
+    found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
+    told = {"used": found.used, "refused": found.refusal, "rounds": [asdict(r) for r in found.rounds]}
+    searches = [
+        _search_row(sought, params, found.evaluations[sought.placer]) | _proposed(found.of(sought.placer)) | told
+        for sought in found.last
+    ]
+    short = shortlist([p.candidate for p in found.proposals], params["finalists"])
+    rows = [
+        _row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
+        for rank, (p, c) in enumerate(zip(found.proposals, short, strict=False))
+    ]
+    return rows, searches
+
+
+def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:
+    """Return what a search's row says of the placements that are the placer's own, best first."""
+    row = {"measurements": sum(p.measured is not None for p in own), "measured_s": None, "predicted_s": None}
+    if not own or math.isinf(own[0].rank[1]):
+        return row
+    seconds = {"measured_s": own[0].measured_s, "predicted_s": own[0].predicted_s}
+    return row | {k: s for k, s in seconds.items() if math.isfinite(s)} | {"found_by": own[0].found_by}
+
+
+def _journal(work: Work, devices: Evaluator) -> Journal:
+    """Return the journal of what the stage measures, with what it holds of an interrupted run."""
+    return Journal.of(work.partial / "measured.jsonl", devices.fingerprint, devices)
+
+
+def _searchers(work: Work, subject: Subject, bind: Bind) -> list[Searcher]:
+    """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
+    given = payload.load_grouping(work.read("coarsen", "grouping.npz"))
+    problem = _problem(work, subject, given)
+    searchers = []
+    for name, values in work.task.params["use"]:
+        placer: Placer = registry.build("place", name, values)
+        recipe = getattr(placer, "recipe", None)
+        if recipe is None:
+            searchers.append(Searcher(name, placer, problem, given, bind))
+        else:
+            own, made = prepared(recipe, _raw_problem(subject), subject.costs, seed=work.task.seed)
+            searchers.append(Searcher(name, placer, made, own, bind))
+    return searchers
+
+
+def _problem(work: Work, subject: Subject, grouping: Grouping) -> Problem:
+    coarse = contract(subject.graph, grouping)
+    coarse_costs = subject.costs and contract_costs(subject.costs, coarse, grouping)
     embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
     policy = PolicyInputs(
         features=embedding["features"],
@@ -181,29 +251,40 @@ def _problem(work: Work, graph: Graph, grouping: Grouping, costs: CostTable, top
     )
     return Problem(
         graph=coarse,
-        topology=topology,
+        topology=subject.topology,
         grouping=payload.load_grouping(work.read("group", "grouping.npz")),
         costs=coarse_costs,
-        allowed=allowed_devices(coarse, topology, coarse_costs, {}),
+        allowed=allowed_devices(coarse, subject.topology, coarse_costs, {}),
         policy=policy,
     )
 
 
-def _row(placer: str, rank: int, candidate: Candidate, grouping: Grouping, graph: Graph) -> dict[str, Any]:
+def _raw_problem(subject: Subject) -> Problem:
+    """Return the problem of placing the operations, of which a recipe makes its own."""
+    allowed = allowed_devices(subject.graph, subject.topology, subject.costs, {})
+    return Problem(subject.graph, subject.topology, subject.grouping, subject.costs, allowed)
+
+
+def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> dict[str, Any]:
+    """Return the record of a placement of the graph's operations."""
     result: Measurement | MeasurementFailed = candidate.result
     return {
         "placer": placer,
         "rank": rank,
+        "found_by": candidate.found_by,
+        "measured": measured,
         "value_s": result.median_s if isinstance(result, Measurement) else None,
         "failed": None if isinstance(result, Measurement) else asdict(result),
-        "placement": candidate.placement.lift(grouping).to_json(graph.names),
+        "placement": candidate.placement.to_json(graph.names),
     }
 
 
-def _search_row(placer: str, evaluator: str, found: Answer, evaluations: int) -> dict[str, Any]:
+def _search_row(sought: Sought, params: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
+    found = sought.answer
     return {
-        "placer": placer,
-        "evaluator": evaluator,
+        "placer": sought.placer,
+        "reward": params["reward"],
+        "evaluator": params["evaluator"][0],
         "evaluations": evaluations,
         "found_by": found.best.found_by,
         "value_s": found.value_s if math.isfinite(found.value_s) else None,
@@ -212,18 +293,6 @@ def _search_row(placer: str, evaluator: str, found: Answer, evaluations: int) ->
         "proven": found.proven,
         "bound_by": found.bound_by,
     }
-
-
-def _interruptible(
-    ask: Callable[..., Answer], placer: str, say: Callable[[str], None], check: Callable[[], None]
-) -> Answer:
-    """Return a placer's answer; wherever it tells its progress, `check` may end it."""
-
-    def hook(p: Progress) -> None:
-        check()
-        say(f"{placer}: {p.done} of {p.total} placements, best {p.value_s * 1e3:.3f} ms")
-
-    return ask(progress=hook)
 
 
 def _model(work: Work) -> Path:

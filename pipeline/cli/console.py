@@ -36,9 +36,10 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield _SlowLines()
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(text)
+        yield lambda text: status.update(Text(text))  # as it stands: a bracket in a name is no markup
 
 
 class _SlowLines:

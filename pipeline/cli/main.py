@@ -21,6 +21,7 @@ COMMANDS = {
     "place": "pipeline.cli.stages:place",
     "measure": "pipeline.cli.stages:measure",
     "batch": "pipeline.cli.jobs:batch",
+    "bench": "pipeline.cli.bench:bench",
     "calibrate": "pipeline.cli.calibrate:calibrate",
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",

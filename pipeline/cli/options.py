@@ -59,6 +59,11 @@ def shared(command: Command) -> Command:
     return command
 
 
+reward_option = click.option(
+    "--reward",
+    type=click.Choice(("simulated", "measured", "hybrid")),
+    help="What a placement is worth to the placers: predicted, measured, or predicted and corrected by measurements.",
+)
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
 store_option = click.option(
     "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."

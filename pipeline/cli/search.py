@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 MB = 1e6
+WRITTEN = ("trace", "curve", "tensorboard", "checkpoint")  # options that name files or folders to write
 
 trace_option = click.option("--trace", type=PATH, help="Write the plan's timeline for Perfetto: .json or .json.gz.")
 
@@ -51,6 +52,10 @@ def scenario_options(command: Command) -> Command:
 @click.option("--placer", default="portfolio", help="Which method searches; see `placewright list place`.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
 @click.option("--evaluations", type=click.IntRange(min=1), help="Plans to evaluate at most.")
+@click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
+@click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
+@click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
+@click.option("--policy", type=PATH, help="A policy that a search left in its --checkpoint, to begin with.")
 @trace_option
 def search(**options: Any) -> None:
     """Find where the operations of GRAPH should run, without hardware.
@@ -59,12 +64,18 @@ def search(**options: Any) -> None:
     """
     from pipeline import offline
     from pipeline.config import parse_budget
+    from pipeline.watch import watching
 
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
-    effort = offline.Effort(options["placer"], budget_s, options["evaluations"])
+    effort = offline.Effort(
+        options["placer"], budget_s, options["evaluations"], checkpoint=options["checkpoint"], policy=options["policy"]
+    )
     scenario = _scenario(options, ordered=options["mode"] == "order")
-    with console.progress(quiet=options["quiet"]) as progress:
-        document = offline.search(scenario, effort, trace=options["trace"], progress=progress)
+    with (
+        watching(options["curve"], options["tensorboard"]) as watch,
+        console.progress(quiet=options["quiet"]) as progress,
+    ):
+        document = offline.search(scenario, effort, trace=options["trace"], progress=progress, watch=watch)
     _show(document, options, _of_search)
 
 
@@ -114,8 +125,9 @@ def _show(document: dict[str, Any], options: Mapping[str, Any], lines: Callable[
         console.say(line)
     if "busy_s" in document:
         _device_table(document)
-    if options.get("trace") is not None:
-        console.say(f"Written to {options['trace']}")
+    for name in WRITTEN:
+        if options.get(name) is not None and options[name].exists():
+            console.say(f"Written to {options[name]}")
 
 
 def _asked(document: Mapping[str, Any]) -> str:

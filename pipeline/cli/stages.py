@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import Choices, open_store, settings_from, shared
+from pipeline.cli.options import Choices, open_store, reward_option, settings_from, shared
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,15 +27,20 @@ run_option = click.option(
 @click.command()
 @model_argument
 @run_option
+@reward_option
 @shared
-def tune(model: str, folder: Path | None, **options: Any) -> None:
+def tune(model: str, folder: Path | None, reward: str | None, **options: Any) -> None:
     """Find the fastest way to run MODEL on the devices: all five stages.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
     """
     choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="measure")
+    _advance(model, folder, choices, upto="measure", extra=_rewarded(reward))
+
+
+def _rewarded(reward: str | None) -> dict[str, Any]:
+    return {} if reward is None else {"place.reward": reward}
 
 
 @click.command()
@@ -61,7 +66,17 @@ def _stage(name: str, text: str) -> click.Command:
 
 embed = _stage("embed", "Compute features and embeddings of the coarse operations.")
 group = _stage("group", "Merge coarse operations into groups that are placed as one.")
-place = _stage("place", "Search for placements of the groups.")
+
+
+@click.command()
+@click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
+@reward_option
+@shared
+def place(folder: Path, reward: str | None, **options: Any) -> None:
+    """Search for placements of the groups."""
+    _advance(None, folder, Choices.taken(options), upto="place", extra=_rewarded(reward))
+
+
 measure = _stage("measure", "Measure the best placements against the baselines, and write the result.")
 
 
@@ -150,6 +165,8 @@ def show_result(result: Result) -> None:
         used = ", ".join(c["devices_used"])
         rows.append([mark + c["name"], f"{latency['median'] * 1e3:.2f}", interval, str(c["subgraphs"]), used])
     console.table("", ["candidate", "median ms", "95 % interval", "sub-graphs", "ran on"], rows)
+    for search in document["searches"]:
+        console.say(search_line(search))
     console.say(document["verdict"])
     waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
     if waited > DISTURBED:
@@ -157,3 +174,24 @@ def show_result(result: Result) -> None:
             f"Other processes disturbed the measurement: up to {waited:.0%} of its time was spent waiting for them."
         )
     console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")
+
+
+def search_line(search: Mapping[str, Any]) -> str:
+    """Return in one line what a placer's search came to."""
+    figures = {"measured": search["measured_s"]}
+    if search["reward"] != "measured":
+        figures["predicted"] = search.get("predicted_s") or search["value_s"]
+    best = ", ".join(f"{name} {value * 1e3:.2f} ms" for name, value in figures.items() if value is not None)
+    words = [f"{search['placer']}: best {best or 'failed'}", f"found by {search['found_by']}"]
+    if search["lower_bound_s"]:
+        proof = "optimal" if search["proven"] else f"gap {search['gap']:.1%}"
+        words.append(f"bound {search['lower_bound_s'] * 1e3:.2f} ms ({proof})")
+    words.append(f"{search['evaluations']} evaluations")
+    if search["measurements"] and search["reward"] == "hybrid":
+        words.append(f"{search['measurements']} measurements")
+    if search.get("refused") and not search["used"]:
+        words.append(f"not calibrated ({search['refused'][:60]})")
+    errors = [f"{r['error']:.1%}" for r in search.get("rounds", ()) if r["error"] is not None]
+    if errors:
+        words.append(f"prediction off by {', '.join(errors)}")
+    return ", ".join(words)

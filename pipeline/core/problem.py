@@ -112,7 +112,7 @@ class Problem:
     grouping: the group stage's answer; a placer that learns no grouping gives all nodes of a group one device.
     costs: seconds per node and device, or None where nothing is known.
     allowed: bool [n, p], where each node may go: unsupported operations and pins are False entries.
-    start: a placement the answer must not be worse than, or None.
+    start: a placement the answer must not be worse than, or None. start_by: the method that found it.
     policy: what a learning placer needs, or None.
     ordered: whether placements may carry priorities; without, devices run first come, first served.
     tags: layers and time steps, for rules of thumb; never features of a policy.
@@ -124,6 +124,7 @@ class Problem:
     costs: CostTable | None
     allowed: Bool
     start: Placement | None = None
+    start_by: str = "start"
     policy: PolicyInputs | None = None
     ordered: bool = False
     tags: Tags | None = None

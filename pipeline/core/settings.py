@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.core.params import param
 
@@ -29,7 +30,10 @@ class EmbedSettings:
     """Which embedder runs."""
 
     use: str = param("directed", "embedder")
-    cost_features: bool = param(True, "add the features made of FLOPs, bytes and measured times")
+    blocks: tuple[str, ...] = param(
+        ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread"),
+        "features: these, and times (a column per device) and index (place in a topological order)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,14 @@ class GroupSettings:
 class PlaceSettings:
     """Which placers run, and how much each may spend."""
 
-    use: tuple[str, ...] = param(("portfolio", "reinforce"), "placers; each gets the same budget")
+    use: tuple[str, ...] = param(("portfolio", "hsdag"), "placers; each gets the same budget")
+    reward: Literal["simulated", "measured", "hybrid"] = param(
+        "hybrid", "ask the evaluator, the devices, or the evaluator calibrated to a few measurements round by round"
+    )
     evaluator: str = param("sequential", "what the placers ask: sequential, listsched, hetero ...")
     evaluations: int = param(600, "placements that each placer may evaluate")
+    rounds: int = param(3, "of searching and measuring, with the reward `hybrid`")
+    measurements: int = param(12, "placements measured in all these rounds")
     finalists: int = param(3, "placements that go on to be measured, the best of each placer first")
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from pipeline.core.arrays import Float64
+from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
+from pipeline.core.problem import Budget, Problem, Progress, ProgressHook, Snapshot
 from pipeline.core.simulation import Moves, Semantics, Timeline, Walk
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 from pipeline.partition import join, tied
@@ -83,7 +85,7 @@ class Search:
     def _open(self) -> None:
         problem, names = self.problem, self.problem.topology.names
         if problem.start is not None:
-            self.evaluate([problem.start], author="start")
+            self.evaluate([problem.start], author=problem.start_by)
         if self.simulator is None or problem.costs is None:
             alone = [Placement.single(problem.graph.n, d, names) for d in range(problem.topology.p)]
             self.evaluate(alone, author="single")
@@ -226,6 +228,11 @@ class Search:
                 best, best_s = moved, value
         return Walk(tried, value_s, taken, plan, plan_s, best, best_s)
 
+    def leaders(self, limit: int) -> list[tuple[float, Placement]]:
+        """Return the `limit` best placements of finite value, best first, with their values in seconds."""
+        ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
+        return [(-value, c.placement) for value, _, c in ranked[:limit] if math.isfinite(value)]
+
     def answer(self, limit: int = ANSWERS) -> Answer:
         """Return the `limit` best placements seen, best first, failed ones last, and what was proven.
 
@@ -239,6 +246,57 @@ class Search:
             )
         ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
         return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound)
+
+    def state(self) -> Snapshot:
+        """Return what has been seen, kept and spent, from which `resume` goes on in another process."""
+        kept = sorted(self._kept, key=lambda entry: -entry[1])  # in the order in which they were seen
+        candidates = [candidate for _, _, candidate in kept]
+        unordered = np.full(self.problem.graph.n, math.nan)
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "seen": np.frombuffer(b"".join(self._seen), np.uint8),
+            "seen_s": np.array(list(self._seen.values()), np.float64),
+            "device": stacked([c.placement.device for c in candidates], self.problem.graph.n, np.int32),
+            "priority": stacked(
+                [unordered if c.placement.priority is None else c.placement.priority for c in candidates],
+                self.problem.graph.n,
+                np.float64,
+            ),
+            "turn": np.array([-turn for _, turn, _ in kept], np.int64),
+        }
+        facts = {
+            "spent": self.spent,
+            "turn": self._turn,
+            "elapsed_s": time.monotonic() - self._began_s,
+            "bound": list(self._bound),
+            "single_s": None if math.isnan(self._single_s) else self._single_s,
+            "kept": [_to_json(candidate) for candidate in candidates],
+        }
+        return Snapshot(arrays, facts)
+
+    def resume(self, state: Snapshot) -> None:
+        """Go on from a state of a search for the same problem; what was evaluated since the start counts no more."""
+        arrays, facts = state.arrays, state.facts
+        digests = arrays["seen"].tobytes()
+        width = len(digests) // max(1, len(arrays["seen_s"]))
+        keys = (digests[i : i + width] for i in range(0, len(digests), width))
+        self._seen = dict(zip(keys, arrays["seen_s"].tolist(), strict=True))
+        self._kept = []
+        self._best = None
+        rows = zip(arrays["turn"].tolist(), arrays["device"], arrays["priority"], facts["kept"], strict=True)
+        for turn, device, priority, row in rows:
+            candidate = _from_json(row, device, priority, self.problem.topology.names)
+            result = candidate.result
+            value = result.median_s if isinstance(result, Measurement) else math.inf
+            self._kept.append((-value, -turn, candidate))
+            if value < self.best_s:
+                self._best = (value, candidate.placement)
+        heapq.heapify(self._kept)
+        self.spent, self._turn = facts["spent"], facts["turn"]
+        self._single_s = math.nan if facts["single_s"] is None else facts["single_s"]
+        self._bound = (facts["bound"][0], facts["bound"][1])
+        used_s = time.monotonic() - self._began_s
+        self._last_s += used_s - facts["elapsed_s"]
+        self._began_s += used_s - facts["elapsed_s"]
 
     def _fits(self, placement: Placement) -> bool:
         return self.problem.fits(placement) and (placement.priority is None or self.problem.ordered)
@@ -283,6 +341,35 @@ class Search:
                 details=dict(self.details),
             )
         )
+
+
+def stacked(rows: Sequence[npt.NDArray[Any]], n: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return [len(rows), n], for no rows as well."""
+    return np.array(rows, dtype).reshape(len(rows), n)
+
+
+def _to_json(candidate: Candidate) -> dict[str, Any]:
+    """Return what is known of a candidate beside its placement."""
+    result = asdict(candidate.result)
+    if isinstance(candidate.result, Measurement):
+        result["samples_s"] = candidate.result.samples_s.tolist()
+    planned_s = None if math.isnan(candidate.planned_s) else candidate.planned_s
+    ran = isinstance(candidate.result, Measurement)
+    return {"result": result, "ran": ran, "found_by": candidate.found_by, "planned_s": planned_s}
+
+
+def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: tuple[str, ...]) -> Candidate:
+    """Return the candidate of such a record; priority: float64 [n], nan if the placement has none."""
+    fields = dict(row["result"])
+    result: Measurement | MeasurementFailed
+    if row["ran"]:
+        samples_s = np.array(fields.pop("samples_s"))
+        result = Measurement(samples_s, **(fields | {"executed_on": tuple(fields["executed_on"])}))
+    else:
+        result = MeasurementFailed(**fields)
+    placement = Placement(device, names, None if np.isnan(priority).any() else priority)
+    planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
+    return Candidate(placement, result, row["found_by"], planned_s)
 
 
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:

@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.stages import Answer, Simulator, Subject
+from pipeline.core.stages import Answer, Placer, Simulator, Subject
 from pipeline.registry import build, table
 from tests.toys import silent, toy_graph, toy_problem, toy_topology
 
@@ -26,6 +26,10 @@ SIMULATORS = {
     "pipelined": ("pipelined", {}),
 }
 EVALUATIONS = 60
+QUICK = {
+    "hsdag_paper": {"episodes": 5},
+    "hsdag_released": {"episodes": 5},
+}  # they learn on after the last new placement
 DEVICES = ("A", "B", "C")
 
 
@@ -57,7 +61,8 @@ def simulator_of(problem: Problem, rules: str) -> Simulator:
 
 
 def place(name: str, problem: Problem, simulator: Simulator, budget: Budget, seed: int = 0) -> Answer:
-    return build("place", name).place(problem, simulator, budget, seed=seed, progress=silent)  # type: ignore[no-any-return]
+    placer: Placer = build("place", name, QUICK.get(name))
+    return placer.place(problem, simulator, budget, seed=seed, progress=silent)
 
 
 def value_s(answer: Answer) -> float:

@@ -26,7 +26,7 @@ LIGHT = {
     **QUICK,
     "coarsen.use": "identity",
     "embed.use": "identity",
-    "embed.cost_features": False,
+    "embed.blocks": ["types", "degrees"],
     "group.use": "identity",
     "place.use": "single",
 }

@@ -20,7 +20,9 @@ from pipeline.cli.main import COMMANDS, run
 from pipeline.config import SECTIONS, Settings
 from pipeline.result import Result, write_placed
 from pipeline.store import Store
+from runtime.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
+from tests.e2e.test_calibrate import Lazy
 
 Ran = Callable[..., Any]
 STAGES = ["read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure"]
@@ -83,6 +85,60 @@ def test_nothing_but_the_document_goes_to_standard_output(warm: Warm, capfd: pyt
     out, err = capfd.readouterr()
     assert out == ""
     assert "not needed" in err
+
+
+def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
+    number = r"[0-9.]+"
+    line = rf"greedy: best measured {number} ms, predicted {number} ms, found by \w+, .*{number} evaluations"
+    assert re.search(line, capsys.readouterr().err)
+
+
+def left_by_place(warm: Warm, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a file that the place stage of the run directory left."""
+    key = json.loads((warm.run / "manifest.json").read_text(encoding="utf-8"))["stages"]["place"]["key"]
+    entry = Store(warm.store).find(key)
+    assert entry is not None
+    found: list[dict[str, Any]] = json.loads(entry.path(name).read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_reward_asks_whom_it_says(copy: Warm, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Lazy()
+    monkeypatch.setattr(Hetero, "bind", lambda _, subject: devices.bind(subject))
+    arguments = ["place", "--run", str(copy.run), "--store", str(copy.store), "--set", "measure.use=hetero"]
+    arguments += ["--set", "place.measurements=5", "--set", "place.rounds=2"]
+
+    ran(*arguments, "--reward", "simulated")
+    assert devices.asked == []
+    assert [(r["reward"], r["measurements"], r["measured_s"]) for r in left_by_place(copy, "searches.json")] == [
+        ("simulated", 0, None)
+    ]
+
+    document = ran(*arguments, "--reward", "hybrid")
+    (row,) = left_by_place(copy, "searches.json")
+    assert len(devices.asked) == len(set(devices.asked)) == sum(r["measurements"] for r in row["rounds"]) == 5
+    assert row["used"] == 5 - sum(r["failed"] for r in row["rounds"])
+    assert row["refused"] == "crashed: gone"
+    assert row["evaluations"] <= 20
+    values = [c["value_s"] for c in document["candidates"]]
+    assert values[: row["used"]] == sorted(values[: row["used"]])
+    assert not ran(*arguments, "--reward", "hybrid")["ran"]
+
+    del devices.asked[:]
+    ran(*arguments, "--reward", "measured", "--set", "place.evaluations=7")
+    (row,) = left_by_place(copy, "searches.json")
+    assert 0 < row["evaluations"] == row["measurements"] <= 7
+    assert row["measured_s"] == row["value_s"]
+    assert len(devices.asked) == len(set(devices.asked)) <= 7
+
+
+def test_a_placer_with_a_recipe_of_its_own_places_the_same_operations(copy: Warm, ran: Ran) -> None:
+    arguments = ["place", "--run", str(copy.run), "--store", str(copy.store), "--reward", "simulated"]
+    ran(*arguments, "--set", "place.use=[greedy,hsdag_paper]", "--set", "place.evaluations=6")
+    rows = left_by_place(copy, "candidates.json")
+    assert {row["placer"] for row in rows} == {"greedy", "hsdag_paper"}
+    assert {frozenset(row["placement"]) for row in rows} == {frozenset(Result.load(copy.run).placement)}
 
 
 @pytest.mark.usefixtures("made_up_profile")

@@ -26,8 +26,8 @@ REAL = {
     "measure__least_rounds": 2,
     "measure__batch_s": 0.01,
     "measure__seconds": 3,
-    "place__use": "[greedy,reinforce]",
-    "place__reinforce__patience": 1,
+    "place__use": "[greedy,hsdag]",
+    "place__hsdag__patience": 1,
 }
 
 

@@ -256,7 +256,7 @@ def test_a_pin_of_a_weight_binds_the_operation_it_is_folded_into(model: Path, tm
 
 
 def test_a_placer_that_learns_gets_what_it_needs(graph: Path, ran: Ran) -> None:
-    arguments = ["--topology", "equal:2", "--placer", "reinforce", "--evaluations", "12"]
+    arguments = ["--topology", "equal:2", "--placer", "hsdag", "--evaluations", "12"]
     found = ran("search", str(graph), *arguments)
     assert found["feasible"]
     assert found["placement"]["b"] == found["placement"]["c"]

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embed.features import Features, node_features
+from embed.features import BLOCKS, DEFAULT_BLOCKS, Features, needs_costs, node_features
 from embed.structure import fractal_dimension, heaviest_path, mean_rank
 from embed.vocabulary import OP_TYPES
 from pipeline.core.devices import CostTable
-from pipeline.core.errors import CyclicGraphError
+from pipeline.core.errors import CyclicGraphError, UnknownNameError
 from pipeline.core.graph import Graph, Grouping, topological_order
+from pipeline.core.settings import EmbedSettings
 from tests.strategies import graphs
 from tests.toys import toy_graph
 
 
-def alone(graph: Graph, costs: CostTable | None = None) -> Features:
-    return node_features(graph, Grouping.identity(graph.n), costs)
+def alone(graph: Graph, costs: CostTable | None = None, *blocks: str) -> Features:
+    return node_features(graph, Grouping.identity(graph.n), costs, blocks=blocks or BLOCKS)
 
 
 def pairs(*edges: tuple[int, int]) -> np.ndarray:
@@ -252,6 +253,91 @@ def test_times_are_standardised_over_all_devices_together():
     assert found.column("supported:A").tolist() == [1, 0]
 
 
+def test_spread_of_times_by_hand():
+    # Logs of 1 + microseconds: log 2 and log 4, with mean 1.5 log 2; and log 16 alone.
+    graph = toy_graph(2, [])
+    found = alone(graph, table(graph, [[1e-6, 3e-6], [math.inf, 15e-6]]), "spread")
+    assert found.columns == ("time_mean", "time_least", "time_most", "supported_share")
+    mean = math.log(2) * 1.5
+    assert found.column("time_mean") == pytest.approx([-1, 1])
+    assert found.column("time_least") == pytest.approx([math.log(2) - mean, 0])
+    assert found.column("time_most") == pytest.approx([math.log(4) - mean, 0])
+    assert found.column("supported_share").tolist() == [1, 0.5]
+
+
+def test_an_operation_without_a_device_spreads_nothing():
+    graph = toy_graph(3, [])
+    found = alone(graph, table(graph, [[1e-6, 1e-6], [math.inf, math.inf], [9e-6, 9e-6]]), "spread")
+    assert found.values[1].tolist() == [0, 0, 0, 0]
+    assert found.column("time_mean") == pytest.approx([-1, 0, 1])
+
+
+@settings(deadline=None, max_examples=50)
+@given(graphs(min_n=1), st.permutations(range(3)))
+def test_spread_knows_neither_names_nor_order_nor_number_of_the_devices(graph: Graph, order: list[int]):
+    op_s = np.abs(np.sin(np.arange(3 * graph.n))).reshape(graph.n, 3)
+    twice = np.concatenate([op_s, op_s], axis=1)
+    names = ("A", "B", "C", "D", "E", "F")
+
+    def spread(seconds: np.ndarray) -> np.ndarray:
+        p = seconds.shape[1]
+        costs = CostTable(graph.names, names[:p], seconds, np.zeros(p), ("given",) * p)
+        return alone(graph, costs, "spread").values
+
+    # float32 rounding of sums taken in another order
+    assert np.allclose(spread(op_s), spread(op_s[:, order]), atol=1e-5)
+    assert np.allclose(spread(op_s), spread(twice), atol=1e-5)
+
+
+def test_index_counts_in_a_topological_order():
+    found = alone(toy_graph(4, [(3, 0), (0, 1), (3, 2)]), None, "index")
+    assert found.columns == ("index",)
+    assert found.column("index").tolist() == [1, 2, 3, 0]
+
+
+def test_index_of_a_cyclic_quotient_is_that_of_the_first_member():
+    graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)])
+    found = node_features(graph, Grouping(np.array([0, 1, 0, 1])), None, blocks=("index",))
+    assert found.column("index").tolist() == [0, 1]
+
+
+def test_blocks_come_in_the_order_asked_for_and_only_those():
+    graph = toy_graph(3, [(0, 1), (1, 2)])
+    costs = table(graph, [[1.0, 2.0]] * 3)
+    assert alone(graph, costs, "paths", "fractal").columns == ("depth_in", "depth_out", "slack", "fractal")
+    parts = [alone(graph, costs, block).columns for block in BLOCKS]
+    assert alone(graph, costs).columns == sum(parts, ())
+
+
+def test_without_costs_the_blocks_made_of_times_are_left_out():
+    graph = toy_graph(3, [(0, 1), (1, 2)])
+    assert alone(graph, None, "times", "index", "spread").columns == ("index",)
+    assert alone(graph, None, "times").values.shape == (3, 0)
+
+
+def test_an_unknown_block_is_named():
+    with pytest.raises(UnknownNameError, match="shape"):
+        alone(toy_graph(1, []), None, "shape")
+    with pytest.raises(UnknownNameError, match="no block"):
+        needs_costs(["types", "colour"])
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_blocks_that_look_at_costs_say_so(block: str):
+    graph = toy_graph(3, [(0, 1), (1, 2), (0, 2)], flops=[1, 2, 3])
+    cheap, dear = table(graph, [[1.0, 1.0]] * 3), table(graph, [[1.0, 2.0], [5.0, 7.0], [1.0, 9.0]])
+    differ = not np.array_equal(alone(graph, cheap, block).values, alone(graph, dear, block).values)
+    assert differ == needs_costs([block])
+
+
+def test_blocks_of_the_settings_are_the_default_and_name_no_device():
+    graph = toy_graph(2, [])
+    assert EmbedSettings().blocks == DEFAULT_BLOCKS
+    costs = table(graph, [[1.0, 2.0]] * 2)
+    columns = node_features(graph, Grouping.identity(2), costs).columns
+    assert not {"time:A", "supported:A"} & {*columns}
+
+
 def test_the_columns_are_the_same_for_every_graph():
     small, large = toy_graph(1, []), toy_graph(5, [(0, 1), (1, 4)], types=("Relu", "Odd"))
     assert alone(small).columns == alone(large).columns
@@ -285,7 +371,9 @@ def test_renumbering_operations_renumbers_the_rows(graph: Graph, data: st.DataOb
     other = renumbered(graph, number)
     other_costs = table(other, op_s[np.argsort(number)].tolist())
     # float32 rounding of sums taken in another order
-    assert np.allclose(alone(other, other_costs).values[number], alone(graph, costs).values, atol=1e-5)
+    blocks = tuple(block for block in BLOCKS if block != "index")  # which goes by the numbering
+    found = alone(graph, costs, *blocks)
+    assert np.allclose(alone(other, other_costs, *blocks).values[number], found.values, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=50)

@@ -7,17 +7,15 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 
-from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, is_acyclic, topological_order
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from policy.place.greedy import Greedy, Groups, build, visit_order
 from policy.place.random import Random
-from policy.place.reinforce import Agent, Reinforce
 from policy.place.search import Search, placeable
 from policy.place.single import Single, mostly_on
 from tests.strategies import graphs
@@ -245,88 +243,3 @@ def test_visit_order_breaks_a_cycle_at_the_node_that_waits_for_least():
 
 def test_the_toys_have_the_optimum_they_claim():
     assert optimum_s(chain_problem()) == pytest.approx(CHAIN_OPTIMUM_S)
-
-
-def test_reinforce_needs_an_embed_and_a_group_stage():
-    problem = dataclasses.replace(pair_problem(), policy=None)
-    with pytest.raises(UsageError, match="embed and a group stage"):
-        Reinforce().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
-
-
-def test_reinforce_ends_with_the_most_likely_placement(monkeypatch: pytest.MonkeyPatch):
-    decoded = Placement(np.arange(CHAIN) // 2 % 2, ("A", "B"))
-    monkeypatch.setattr(Agent, "decode", lambda _: decoded)
-    problem = chain_problem()
-    evaluator = ToyEvaluator.of(problem)
-    Reinforce().place(problem, evaluator, Budget(20), seed=0, progress=silent)
-    assert evaluator.asked[-1].key() == decoded.key()
-    assert evaluator.evaluations == 20
-
-
-def test_the_decoded_placement_is_the_likeliest_choice_of_each_group():
-    allowed = np.ones((CHAIN, 2), dtype=bool)
-    allowed[0, 0] = allowed[1, 1] = False
-    problem = chain_problem(allowed=allowed)
-    assert problem.policy is not None
-    agent = Agent(problem, problem.policy, hidden=8, seed=0)
-    torch.nn.init.normal_(agent.head[-1].weight, generator=torch.Generator().manual_seed(0))
-    nodes = agent.encoder(agent.features, agent.edges)
-    log_p = agent._log_probs(nodes, [Grouping.identity(CHAIN)]).detach().numpy()
-    decoded = agent.decode().device
-    assert decoded[:2].tolist() == [1, 0]
-    assert (log_p[np.arange(CHAIN), decoded] == log_p.max(axis=1)).all()
-
-
-def test_reinforce_starts_from_the_weights_it_is_given():
-    problem = chain_problem(group="edge_score")
-    assert problem.policy is not None
-    first = Agent(problem, problem.policy, hidden=8, seed=0)
-    weights = {name: value.numpy().copy() for name, value in first.encoder.module.state_dict().items()}
-    grouper = {name: value.numpy().copy() for name, value in first.grouper.module.state_dict().items()}
-    policy = dataclasses.replace(problem.policy, encoder_weights=weights, grouper_weights=grouper)
-    other = Agent(problem, policy, hidden=8, seed=1)
-    for name, value in other.encoder.module.state_dict().items():
-        assert np.array_equal(value.numpy(), weights[name])
-    for name, value in other.grouper.module.state_dict().items():
-        assert np.array_equal(value.numpy(), grouper[name])
-
-
-def test_reinforce_refuses_weights_of_another_encoder():
-    problem = chain_problem()
-    assert problem.policy is not None
-    policy = dataclasses.replace(problem.policy, encoder_weights={"enter.0.weight": np.zeros((1, 1), np.float32)})
-    with pytest.raises(UsageError, match=r"enter\.0\.weight"):
-        Agent(problem, policy, hidden=8, seed=0)
-
-
-@pytest.mark.parametrize("group", ["identity", "edge_score", "cluster"])
-def test_probability_of_a_rollout_is_that_of_its_grouping_times_those_of_its_devices(group: str):
-    problem = chain_problem(group=group)
-    assert problem.policy is not None
-    agent = Agent(problem, problem.policy, hidden=8, seed=0)
-    rollout = agent.sample(5)
-    assert rollout.log_prob.shape == rollout.entropy.shape == (5,)
-    agent_again = Agent(problem, problem.policy, hidden=8, seed=0)
-    nodes = agent_again.encoder(agent_again.features, agent_again.edges)
-    for sample, placement, log_prob in zip(
-        agent_again._groupings(nodes, 5), rollout.placements, rollout.log_prob.tolist(), strict=True
-    ):
-        log_p = agent_again._log_probs(nodes, [sample.grouping]).detach().numpy()
-        head = [int(np.flatnonzero(sample.grouping.group == g)[0]) for g in range(sample.grouping.k)]
-        devices = placement.device[head]
-        expected = float(sample.log_prob.detach()) + log_p[np.arange(len(head)), devices].sum()
-        assert log_prob == pytest.approx(expected, abs=1e-4)  # float32 sums in another order
-
-
-def test_a_rollout_keeps_to_allowed_devices_and_has_a_finite_gradient():
-    allowed = np.ones((CHAIN, 2), dtype=bool)
-    allowed[::2, 0] = False
-    problem = chain_problem(allowed=allowed, group="edge_score")
-    assert problem.policy is not None
-    agent = Agent(problem, problem.policy, hidden=8, seed=0)
-    rollout = agent.sample(4)
-    assert all(problem.fits(p) for p in rollout.placements)
-    (rollout.log_prob.sum() + rollout.entropy.sum()).backward()
-    gradients = [p.grad for p in agent.parameters() if p.grad is not None]
-    assert gradients
-    assert all(bool(g.isfinite().all()) for g in gradients)

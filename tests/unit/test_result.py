@@ -160,11 +160,11 @@ def test_finalists_are_each_placers_best_first_distinct_and_on_more_than_one_dev
     rows = [
         finalist("greedy", 0, 1.0, "A", "A"),  # a single device is measured as a baseline
         finalist("greedy", 1, 2.0, "A", "B"),
-        finalist("reinforce", 0, 3.0, "B", "A"),
-        finalist("reinforce", 1, 2.5, "A", "B"),  # the same as greedy's second
+        finalist("hsdag", 0, 3.0, "B", "A"),
+        finalist("hsdag", 1, 2.5, "A", "B"),  # the same as greedy's second
     ]
     chosen = distinct_finalists(rows, 5)
-    assert [(r["placer"], r["rank"]) for r in chosen] == [("reinforce", 0), ("greedy", 1)]
+    assert [(r["placer"], r["rank"]) for r in chosen] == [("hsdag", 0), ("greedy", 1)]
     assert distinct_finalists(rows, 1) == chosen[:1]
 
 

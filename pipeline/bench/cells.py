@@ -1,0 +1,206 @@
+"""One method on one case with one seed: running it, and keeping what came out in a file of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import payload, registry
+from pipeline.bench.cases import Case
+from pipeline.bench.methods import SINGLE, Method, prepared, recipe_of, versions_of
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.graph import Grouping
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Progress
+from pipeline.core.stages import Placer
+from pipeline.store import digest, write_json
+
+SCHEMA = "placewright.bench-cell/1"
+VERSION = 1  # raised when cells come out differently for equal settings
+UNTIL_DONE_S = 1e6  # a limit that never ends, but lets placements be measured, and told of, one by one
+
+Point = tuple[int, float, float]  # evaluations, seconds, the best value so far in seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """What is to be run: a method on a case with a budget and a seed.
+
+    device: the one that a single device's cell is about, "" for all other methods.
+    """
+
+    case: Case
+    method: Method
+    placer: Placer
+    evaluations: int
+    seed: int
+    device: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return what tables call the method."""
+        return f"{SINGLE} {self.device}" if self.device else self.method.name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return everything that decides what comes out, as JSON values."""
+        recipe = recipe_of(self.placer)
+        return {
+            "bench": VERSION,
+            "model": self.case.model,
+            "source": self.case.subject.graph.source,
+            "case": dict(self.case.identity),
+            "placer": self.method.placer,
+            "params": registry.canonical(self.placer),
+            "versions": versions_of(self.method, self.placer),
+            "coarsen": list(self.method.coarsen) if recipe is None else None,
+            "recipe": None if recipe is None else asdict(recipe),
+            "device": self.device,
+            "evaluations": self.evaluations,
+            "seed": self.seed,
+        }
+
+    @property
+    def key(self) -> str:
+        """Return the digest of the settings."""
+        return digest(self.settings)
+
+    def file(self, folder: Path) -> Path:
+        """Return the path of the cell's record."""
+        words = (Path(self.case.model).stem, self.case.evaluator, self.name, f"seed{self.seed}")
+        return folder / (re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words)) + ".json")
+
+
+def cells_of(case: Case, method: Method, seeds: int, evaluations: int) -> list[Cell]:
+    """Return the cells of a method on a case: one per seed, or per device of a single device's row."""
+    placer = method.build()
+    if method.placer == SINGLE:
+        return [Cell(case, method, placer, 1, 0, device) for device in case.devices]
+    return [Cell(case, method, placer, evaluations, seed) for seed in range(seeds if method.seeded else 1)]
+
+
+def finished(cell: Cell, folder: Path) -> dict[str, Any] | None:
+    """Return the record of a cell that was run with these very settings; None if there is none, or it failed."""
+    path = cell.file(folder)
+    try:
+        document: dict[str, Any] = payload.read_json(path)
+        known = document["schema"] == SCHEMA and document["key"] == cell.key and document["failed"] is None
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+        return None
+    return document if known else None
+
+
+def run_cell(cell: Cell, folder: Path, single_s: Mapping[str, float], check: Callable[[], None]) -> dict[str, Any]:
+    """Return the record of a cell, run now and written to its file.
+
+    single_s: device -> seconds of everything on it. check: raises where the run is to end.
+    """
+    begun = time.monotonic()
+    best_single_s = min(single_s.values())
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "key": cell.key,
+        "model": cell.case.model,
+        "evaluator": cell.case.evaluator,
+        "method": cell.name,
+        "seed": cell.seed,
+        "learned": cell.method.learned,
+        "seeded": cell.method.seeded,
+        "single_s": best_single_s,
+    }
+    try:
+        record |= _single(cell, single_s) if cell.device else _searched(cell, check)
+    except PlacewrightError as error:
+        record |= {"failed": str(error), "value_s": None}
+    value_s = record["value_s"]
+    record["ratio"] = best_single_s / value_s if value_s and math.isfinite(best_single_s) else None
+    record |= {"seconds": time.monotonic() - begun, "settings": cell.settings}
+    write_json(cell.file(folder), record)
+    return record
+
+
+def _single(cell: Cell, single_s: Mapping[str, float]) -> dict[str, Any]:
+    value_s = single_s[cell.device]
+    if not math.isfinite(value_s):
+        return {"failed": f"{cell.device} cannot run everything.", "value_s": None}
+    graph, devices = cell.case.subject.graph, cell.case.devices
+    plan = Placement.single(graph.n, devices.index(cell.device), devices)
+    return {
+        "failed": None,
+        "value_s": value_s,
+        "evaluations": 1,
+        "nodes": 1,
+        "found_by": SINGLE,
+        "proven": False,
+        "curve": [[1, 0.0, value_s]],
+        "placement": plan.to_json(graph.names),
+    }
+
+
+def _searched(cell: Cell, check: Callable[[], None]) -> dict[str, Any]:
+    """Return what a placer found, and its way there; its preparation counts among the seconds."""
+    curve = Improvements()
+
+    def hook(progress: Progress) -> None:
+        check()
+        curve.add(progress.done, progress.value_s)
+
+    grouping, problem = prepared(cell.method, cell.placer, cell.case, seed=cell.seed)
+    evaluator = cell.case.bind(grouping)
+    seconds = None if cell.case.journal is None else UNTIL_DONE_S
+    answer = cell.placer.place(problem, evaluator, Budget(cell.evaluations, seconds), seed=cell.seed, progress=hook)
+    curve.add(evaluator.evaluations, answer.value_s)
+    return {
+        "failed": None if math.isfinite(answer.value_s) else "no placement ran",
+        "value_s": answer.value_s if math.isfinite(answer.value_s) else None,
+        "evaluations": evaluator.evaluations,
+        "nodes": grouping.k,
+        "found_by": answer.best.found_by,
+        "proven": answer.proven and _finest(cell, grouping),
+        "curve": [list(point) for point in curve.points],
+        "placement": answer.best.placement.lift(grouping).to_json(cell.case.subject.graph.names),
+    }
+
+
+def _finest(cell: Cell, grouping: Grouping) -> bool:
+    """Return whether what is optimal for the nodes is optimal for the operations."""
+    return grouping.k == cell.case.subject.graph.n
+
+
+@dataclass(slots=True)
+class Improvements:
+    """The moments at which the best value fell: evaluations, seconds since this was made, and the value."""
+
+    begun_s: float = field(default_factory=time.monotonic)
+    points: list[Point] = field(default_factory=list)
+
+    def add(self, done: int, value_s: float) -> None:
+        """Note the best value so far; one that is no better than the last, or not finite, is left out."""
+        if math.isfinite(value_s) and (not self.points or value_s < self.points[-1][2]):
+            self.points.append((done, time.monotonic() - self.begun_s, value_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best value that is possible, if `proven`; else the best that the exact method found."""
+
+    value_s: float
+    proven: bool
+    found_by: str
+
+
+def optimum(case: Case, method: Method) -> Optimum | None:
+    """Return what an exact method finds where operations are placed one by one; None if the case is no simulator's."""
+    if case.journal is not None:
+        return None
+    evaluator = case.bind(case.subject.grouping)
+    fine = Method(method.name, method.placer, method.params, coarsen=())
+    placer = fine.build()
+    _, problem = prepared(fine, placer, case, seed=0)
+    answer = placer.place(problem, evaluator, Budget(10_000), seed=0, progress=lambda _: None)
+    return Optimum(answer.value_s, answer.proven, answer.best.found_by)

@@ -1,0 +1,133 @@
+"""The last word on real devices: the best plan of every method and every single device, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import payload
+from pipeline.bench.cases import Case
+from pipeline.bench.methods import SINGLE
+from pipeline.core.measurement import Interval, ratio_interval
+from pipeline.core.placement import Placement
+from pipeline.core.settings import MeasureSettings
+from pipeline.finals import on_devices
+from pipeline.result import candidate_rows
+from pipeline.store import digest, write_json
+from pipeline.task import Progress
+
+SCHEMA = "placewright.bench-final/1"
+
+Record = Mapping[str, Any]
+Plans = Mapping[str, Placement]
+
+
+def final(
+    case: Case, records: Sequence[Record], settings: MeasureSettings, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Return what the best plans of all methods take beside every single device, measured now unless it is on file.
+
+    A method's best plan is that of the seed for which the search measured the least; since it is measured anew, that
+    choice does not flatter it. Equal plans are measured once, and plans on one device are that device.
+
+    Raises:
+        ChildError: the reference cannot be run on the CPU.
+    """
+    plans = best_plans(case, records)
+    parts = {"case": dict(case.identity), "plans": {m: p.digest().hex() for m, p in plans.items()}}
+    key = digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
+    stem = Path(case.model).stem
+    path = folder / f"{stem}.json"
+    known = _on_file(path, key)
+    if known is not None:
+        return known
+    folder.mkdir(parents=True, exist_ok=True)
+    names, rows = _distinct(case, plans)
+    journal = folder / f"{stem}-{key[:12]}.rounds.jsonl"
+    measured = on_devices(case.subject, rows, settings, journal=journal, progress=progress)
+    candidates = candidate_rows(measured, case.subject.seed)
+    document = {
+        "schema": SCHEMA,
+        "key": key,
+        "model": case.model,
+        "plans": names,
+        **_compared(case, names, candidates, {r["method"] for r in records if r["learned"]}),
+        "candidates": candidates,
+    }
+    write_json(path, document)
+    journal.unlink(missing_ok=True)
+    return document
+
+
+def best_plans(case: Case, records: Sequence[Record]) -> dict[str, Placement]:
+    """Return method -> its plan of least value over the seeds, settled as the runtime does; single devices left out."""
+    from runtime.affinity import settle
+
+    graph, devices = case.subject.graph, case.devices
+    found: dict[str, Placement] = {}
+    for record in sorted((r for r in records if r["failed"] is None), key=lambda r: float(r["value_s"])):
+        method = str(record["method"])
+        if method not in found and not method.startswith(f"{SINGLE} "):
+            found[method] = settle(graph, Placement.from_json(record["placement"], graph.names, devices))
+    return found
+
+
+def _on_file(path: Path, key: str) -> dict[str, Any] | None:
+    """Return the document of an earlier measurement of the very same plans."""
+    try:
+        document: dict[str, Any] = payload.read_json(path)
+        return document if (document["schema"], document["key"]) == (SCHEMA, key) else None
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+        return None
+
+
+def _distinct(case: Case, plans: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Return method -> the candidate that stands for its plan, and the plans to measure."""
+    names: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    known: dict[bytes, str] = {}
+    for method, plan in plans.items():
+        used = plan.devices_used
+        name = used[0] if len(used) == 1 else known.get(plan.key())
+        if name is None:
+            name = f"{method} 1"
+            rows.append({"placer": method, "rank": 0, "placement": plan.to_json(case.subject.graph.names)})
+            known[plan.key()] = name
+        names[method] = name
+    return names, rows
+
+
+def _compared(case: Case, names: Mapping[str, str], candidates: Sequence[Record], learned: set[str]) -> dict[str, Any]:
+    """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
+
+    Intervals of ratios to the single device are widened so that all of them hold together with 95 % (Bonferroni).
+    """
+    samples = {c["name"]: np.array(c["samples_s"]) for c in candidates if c["failed"] is None}
+    alone = [d for d in case.devices if d in samples]
+    if not alone:
+        return {"best_single": None, "ratios": {}, "learned_over_simple": None}
+    single = min(alone, key=lambda d: float(np.median(samples[d])))
+    there = {method: name for method, name in names.items() if name in samples}
+    level = 1 - 0.05 / max(len(set(there.values()) - set(case.devices)), 1)
+    ratios = {m: ratio_interval(samples[single], samples[name], level=level) for m, name in there.items()}
+    best = [
+        max((m for m in ratios if (m in learned) is wanted), key=lambda m: ratios[m].median, default=None)
+        for wanted in (True, False)
+    ]
+    versus = None
+    if best[0] is not None and best[1] is not None:
+        interval = ratio_interval(samples[there[best[1]]], samples[there[best[0]]])
+        versus = {"learned": best[0], "simple": best[1], **_json(interval)}
+    return {
+        "best_single": single,
+        "ratios": {m: _json(interval) for m, interval in ratios.items()},
+        "learned_over_simple": versus,
+    }
+
+
+def _json(interval: Interval) -> dict[str, float]:
+    return {"ratio": interval.median, "low": interval.low, "high": interval.high}

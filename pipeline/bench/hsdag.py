@@ -1,0 +1,269 @@
+"""The benchmark after HSDAG's tables: three networks, two devices, equal budgets, and what the tables lacked.
+
+Source: Duan et al., NeurIPS 2024 (HSDAG). Different: random placements, partitions and the exact minimum cut stand
+beside the learned methods, all have one budget and several seeds, and single devices are candidates for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.apart import apart
+from pipeline.api import model_path
+from pipeline.bench import methods as table
+from pipeline.bench.cases import PUBLISHED, Case, plain_settings, real, simulated
+from pipeline.bench.cells import Cell, Optimum, cells_of, finished, optimum, run_cell
+from pipeline.bench.finals import final
+from pipeline.bench.methods import Method
+from pipeline.bench.summary import over_models, rows_of
+from pipeline.config import Settings
+from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.run import look_at_machine
+from pipeline.store import Store, write_json, write_text
+from pipeline.task import Progress
+
+SCHEMA = "placewright.bench/1"
+EVALUATORS = ("sequential", "hetero")
+EXACT = Method("min_cut", "min_cut")  # on two devices that take turns
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is spent.
+
+    seeds: of every method that draws. evaluations: per cell in the simulator. measurements: per cell on the devices.
+    real_seeds, real_models: how many seeds, and how many of the models, are searched on the devices.
+    """
+
+    quick: bool = False
+    seeds: int = 5
+    evaluations: int = 2000
+    measurements: int = 60
+    real_seeds: int = 3
+    real_models: int = 1000
+
+
+FULL = Effort()
+QUICK = Effort(quick=True, seeds=2, evaluations=500, measurements=6, real_seeds=1, real_models=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is compared on what; names as the user gives them, none for all."""
+
+    models: tuple[str, ...] = ()
+    evaluators: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+
+    def checked(self) -> tuple[list[str], list[str], list[Method]]:
+        """Return the models, evaluators and methods.
+
+        Raises:
+            UsageError: a name is unknown, or two files of models bear one name.
+        """
+        from runtime import zoo
+
+        models = list(dict.fromkeys(_model_name(m, zoo.names()) for m in self.models or PUBLISHED))
+        stems = [Path(model).stem for model in models]
+        alike = [model for model, stem in zip(models, stems, strict=True) if stems.count(stem) > 1]
+        if alike:
+            raise UsageError(f"Models have one name: {', '.join(alike)}.", "Rename files, or compare in two folders.")
+        for name in self.evaluators:
+            if name not in EVALUATORS:
+                raise UnknownNameError("evaluator of this benchmark", name, EVALUATORS)
+        evaluators = [name for name in EVALUATORS if name in self.evaluators or not self.evaluators]
+        return models, evaluators, table.chosen(self.methods)
+
+
+def _model_name(text: str, known: Sequence[str]) -> str:
+    """Return the name of a network of the zoo, or the path of a model."""
+    name = text.removeprefix("zoo:")
+    if name in known:
+        return name
+    if text.startswith("zoo:") or not (Path(text).suffix or Path(text).exists()):
+        raise UnknownNameError("model", name, known)
+    return text
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A benchmark that goes on: where things lie, and what is known so far."""
+
+    out: Path
+    store: Store
+    settings: Settings
+    effort: Effort
+    progress: Progress
+    records: list[dict[str, Any]]
+    optima: dict[str, Optimum]
+    finals: list[dict[str, Any]]
+    cases: list[dict[str, Any]]
+    notes: list[str]
+
+
+def bench(
+    question: Question,
+    effort: Effort,
+    out: Path,
+    store: Store,
+    *,
+    settings: Settings | None = None,
+    progress: Progress = lambda _: None,
+) -> dict[str, Any]:
+    """Return what `out`/results.json holds, once every cell that is not on file has been run.
+
+    Writes results.json, results.md and a figure per model; one file per cell, from which an interrupted benchmark
+    goes on.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    models, evaluators, methods = question.checked()
+    asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
+    write_json(out / "settings.json", asked)
+    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], [])
+    if not question.methods and table.missing():
+        run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")
+    paths = {model: model_path(f"zoo:{model}" if _in_zoo(model) else model, store) for model in models}
+    if "sequential" in evaluators:
+        for model in models:
+            _simulate(run, simulated(model, paths[model], store, progress), methods)
+    if "hetero" in evaluators:
+        _measure(run, paths, methods)
+    document = _document(run, asked)
+    _write(run, document)
+    return document
+
+
+def _in_zoo(model: str) -> bool:
+    from runtime import zoo
+
+    return model in zoo.names()
+
+
+def _simulate(run: _Run, case: Case, methods: Sequence[Method]) -> None:
+    found = optimum(case, EXACT)
+    if found is not None:
+        run.optima[case.model] = found
+    _cells(run, case, methods, run.effort.seeds, run.effort.evaluations)
+
+
+def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[Method]) -> None:
+    """Search on the devices themselves, and let the plans run against one another; a machine without them is noted."""
+    try:
+        look_at_machine(run.settings.devices)
+    except (DeviceError, UsageError) as error:
+        run.notes.append(f"Nothing was measured on devices: {error}")
+        return
+    models = list(paths)[: run.effort.real_models]
+    if len(models) < len(paths):
+        run.notes.append(f"On devices only {', '.join(models)} was searched.")
+    for model in models:
+        journal = run.out / "measured" / f"{Path(model).stem}.jsonl"
+        case = real(model, paths[model], run.settings, run.store, journal, run.progress)
+        records = _cells(run, case, methods, min(run.effort.seeds, run.effort.real_seeds), run.effort.measurements)
+        if case.measurer.real:
+            run.finals.append(final(case, records, run.settings.measure, run.out / "finals", run.progress))
+
+
+def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluations: int) -> list[dict[str, Any]]:
+    """Return the records of all cells of a case; those on file are not run again."""
+    cells = [cell for method in methods for cell in cells_of(case, method, seeds, evaluations)]
+    run.progress(f"{case.model}, {case.evaluator}: every device alone")
+    single_s = apart(lambda _: case.alone())
+    run.cases.append(_facts(run, case, single_s))
+    records = []
+    for i, cell in enumerate(cells):
+        record = finished(cell, run.out / "cells")
+        if record is None:
+            run.progress(f"{case.model}, {case.evaluator}: {cell.name}, seed {cell.seed} ({i + 1} of {len(cells)})")
+            record = apart(_work(cell, run.out / "cells", single_s))
+        records.append(record)
+    run.records += records
+    return records
+
+
+def _work(cell: Cell, folder: Path, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
+    def work(check: Callable[[], None]) -> dict[str, Any]:
+        return run_cell(cell, folder, single_s, check)
+
+    return work
+
+
+def _facts(run: _Run, case: Case, single_s: Mapping[str, float]) -> dict[str, Any]:
+    """Return what a case is: its size, what every device takes alone, and what is known of the optimum."""
+    graph = case.subject.graph
+    published = PUBLISHED.get(case.model) if case.journal is None else None
+    best = run.optima.get(case.model) if case.journal is None else None
+    return {
+        "model": case.model,
+        "evaluator": case.evaluator,
+        "operations": graph.n,
+        "edges": graph.m,
+        "source": graph.source,
+        "identity": dict(case.identity),
+        "single_s": {d: s if s < float("inf") else None for d, s in single_s.items()},
+        "published_s": None if published is None else published._asdict(),
+        "optimum": None if best is None else asdict(best),
+    }
+
+
+def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
+    from pipeline.result import versions
+
+    machine = look_at_machine(())
+    summary = []
+    for case in run.cases:
+        records = _of(run.records, case["model"], case["evaluator"])
+        best = run.optima.get(case["model"]) if case["optimum"] else None
+        rows = [asdict(row) for row in rows_of(records, best)]
+        summary += [{"model": case["model"], "evaluator": case["evaluator"], **row} for row in rows]
+    return {
+        "schema": SCHEMA,
+        "suite": "hsdag",
+        "settings": {**asked, "stages": run.settings.to_json()},
+        "hardware": dict(machine.facts),
+        "fingerprint": machine.fingerprint,
+        "versions": versions(),
+        "notes": run.notes,
+        "cases": run.cases,
+        "summary": summary,
+        "all_models": _over_models(run),
+        "finals": run.finals,
+        "cells": [{k: v for k, v in r.items() if k != "placement"} for r in run.records],
+    }
+
+
+def _over_models(run: _Run) -> list[dict[str, Any]]:
+    """Return per evaluator and method the mean ratio over all models; single devices left out, they differ by model."""
+    found = []
+    for evaluator in dict.fromkeys(case["evaluator"] for case in run.cases):
+        records = [r for r in run.records if r["evaluator"] == evaluator]
+        models = [case["model"] for case in run.cases if case["evaluator"] == evaluator]
+        for method in dict.fromkeys(r["method"] for r in records):
+            mean = over_models(records, method, models)
+            ratio = None if mean is None else asdict(mean)
+            found.append({"evaluator": evaluator, "method": method, "ratio": ratio})
+    return found
+
+
+def _of(records: Sequence[dict[str, Any]], model: str, evaluator: str) -> list[dict[str, Any]]:
+    return [r for r in records if (r["model"], r["evaluator"]) == (model, evaluator)]
+
+
+def _write(run: _Run, document: Mapping[str, Any]) -> None:
+    from pipeline.bench.pages import curve_rows, page
+    from pipeline.curve import plot
+
+    write_json(run.out / "results.json", document)
+    write_text(run.out / "results.md", page(document))
+    for case in document["cases"]:
+        if case["evaluator"] == "sequential":
+            records = _of(run.records, case["model"], case["evaluator"])
+            rows = curve_rows(records, case, run.effort.evaluations)
+            if rows:
+                plot(rows, run.out / f"curves-{re.sub('[^A-Za-z0-9_.-]', '_', Path(case['model']).stem)}.svg")

@@ -1,0 +1,101 @@
+"""bench: comparing the methods on published cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option, json_option, open_store, store_option
+
+SUITES = ("hsdag",)
+PATH = click.Path(path_type=Path)
+COUNT = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("suite")
+@click.option("--out", type=PATH, required=True, help="Folder for results, one file per cell; goes on from there.")
+@click.option("--quick", is_flag=True, help="Less of everything: a few minutes in place of hours.")
+@click.option("--models", help="Networks of the zoo, or paths, separated by commas.")
+@click.option("--evaluators", help="sequential, hetero or both, separated by commas.")
+@click.option("--methods", help="Methods or placers, separated by commas.")
+@click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
+@click.option("--evaluations", type=COUNT, help="Plans per cell in the simulator: 2000, quick 500.")
+@click.option("--measurements", type=COUNT, help="Plans per cell on devices: 60, quick 6.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
+@store_option
+@json_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@debug_option
+def bench(suite: str, out: Path, store: Path | None, as_json: bool, **options: Any) -> None:
+    """Compare methods at equal budget, on graphs, devices and latencies of the literature.
+
+    SUITE is hsdag: three networks on a CPU and a GPU. Writes results.json, results.md and figures into --out.
+    """
+    from pipeline.bench.hsdag import FULL, QUICK, Question
+    from pipeline.bench.hsdag import bench as compare
+    from pipeline.bench.pages import sentences
+    from pipeline.core.errors import UnknownNameError
+
+    if suite not in SUITES:
+        raise UnknownNameError("benchmark", suite, SUITES)
+    question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")))
+    given = {key: options[key] for key in ("seeds", "evaluations", "measurements") if options[key] is not None}
+    effort = replace(QUICK if options["quick"] else FULL, **given)
+    settings = _settings(options["assignments"])
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = compare(question, effort, out, open_store(store), settings=settings, progress=progress)
+    if as_json:
+        console.print_json(document)
+    _show(document)
+    for line in sentences(document):
+        console.say(line)
+    for note in document["notes"]:
+        console.say(note)
+    console.say(f"Written to {out}: results.md, results.json and figures")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _settings(assignments: tuple[str, ...]) -> Any:
+    """Return the settings of the stages.
+
+    Raises:
+        UsageError: a key is unknown, its value wrong, or it is of a stage that a benchmark does not leave open.
+    """
+    from pipeline.bench.cases import plain_settings
+    from pipeline.config import parse_assignment
+    from pipeline.core.errors import UsageError
+
+    values = dict(parse_assignment(text) for text in assignments)
+    strange = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
+    if strange:
+        raise UsageError(
+            f"A benchmark does not read {', '.join(strange)}.",
+            "Set profile.KEY and measure.KEY; options and the table of methods stand for the rest.",
+        )
+    return plain_settings().updated(values, "--set")
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    for case in document["cases"]:
+        rows = [
+            [
+                row["method"],
+                "-" if row["ratio"] is None else f"{row['ratio']['median']:.4f}",
+                "-" if row["gap"] is None else f"{max(row['gap'], 0.0):.2%}",
+                "-" if row["near_evaluations"] is None else f"{row['near_evaluations']:g}",
+                "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
+            ]
+            for row in document["summary"]
+            if (row["model"], row["evaluator"]) == (case["model"], case["evaluator"])
+        ]
+        title = f"{case['model']}, {case['evaluator']}"
+        console.table(title, ["method", "ratio to best single", "above optimum", "plans to 1 %", "s"], rows)

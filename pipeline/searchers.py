@@ -1,0 +1,101 @@
+"""Placers as the place stage asks them: from what is known of n operations to placements of these operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.apart import apart
+from pipeline.core.arrays import Bool
+from pipeline.core.devices import contract_costs
+from pipeline.core.graph import Grouping
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
+
+Say = Callable[[str], None]
+Bind = Callable[[Subject], Evaluator]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What one search found: an answer whose placements are of the n operations, and how much was asked for it."""
+
+    placer: str
+    answer: Answer
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searcher:
+    """A placer and the nodes it places.
+
+    problem: of the k nodes of `grouping`; topology, costs and start are filled in for every search. bind: makes the
+    evaluator of a subject.
+    """
+
+    name: str
+    placer: Placer
+    problem: Problem
+    grouping: Grouping
+    bind: Bind
+
+    def search(self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say) -> Sought:
+        """Return what the placer finds for a subject of n operations, given where to begin.
+
+        A start that gives members of one node different devices is rounded, and is then nobody's find any more.
+
+        Raises:
+            PlacewrightError: whatever the placer raises.
+        """
+        problem = self._problem(subject, start)
+        evaluator = self.bind(replace(subject, grouping=self.grouping))
+
+        def work(check: Callable[[], None]) -> Answer:
+            def hook(p: Progress) -> None:
+                check()
+                say(f"{self.name}: {p.done} of {p.total} placements, best {p.value_s * 1e3:.3f} ms")
+
+            return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
+
+        found = apart(work)
+        lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in found.candidates)
+        return Sought(self.name, replace(found, candidates=lifted), evaluator.evaluations)
+
+    def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
+        costs = subject.costs and contract_costs(subject.costs, self.problem.graph, self.grouping)
+        problem = replace(self.problem, topology=subject.topology, costs=costs)
+        if start is None:
+            return problem
+        rounded = lowered(start.placement, self.grouping, self.problem.allowed)
+        same = np.array_equal(rounded.device[self.grouping.group], start.placement.device)
+        return replace(problem, start=rounded, start_by=start.found_by if same else "start")
+
+
+def in_turn(
+    searchers: Sequence[Searcher], subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
+) -> list[Sought]:
+    """Return what the searchers find one after another, each from the best that was found before it.
+
+    budget: of each of them.
+    """
+    found: list[Sought] = []
+    best_s = np.inf
+    for searcher in searchers:
+        sought = searcher.search(subject, start, budget, seed=seed, say=say)
+        found.append(sought)
+        if sought.answer.value_s < best_s:
+            start, best_s = sought.answer.best, sought.answer.value_s
+    return found
+
+
+def lowered(placement: Placement, grouping: Grouping, allowed: Bool) -> Placement:
+    """Return the placement of k groups that is nearest to one of their n operations, by majority.
+
+    allowed: bool [k, p], where each group may go.
+    """
+    votes = np.zeros(allowed.shape)
+    np.add.at(votes, (grouping.group, placement.device), 1.0)
+    return Placement(np.argmax(np.where(allowed, votes, -1.0), axis=1).astype(np.int32), placement.devices)

@@ -1,0 +1,105 @@
+"""The state of a training as arrays and facts, from which it goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Snapshot
+from pipeline.torch_tools import weights_of
+from policy.place.agent.trainer import Trainer
+from policy.place.anneal import Clock
+from policy.place.search import stacked
+
+Arrays = dict[str, npt.NDArray[Any]]
+SEARCH, POLICY, ADAM, BASES = "search.", "policy.", "adam.", "bases."
+
+
+def state_of(trainer: Trainer) -> Snapshot:
+    """Return everything on which the next update depends."""
+    search = trainer.search.state()
+    arrays: Arrays = {SEARCH + name: values for name, values in search.arrays.items()}
+    arrays |= {POLICY + name: values for name, values in weights_of(trainer.actor.policy).items()}
+    for i, moments in trainer.optimiser.state_dict()["state"].items():
+        arrays |= {f"{ADAM}{i}.{name}": value.numpy().copy() for name, value in moments.items()}
+    arrays["torch_rng"] = torch.get_rng_state().numpy().copy()
+    bases = list(trainer.bases.known.values())
+    arrays |= _plans(BASES, [base.plan for _, base in bases], trainer.actor.world.n)
+    arrays[BASES + "value_s"] = np.array([value_s for value_s, _ in bases], np.float64)
+    arrays |= _plans("standing.", [trainer.plan], trainer.actor.world.n)
+    clock = trainer.clock
+    facts = {
+        "search": search.facts,
+        "clock": {
+            "elapsed_s": time.monotonic() - clock.began_s,
+            "spent": clock.spent,
+            "left": clock.left,
+            "left_s": clock.left_s if np.isfinite(clock.left_s) else None,
+        },
+        "rng": trainer.rng.bit_generator.state,
+        "plan_s": trainer.plan_s if np.isfinite(trainer.plan_s) else None,
+        "boldness": trainer.boldness,
+        "updates": trainer.updates,
+        "idle": trainer.idle,
+    }
+    return Snapshot(arrays, facts)
+
+
+def take_up(trainer: Trainer, state: Snapshot) -> None:
+    """Bring a new trainer of the same search to a state; timelines that were asked for before count no more.
+
+    Raises:
+        UsageError: the parameters are those of another policy.
+    """
+    arrays, facts = state.arrays, state.facts
+    trainer.search.resume(Snapshot(_part(arrays, SEARCH), facts["search"]))
+    trainer.actor.policy.load(_part(arrays, POLICY))
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, values in _part(arrays, ADAM).items():
+        i, _, key = name.partition(".")
+        moments.setdefault(int(i), {})[key] = torch.tensor(values)
+    trainer.optimiser.load_state_dict({**trainer.optimiser.state_dict(), "state": moments})
+    torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
+    trainer.rng.bit_generator.state = facts["rng"]
+    trainer.plan_s = np.inf if facts["plan_s"] is None else facts["plan_s"]
+    trainer.boldness, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
+    kept = facts["clock"]
+    left_s = np.inf if kept["left_s"] is None else kept["left_s"]
+    began_s = time.monotonic() - kept["elapsed_s"]
+    trainer.clock = Clock(trainer.search, began_s, kept["spent"], kept["left"], left_s)
+    names = trainer.search.problem.topology.names
+    standing = _placements(_part(arrays, "standing."), names)
+    trainer.plan = standing[0] if standing else None
+    bases = _part(arrays, BASES)
+    trainer.bases.known = {
+        plan.digest(): (value_s, trainer.bases.made(value_s, plan, counted=False))
+        for value_s, plan in zip(bases["value_s"].tolist(), _placements(bases, names), strict=True)
+    }
+
+
+def _part(arrays: Any, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+
+def _plans(prefix: str, plans: list[Placement | None], n: int) -> Arrays:
+    """Return arrays of plans; those that are None are left out."""
+    known = [plan for plan in plans if plan is not None]
+    unordered = np.full(n, np.nan)
+    return {
+        prefix + "device": stacked([plan.device for plan in known], n, np.int32),
+        prefix + "priority": stacked(
+            [unordered if plan.priority is None else plan.priority for plan in known], n, np.float64
+        ),
+    }
+
+
+def _placements(arrays: Arrays, names: tuple[str, ...]) -> list[Placement]:
+    return [
+        Placement(device, names, None if np.isnan(priority).any() else priority)
+        for device, priority in zip(arrays["device"], arrays["priority"], strict=True)
+    ]

@@ -1,0 +1,221 @@
+"""bench from models to tables, going on after an interruption, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline.bench.hsdag as suite
+import pipeline.run
+from pipeline.bench import finals
+from pipeline.bench.cells import Cell, run_cell
+from pipeline.cli.main import run
+from pipeline.core.errors import DeviceError
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Evaluator, Subject
+from runtime.hetero import Hetero
+from runtime.simulators.sequential import Sequential
+
+Ran = Callable[..., Any]
+
+
+def arguments(model: Path, folder: Path, *more: str, evaluators: str = "sequential") -> list[str]:
+    return [
+        *("bench", "hsdag", "--quick", "--models", str(model), "--evaluators", evaluators),
+        *("--evaluations", "30", "--measurements", "5", "--out", str(folder / "out"), "--store", str(folder / "store")),
+        *more,
+    ]
+
+
+METHODS = ("--methods", "single,random,min_cut")
+
+
+class Counting:
+    """Stands for `run_cell`: counts, and interrupts at one cell."""
+
+    def __init__(self, interrupted: int = -1) -> None:
+        self.cells: list[str] = []
+        self.interrupted = interrupted
+
+    def __call__(self, cell: Cell, *rest: Any) -> dict[str, Any]:
+        if len(self.cells) == self.interrupted:
+            raise KeyboardInterrupt
+        self.cells.append(f"{cell.name} {cell.seed}")
+        return run_cell(cell, *rest)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counting]:
+    def fresh(interrupted: int = -1) -> Counting:
+        made = Counting(interrupted)
+        monkeypatch.setattr(suite, "run_cell", made)
+        return made
+
+    return fresh
+
+
+ALL = ["single cpu 0", "single gpu 0", "random 0", "random 1", "min_cut 0"]
+
+
+def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path, ran: Ran) -> None:
+    document = ran(*arguments(model, tmp_path, *METHODS))
+    out = tmp_path / "out"
+    assert document == json.loads((out / "results.json").read_text())
+    assert document["schema"] == "placewright.bench/1"
+    assert {(c["method"], c["seed"]) for c in document["cells"]} == {tuple(split(name)) for name in ALL}
+    assert all(c["evaluations"] <= 30 for c in document["cells"])
+    (case,) = document["cases"]
+    assert case["optimum"]["proven"]
+    assert min(c["value_s"] for c in document["cells"]) >= case["optimum"]["value_s"] * (1 - 1e-9)
+    text = (out / "results.md").read_text()
+    assert "| single cpu |" in text
+    assert "In words: " in text
+    assert (out / "curves-towers.svg").read_text().startswith("<?xml")
+    assert len(list((out / "cells").iterdir())) == len(ALL)
+
+
+def split(name: str) -> tuple[str, int]:
+    method, _, seed = name.rpartition(" ")
+    return method, int(seed)
+
+
+def test_a_second_run_runs_nothing_and_a_changed_budget_only_what_it_concerns(
+    model: Path, tmp_path: Path, ran: Ran, counting: Callable[..., Counting]
+) -> None:
+    first = counting()
+    document = ran(*arguments(model, tmp_path, *METHODS))
+    assert first.cells == ALL
+    second = counting()
+    assert ran(*arguments(model, tmp_path, *METHODS))["cells"] == document["cells"]
+    assert second.cells == []
+    third = counting()
+    ran(*arguments(model, tmp_path, *METHODS, "--evaluations", "20"))
+    assert third.cells == ALL[2:]
+    fourth = counting()
+    ran(*arguments(model, tmp_path, *METHODS, "--evaluations", "20", "--seeds", "3"))
+    assert fourth.cells == ["random 2"]
+
+
+def test_an_interrupted_benchmark_goes_on_where_it_stopped(
+    model: Path, tmp_path: Path, ran: Ran, counting: Callable[..., Counting], capsys: pytest.CaptureFixture[str]
+) -> None:
+    counting(interrupted=3)
+    assert run(arguments(model, tmp_path, *METHODS)) == 130
+    assert "it goes on where it stopped" in capsys.readouterr().err
+    assert len(list((tmp_path / "out" / "cells").iterdir())) == 3
+    rest = counting()
+    ran(*arguments(model, tmp_path, *METHODS))
+    assert rest.cells == ALL[3:]
+
+
+class Lazy:
+    """Stands for devices that take what was made up, and counts what it is asked."""
+
+    version = 1
+    fingerprint = "lazy"
+
+    def __init__(self) -> None:
+        self.evaluations = 0
+        self.inner: Evaluator | None = None
+
+    def bind(self, subject: Subject) -> Lazy:
+        self.inner = Sequential().bind(subject)
+        return self
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        assert self.inner is not None
+        self.evaluations += len(placements)
+        return self.inner.evaluate(placements)
+
+
+def test_on_devices_methods_share_measurements_and_end_in_a_final(
+    model: Path, tmp_path: Path, ran: Ran, made_up_profile: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices, rounds = Lazy(), []
+
+    def on_devices(_: Subject, rows: Sequence[dict[str, Any]], *__: Any, **___: Any) -> list[dict[str, Any]]:
+        rounds.append([row["placer"] for row in rows])
+        names = ["A", "B", *(f"{row['placer']} 1" for row in rows)]
+        return [
+            {"name": n, "placer": n, "baseline": False, "single": n in "AB", "failed": None, "samples_s": [1.0, 1.1]}
+            for n in names
+        ]
+
+    monkeypatch.setattr(Hetero, "bind", lambda _, subject: devices.bind(subject))
+    monkeypatch.setattr(finals, "on_devices", on_devices)
+    command = arguments(model, tmp_path, "--methods", "single,random,greedy", evaluators="hetero")
+    document = ran(*command)
+    assert {c["method"] for c in document["cells"]} == {"single A", "single B", "random", "greedy"}
+    assert {c["seed"] for c in document["cells"]} == {0}
+    asked = sum(c["evaluations"] for c in document["cells"] if c["seeded"] and not c["method"].startswith("single "))
+    assert 2 < devices.evaluations < asked  # the single devices were measured once for all
+    assert document["cases"][0]["optimum"] is None
+    assert len(rounds) == len(document["finals"]) == 1
+    before = devices.evaluations
+    assert ran(*command)["cells"] == document["cells"]
+    assert (devices.evaluations, len(rounds)) == (before, 1)
+
+
+def test_a_machine_without_the_devices_is_a_note_in_the_results(
+    model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = pipeline.run.look_at_machine
+
+    def without(devices: Sequence[str]) -> Any:
+        if devices:
+            raise DeviceError("There is no device CPU.", "This machine has none.")
+        return look(devices)
+
+    monkeypatch.setattr(suite, "look_at_machine", without)
+    document = ran(*arguments(model, tmp_path, *METHODS, evaluators="hetero"))
+    assert document["cells"] == []
+    assert document["notes"] == [
+        "Nothing was measured on devices: There is no device CPU. This machine has none.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "remedy"),
+    [
+        (["bench", "hsdga"], "no benchmark named 'hsdga'", "hsdag"),
+        (["bench", "hsdag", "--models", "resnet5"], "no model named 'resnet5'", "resnet50"),
+        (["bench", "hsdag", "--models", "zoo:berts"], "no model named 'berts'", "bert-base"),
+        (["bench", "hsdag", "--models", "a/x.xml,b/x.xml"], "one name: a/x.xml, b/x.xml", "Rename"),
+        (["bench", "hsdag", "--methods", "mincut"], "no method named 'mincut'", "min_cut"),
+        (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
+        (["bench", "hsdag", "--set", "place.evaluations=3"], "does not read place.evaluations", "measure.KEY"),
+        (["bench", "hsdag", "--set", "measure.round=3"], "measure.round", "measure.rounds"),
+        (["bench", "hsdag", "--seeds", "0"], "'--seeds'", "--help"),
+    ],
+)
+def test_a_wrong_name_is_said_before_any_work(
+    words: list[str], cause: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run([*words, "--out", str(out), "--store", str(tmp_path / "store")]) == 2
+    error, fix = capsys.readouterr().err.strip().splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert cause in error
+    assert fix.startswith("  fix: ")
+    assert remedy in fix
+    assert not out.exists()
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_model_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(tmp_path / "none.xml", tmp_path, *METHODS)) == 3
+    assert "none.xml" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("in the way")
+    assert run(arguments(model, tmp_path, *METHODS)) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
