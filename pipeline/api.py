@@ -25,6 +25,7 @@ from pipeline.run import (
 )
 from pipeline.store import Store
 from pipeline.task import Outcome, Progress
+from pipeline.watch import replay, watched
 
 log = logging.getLogger(__name__)
 
@@ -106,15 +107,26 @@ def needs_machine(settings: Settings, upto: str) -> bool:
     return upto not in ("read", "coarsen") or "fuse" in settings.coarsen.use
 
 
-def advance(path: Path, settings: Settings, folder: Path, store: Store, *, upto: str, progress: Progress) -> Advance:
+def advance(
+    path: Path,
+    settings: Settings,
+    folder: Path,
+    store: Store,
+    *,
+    upto: str,
+    progress: Progress,
+    tensorboard: Path | None = None,
+) -> Advance:
     """Bring a run up to a stage; what is in the store already is not done again.
+
+    tensorboard: a folder for event files of the searches; see `pipeline.watch`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
     """
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
-    tasks = plan(model, settings, machine, upto=upto)
+    tasks = watched(plan(model, settings, machine, upto=upto), tensorboard)
     store.prepare()
     directory = RunDirectory(folder)
     previous = previous_parts(directory.manifest())
@@ -122,6 +134,7 @@ def advance(path: Path, settings: Settings, folder: Path, store: Store, *, upto:
     outcomes = execute(
         tasks, store, progress=progress, previous=previous, finished=lambda o: directory.record(manifest, o)
     )
+    replay(outcomes.get("place"), tensorboard)
     result = None
     if upto == "measure":
         result = write_result(folder, model, settings, _known(machine), outcomes)

@@ -155,6 +155,7 @@ LEAST: Mapping[str, float] = {
     "profile.link_inferences": 1,
     "profile.timeout_s": 1e-3,
     "place.evaluations": 1,
+    "place.rounds": 1,
     "measure.rounds": 1,
     "measure.timeout_s": 1e-3,
     "measure.dynamic_size": 1,

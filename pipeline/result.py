@@ -21,6 +21,7 @@ from pipeline.report import render
 from pipeline.run import Machine, Model
 from pipeline.store import Entry, file_digest, write_json, write_text
 from pipeline.task import Outcome
+from pipeline.watch import write_training
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -170,6 +171,7 @@ def write_result(
     rows = candidate_rows(measured, settings.seed)
     best, verdict, speedup = decide(rows, settings.seed)
     files = write_placed(path, outcomes["read"].entry, next(m for m in measured if m["name"] == best), model.sha256)
+    files |= write_training(path, outcomes["place"].entry)
     document = {
         "schema": SCHEMA,
         "model": {"path": str(model.path), "sha256": model.sha256},

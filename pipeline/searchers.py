@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
+from pipeline.keep import kept
+from pipeline.watch import Watcher, progress_text, unwatched
 
 Say = Callable[[str], None]
 Bind = Callable[[Subject], Evaluator]
@@ -33,7 +36,8 @@ class Searcher:
     """A placer and the nodes it places.
 
     problem: of the k nodes of `grouping`; topology, costs and start are filled in for every search. bind: makes the
-    evaluator of a subject.
+    evaluator of a subject. watch: told the progress of every search. keep: a folder for what the placer learns, of the
+    run at hand alone; None keeps nothing.
     """
 
     name: str
@@ -41,6 +45,8 @@ class Searcher:
     problem: Problem
     grouping: Grouping
     bind: Bind
+    watch: Watcher = unwatched
+    keep: Path | None = None
 
     def search(self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say) -> Sought:
         """Return what the placer finds for a subject of n operations, given where to begin.
@@ -51,12 +57,15 @@ class Searcher:
             PlacewrightError: whatever the placer raises.
         """
         problem = self._problem(subject, start)
+        if self.keep is not None:
+            problem = kept(problem, self.keep / self.name / str(seed), seed)
         evaluator = self.bind(replace(subject, grouping=self.grouping))
 
         def work(check: Callable[[], None]) -> Answer:
             def hook(p: Progress) -> None:
                 check()
-                say(f"{self.name}: {p.done} of {p.total} placements, best {p.value_s * 1e3:.3f} ms")
+                self.watch(self.name, p)
+                say(progress_text(self.name, p))
 
             return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
 

@@ -22,11 +22,13 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
 from pipeline.journal import Journal, Remembered
+from pipeline.keep import collect_policies
 from pipeline.partition import join, tied
 from pipeline.recipes import prepared
 from pipeline.searchers import Bind, Searcher, Sought, in_turn
 from pipeline.store import write_json
 from pipeline.task import Work
+from pipeline.watch import CURVE, TENSORBOARD, Watcher, watching
 
 if TYPE_CHECKING:
     from pipeline.hybrid import Proposal
@@ -121,11 +123,17 @@ def group(work: Work) -> None:
 
 
 def place(work: Work) -> None:
-    """Write candidates.json, every placer's placements, best first, and searches.json, what each search came to."""
+    """Write candidates.json, every placer's placements, best first, and searches.json, what each search came to.
+
+    Also curve.jsonl, how they went, and policy.safetensors and policy.json if a placer has learned one.
+    """
     graph = payload.load_graph(work.read("read", "graph.npz"))
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
-    rows, searches = (_hybrid if work.task.params["reward"] == "hybrid" else _one_level)(work, subject)
+    level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
+    with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
+        rows, searches = level(work, subject, watch)
+    collect_policies(work.partial, [name for name, _ in work.task.params["use"]], work.out)
     write_json(work.out / "candidates.json", rows)
     write_json(work.out / "searches.json", searches)
 
@@ -162,14 +170,14 @@ STEPS: Mapping[str, Callable[[Work], None]] = {
 Rows = list[dict[str, Any]]
 
 
-def _one_level(work: Work, subject: Subject) -> tuple[Rows, Rows]:
+def _one_level(work: Work, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
     """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
     params, seed = work.task.params, work.task.seed
     measured = params["reward"] == "measured"
     measurer: Measurer = registry.build("measure", *params["evaluator"])
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
     budget = Budget(params["evaluations"], params["seconds"])
-    found = in_turn(_searchers(work, subject, bind), subject, None, budget, seed=seed, say=work.progress)
+    found = in_turn(_searchers(work, subject, bind, watch), subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
     for sought in found:
         short = shortlist(sought.answer.candidates, params["finalists"])
@@ -180,7 +188,7 @@ def _one_level(work: Work, subject: Subject) -> tuple[Rows, Rows]:
     return rows, searches
 
 
-def _hybrid(work: Work, subject: Subject) -> tuple[Rows, Rows]:
+def _hybrid(work: Work, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
     """Return the rows of the candidates and of the searches where a few placements are measured in between.
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
@@ -190,7 +198,7 @@ def _hybrid(work: Work, subject: Subject) -> tuple[Rows, Rows]:
     params, seed = work.task.params, work.task.seed
     simulator: Measurer = registry.build("measure", *params["evaluator"])
     devices: Measurer = registry.build("measure", *params["devices"])
-    searchers = _searchers(work, subject, simulator.bind)
+    searchers = _searchers(work, subject, simulator.bind, watch)
     seconds = params["seconds"] * len(searchers)
     rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
     journal = _journal(work, devices.bind(subject))
@@ -222,7 +230,7 @@ def _journal(work: Work, devices: Evaluator) -> Journal:
     return Journal.of(work.partial / "measured.jsonl", devices.fingerprint, devices)
 
 
-def _searchers(work: Work, subject: Subject, bind: Bind) -> list[Searcher]:
+def _searchers(work: Work, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:
     """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
     given = payload.load_grouping(work.read("coarsen", "grouping.npz"))
     problem = _problem(work, subject, given)
@@ -231,10 +239,10 @@ def _searchers(work: Work, subject: Subject, bind: Bind) -> list[Searcher]:
         placer: Placer = registry.build("place", name, values)
         recipe = getattr(placer, "recipe", None)
         if recipe is None:
-            searchers.append(Searcher(name, placer, problem, given, bind))
+            searchers.append(Searcher(name, placer, problem, given, bind, watch, work.partial))
         else:
             own, made = prepared(recipe, _raw_problem(subject), subject.costs, seed=work.task.seed)
-            searchers.append(Searcher(name, placer, made, own, bind))
+            searchers.append(Searcher(name, placer, made, own, bind, watch, work.partial))
     return searchers
 
 

@@ -64,6 +64,11 @@ reward_option = click.option(
     type=click.Choice(("simulated", "measured", "hybrid")),
     help="What a placement is worth to the placers: predicted, measured, or predicted and corrected by measurements.",
 )
+tensorboard_option = click.option(
+    "--tensorboard",
+    type=click.Path(path_type=Path),
+    help="Folder to write event files of the searches for TensorBoard to.",
+)
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
 store_option = click.option(
     "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import Choices, open_store, reward_option, settings_from, shared
+from pipeline.cli.options import Choices, open_store, reward_option, settings_from, shared, tensorboard_option
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,15 +28,16 @@ run_option = click.option(
 @model_argument
 @run_option
 @reward_option
+@tensorboard_option
 @shared
-def tune(model: str, folder: Path | None, reward: str | None, **options: Any) -> None:
+def tune(model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
     """Find the fastest way to run MODEL on the devices: all five stages.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
     """
     choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="measure", extra=_rewarded(reward))
+    _advance(model, folder, choices, upto="measure", extra=_rewarded(reward), tensorboard=tensorboard)
 
 
 def _rewarded(reward: str | None) -> dict[str, Any]:
@@ -71,17 +72,25 @@ group = _stage("group", "Merge coarse operations into groups that are placed as 
 @click.command()
 @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
 @reward_option
+@tensorboard_option
 @shared
-def place(folder: Path, reward: str | None, **options: Any) -> None:
+def place(folder: Path, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
     """Search for placements of the groups."""
-    _advance(None, folder, Choices.taken(options), upto="place", extra=_rewarded(reward))
+    choices = Choices.taken(options)
+    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard)
 
 
 measure = _stage("measure", "Measure the best placements against the baselines, and write the result.")
 
 
 def _advance(
-    model: str | None, folder: Path | None, choices: Choices, *, upto: str, extra: dict[str, Any] | None = None
+    model: str | None,
+    folder: Path | None,
+    choices: Choices,
+    *,
+    upto: str,
+    extra: dict[str, Any] | None = None,
+    tensorboard: Path | None = None,
 ) -> None:
     from pipeline import api
     from pipeline.config import Settings
@@ -102,7 +111,7 @@ def _advance(
         return
     path = path if model is None else api.model_path(model, store)
     with console.progress(quiet=choices.quiet) as progress:
-        advance = api.advance(path, settings, folder, store, upto=upto, progress=progress)
+        advance = api.advance(path, settings, folder, store, upto=upto, progress=progress, tensorboard=tensorboard)
     if not choices.quiet:
         for outcome in advance.outcomes.values():
             console.say(console.outcome_line(outcome))

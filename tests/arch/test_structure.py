@@ -68,7 +68,11 @@ def test_help_imports_no_stage_and_nothing_heavy() -> None:
     assert found.stderr.startswith("0 ")
     loaded = set(ast.literal_eval(found.stderr.strip()[2:]))
     assert {"click", "pipeline"} <= loaded
-    assert loaded & {"torch", "torch_geometric", "openvino", "sklearn", "scipy", "pymetis", "pydantic", "rich"} == set()
+    assert (
+        loaded
+        & {"torch", "torch_geometric", "openvino", "sklearn", "scipy", "pymetis", "pydantic", "rich", "matplotlib"}
+        == set()
+    )
     assert loaded & {"coarsen", "embed", "policy", "runtime"} == set()
 
 

@@ -27,6 +27,7 @@ REAL = {
     "measure__batch_s": 0.01,
     "measure__seconds": 3,
     "place__use": "[greedy,hsdag]",
+    "place__reward": "simulated",
     "place__hsdag__patience": 1,
 }
 
