@@ -25,6 +25,8 @@ SCRIPTS = (
     "anchors",
     "tiled_gain",
     "giph_slr",
+    "hsdag_update",
+    "placeto_tuned",
     "large_graphs",
     "profiler_ratio",
     "measuring_noise",

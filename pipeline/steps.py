@@ -208,12 +208,23 @@ def _hybrid(work: Work, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
         _search_row(sought, params, found.evaluations[sought.placer]) | _proposed(found.of(sought.placer)) | told
         for sought in found.last
     ]
-    short = shortlist([p.candidate for p in found.proposals], params["finalists"])
+    proposals = _every_best_first(found.proposals, [searcher.name for searcher in searchers])
+    short = shortlist([p.candidate for p in proposals], params["finalists"])
     rows = [
         _row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
-        for rank, (p, c) in enumerate(zip(found.proposals, short, strict=False))
+        for rank, (p, c) in enumerate(zip(proposals, short, strict=False))
     ]
     return rows, searches
+
+
+def _every_best_first(proposals: Sequence[Proposal], placers: Sequence[str]) -> list[Proposal]:
+    """Return proposals, best first, with the first split of every placer before any other."""
+    first: dict[str, int] = {}
+    for i, proposal in enumerate(proposals):
+        if proposal.placer in placers and len(proposal.placement.devices_used) > 1:
+            first.setdefault(proposal.placer, i)
+    order = sorted(range(len(proposals)), key=lambda i: (i not in first.values(), i))
+    return [proposals[i] for i in order]
 
 
 def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline import payload, registry
 from pipeline.config import Settings
 from pipeline.core.arrays import Float64
-from pipeline.core.devices import CostTable, Origin
+from pipeline.core.devices import CostTable, Origin, Topology
 from pipeline.core.graph import Graph, Grouping, contract, weight_side
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
@@ -24,7 +24,17 @@ from pipeline.run import execute, look_at_machine, look_at_model, plan
 from pipeline.store import Entry, Store, digest
 from pipeline.task import Progress
 
+
+class Link(NamedTuple):
+    """What a tensor pays between the two devices."""
+
+    bytes_per_s: float
+    latency_s: float
+
+
 DESKTOP = "cpu+gpu"
+# Evaluators without hardware: what stands between the CPU and the GPU. None: the desktop's own PCIe link.
+LINKS: Mapping[str, Link | None] = MappingProxyType({"sequential": None, "shared": Link(40e9, 2e-6)})
 # Named devices take the precision of the machine unless told; random weights do not bear bf16.
 HALVES = ",".join(f"{name}=CPU{{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}}" for name in "AB")
 
@@ -83,10 +93,10 @@ class Case:
         return {d: r.median_s if isinstance(r, Measurement) else np.inf for d, r in zip(names, found, strict=True)}
 
 
-def simulated(model: str, path: Path, store: Store, progress: Progress) -> Case:
+def simulated(model: str, path: Path, store: Store, progress: Progress, *, evaluator: str = "sequential") -> Case:
     """Return a model on a desktop's CPU and GPU, whose speeds are such that each alone takes what was published.
 
-    A model of which nothing was published takes what a roofline of the two chips says.
+    A model of which nothing was published takes what a roofline of the two chips says. evaluator: one of LINKS.
 
     Raises:
         ModelError: the model cannot be read.
@@ -97,10 +107,13 @@ def simulated(model: str, path: Path, store: Store, progress: Progress) -> Case:
     graph = payload.load_graph(entries["read"].path("graph.npz"))
     desktop = preset(DESKTOP).without_memory_limits()
     costs = desktop_costs(graph, PUBLISHED.get(model))
-    subject = Subject(None, graph, Grouping.identity(graph.n), desktop.topology, costs, 0)
+    link, topology = LINKS[evaluator], desktop.topology
+    if link is not None:
+        topology = Topology.uniform(topology.devices, bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
+    subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
     measurer: Measurer = registry.build("measure", "sequential")
     figures = measurer.bind(subject).fingerprint
-    return Case(model, measurer, subject, {"evaluator": "sequential", "version": measurer.version, "figures": figures})
+    return Case(model, measurer, subject, {"evaluator": evaluator, "version": measurer.version, "figures": figures})
 
 
 def plain_settings() -> Settings:

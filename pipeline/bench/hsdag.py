@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.apart import apart
 from pipeline.api import model_path
 from pipeline.bench import methods as table
-from pipeline.bench.cases import PUBLISHED, Case, plain_settings, real, simulated
+from pipeline.bench.cases import LINKS, PUBLISHED, Case, plain_settings, real, simulated
 from pipeline.bench.cells import Cell, Optimum, cells_of, finished, optimum, run_cell
 from pipeline.bench.finals import final
 from pipeline.bench.methods import Method
@@ -27,7 +27,8 @@ from pipeline.store import Store, write_json, write_text
 from pipeline.task import Progress
 
 SCHEMA = "placewright.bench/1"
-EVALUATORS = ("sequential", "hetero")
+REAL = "hetero"
+EVALUATORS = (*LINKS, REAL)
 EXACT = Method("min_cut", "min_cut")  # on two devices that take turns
 
 
@@ -99,7 +100,7 @@ class _Run:
     effort: Effort
     progress: Progress
     records: list[dict[str, Any]]
-    optima: dict[str, Optimum]
+    optima: dict[tuple[str, str], Optimum]  # by model and evaluator
     finals: list[dict[str, Any]]
     cases: list[dict[str, Any]]
     notes: list[str]
@@ -129,10 +130,10 @@ def bench(
     if not question.methods and table.missing():
         run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")
     paths = {model: model_path(f"zoo:{model}" if _in_zoo(model) else model, store) for model in models}
-    if "sequential" in evaluators:
-        for model in models:
-            _simulate(run, simulated(model, paths[model], store, progress), methods)
-    if "hetero" in evaluators:
+    for evaluator in LINKS:
+        for model in models if evaluator in evaluators else ():
+            _simulate(run, simulated(model, paths[model], store, progress, evaluator=evaluator), methods)
+    if REAL in evaluators:
         _measure(run, paths, methods)
     document = _document(run, asked)
     _write(run, document)
@@ -148,7 +149,7 @@ def _in_zoo(model: str) -> bool:
 def _simulate(run: _Run, case: Case, methods: Sequence[Method]) -> None:
     found = optimum(case, EXACT)
     if found is not None:
-        run.optima[case.model] = found
+        run.optima[case.model, case.evaluator] = found
     _cells(run, case, methods, run.effort.seeds, run.effort.evaluations)
 
 
@@ -198,7 +199,7 @@ def _facts(run: _Run, case: Case, single_s: Mapping[str, float]) -> dict[str, An
     """Return what a case is: its size, what every device takes alone, and what is known of the optimum."""
     graph = case.subject.graph
     published = PUBLISHED.get(case.model) if case.journal is None else None
-    best = run.optima.get(case.model) if case.journal is None else None
+    best = run.optima.get((case.model, case.evaluator))
     return {
         "model": case.model,
         "evaluator": case.evaluator,
@@ -219,7 +220,7 @@ def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     summary = []
     for case in run.cases:
         records = _of(run.records, case["model"], case["evaluator"])
-        best = run.optima.get(case["model"]) if case["optimum"] else None
+        best = run.optima.get((case["model"], case["evaluator"]))
         rows = [asdict(row) for row in rows_of(records, best)]
         summary += [{"model": case["model"], "evaluator": case["evaluator"], **row} for row in rows]
     return {
@@ -262,8 +263,9 @@ def _write(run: _Run, document: Mapping[str, Any]) -> None:
     write_json(run.out / "results.json", document)
     write_text(run.out / "results.md", page(document))
     for case in document["cases"]:
-        if case["evaluator"] == "sequential":
+        if case["evaluator"] != REAL:
             records = _of(run.records, case["model"], case["evaluator"])
             rows = curve_rows(records, case, run.effort.evaluations)
             if rows:
-                plot(rows, run.out / f"curves-{re.sub('[^A-Za-z0-9_.-]', '_', Path(case['model']).stem)}.svg")
+                name = re.sub("[^A-Za-z0-9_.-]", "_", Path(case["model"]).stem)
+                plot(rows, run.out / f"curves-{case['evaluator']}-{name}.svg")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +176,9 @@ def show_result(result: Result) -> None:
     console.table("", ["candidate", "median ms", "95 % interval", "sub-graphs", "ran on"], rows)
     for search in document["searches"]:
         console.say(search_line(search))
+    won = winner_line(document["candidates"])
+    if won:
+        console.say(won)
     console.say(document["verdict"])
     waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
     if waited > DISTURBED:
@@ -183,6 +186,21 @@ def show_result(result: Result) -> None:
             f"Other processes disturbed the measurement: up to {waited:.0%} of its time was spent waiting for them."
         )
     console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")
+
+
+def winner_line(candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Return in one line whose plan was the fastest of all that placers found; "" where none of them ran.
+
+    candidates: of the result, fastest first.
+    """
+    best: dict[str, Mapping[str, Any]] = {}
+    for c in candidates:
+        if not c["baseline"] and c["latency_s"] is not None:
+            best.setdefault(c["placer"], c)
+    if not best:
+        return ""
+    words = [f"{placer} {c['latency_s']['median'] * 1e3:.2f} ms" for placer, c in best.items()]
+    return f"Best plan of each placer, the winner first: {', '.join(words)}."
 
 
 def search_line(search: Mapping[str, Any]) -> str:

@@ -59,12 +59,12 @@ class Hsdag(Method):
 
     batch: int = param(16, "plans drawn per update, or half the moves tried")
     passes: int = param(2, "how often every group may choose in one draw, knowing what all chose before")
-    walks: float = param(0.5, "share of updates that try moves of single groups one after another")
+    walks: float = param(0.9, "share of updates that try moves of single groups one after another")
     groupings: int = param(8, "groupings from which such moves are drawn")
-    learning_rate: float = param(3e-3, "step size of Adam")
-    hidden: int = param(64, "width of the network that scores targets")
+    learning_rate: float = param(0.01, "step size of Adam")
+    hidden: int = param(32, "width of the network that scores targets")
     entropy: float = param(0.05, "weight of the entropy bonus at the start; it falls to 0 with the budget")
-    hot: float = param(0.3, "first temperature of walks over the mean time of an operation")
+    hot: float = param(1.0, "first temperature of walks over the mean time of an operation")
     cold: float = param(0.03, "last temperature of walks over the mean time of an operation")
     back: float = param(0.2, "probability that a walk goes on from the best plan instead of where it stands")
     elites: int = param(4, "best plans among which one is chosen to be changed")
@@ -93,15 +93,10 @@ class Hsdag(Method):
         Raises:
             UsageError: the problem has no policy inputs, or weights that do not fit them.
         """
-        inputs = search.problem.policy
-        if inputs is None:
-            raise UsageError(
-                "The placer 'hsdag' learns on features and groups, and there are none.",
-                "Run it with an embed and a group stage.",
-            )
-        seeds = np.random.SeedSequence(seed).generate_state(3).tolist()
+        inputs = _inputs(search)
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):  # encoders may draw from torch's own generator
-            trainer = self._trainer(search, inputs, seeds[1], seeds[2])
+            trainer = self.trainer(search, seed=seeds[1])
             kept = None if inputs.keeper is None else inputs.keeper.load()
             if kept is not None:
                 take_up(trainer, kept)
@@ -112,13 +107,20 @@ class Hsdag(Method):
         if inputs.keeper is not None:
             inputs.keeper.publish(published(trainer, self))
 
-    def _trainer(self, search: Search, inputs: PolicyInputs, policy_seed: int, seed: int) -> Trainer:
-        policy = Policy(inputs, hidden=self.hidden, semantics=search.semantics, seed=policy_seed)
+    def trainer(self, search: Search, *, seed: int) -> Trainer:
+        """Return what trains a fresh policy, or one learned before, on a search.
+
+        Raises:
+            UsageError: the problem has no policy inputs, or weights that do not fit them.
+        """
+        inputs = _inputs(search)
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+        policy = Policy(inputs, hidden=self.hidden, semantics=search.semantics, seed=seeds[0])
         if inputs.learned is not None:
             adopt(policy, inputs.learned)
-        world = World.of(search.problem)
-        actor = Actor(search.problem, world, policy, torch.tensor(inputs.features), self.passes)
-        return Trainer(search, actor, Habits(**{f.name: getattr(self, f.name) for f in fields(Habits)}), seed=seed)
+        actor = Actor(search.problem, World.of(search.problem), policy, torch.tensor(inputs.features), self.passes)
+        habits = Habits(**{f.name: getattr(self, f.name) for f in fields(Habits)})
+        return Trainer(search, actor, habits, seed=seeds[1])
 
     def _warm_up(self, trainer: Trainer, seed: int) -> None:
         """Start from a good plan: the one given, or the portfolio's."""
@@ -127,7 +129,7 @@ class Hsdag(Method):
             evaluations = max(1, math.floor(self.warm * search.left))
             seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
             with search.limited("portfolio", evaluations=evaluations, seconds=seconds):
-                Portfolio().run(search, seed=seed)
+                Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
         if (search.problem.start is not None or self.warm > 0) and search.best is not None and not search.done:
             trainer.imitate(search.best, self.lessons)
 
@@ -139,6 +141,15 @@ class Hsdag(Method):
                 inputs.keeper.save(state_of(trainer))
                 saved_s = time.monotonic()
         trainer.decode()
+
+
+def _inputs(search: Search) -> PolicyInputs:
+    if search.problem.policy is None:
+        raise UsageError(
+            "The placer 'hsdag' learns on features and groups, and there are none.",
+            "Run it with an embed and a group stage.",
+        )
+    return search.problem.policy
 
 
 def published(trainer: Trainer, params: Hsdag) -> Snapshot:

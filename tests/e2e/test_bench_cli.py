@@ -75,7 +75,7 @@ def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path
     text = (out / "results.md").read_text()
     assert "| single cpu |" in text
     assert "In words: " in text
-    assert (out / "curves-towers.svg").read_text().startswith("<?xml")
+    assert (out / "curves-sequential-towers.svg").read_text().startswith("<?xml")
     assert len(list((out / "cells").iterdir())) == len(ALL)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipeline.bench import methods
-from pipeline.bench.cases import PUBLISHED, Case, Latency, desktop_costs
+from pipeline.bench.cases import PUBLISHED, Case, Latency, desktop_costs, simulated
 from pipeline.bench.cells import Cell, Improvements, cells_of, finished, optimum, run_cell
 from pipeline.bench.methods import METHODS, Method, chosen, prepared
 from pipeline.bench.summary import rows_of
@@ -21,6 +21,7 @@ from pipeline.core.graph import Graph, Grouping, weight_side
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from pipeline.store import Store
 from runtime import zoo
 from runtime.machines.topology import preset
 from runtime.simulators.sequential import Sequential
@@ -220,3 +221,17 @@ def test_only_improvements_are_kept() -> None:
     for done, value_s in ((1, np.inf), (2, 5.0), (3, 5.0), (7, 4.0), (9, 4.5)):
         curve.add(done, value_s)
     assert [(done, value_s) for done, _, value_s in curve.points] == [(2, 5.0), (7, 4.0)]
+
+
+def test_devices_that_share_memory_have_the_same_times_and_quicker_links(tmp_path: Path) -> None:
+    path, _ = write(branchy(packed=True), tmp_path)
+    store = Store(tmp_path / "store")
+    desktop, shared = (simulated("m", path, store, lambda _: None, evaluator=name) for name in ("sequential", "shared"))
+    assert shared.evaluator == "shared"
+    assert desktop.subject.costs is not None
+    assert shared.subject.costs is not None
+    assert np.array_equal(desktop.subject.costs.op_s, shared.subject.costs.op_s)
+    megabyte = np.array([1_000_000])
+    assert desktop.subject.topology.mean_transfer_s(megabyte)[0] == pytest.approx(20e-6 + 1e6 / 12e9)
+    assert shared.subject.topology.mean_transfer_s(megabyte)[0] == pytest.approx(2e-6 + 1e6 / 40e9)
+    assert desktop.identity["figures"] != shared.identity["figures"]

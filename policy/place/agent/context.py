@@ -101,7 +101,7 @@ def context(
     op = groups.sum(world.op.expand(device.shape[0], -1, -1))  # [K, p]
     now_op = groups.sum(_gathered(world.op, device))  # [K]
     unit = (groups.sum(world.mean.expand(device.shape[0], -1)) + 1e-9).reshape(-1)  # [K], the group's own mean time
-    each = world.mean.sum() / groups.k[groups.owner]  # [K], mean time of a group
+    each = (float(world.mean.sum()) or world.n) / groups.k[groups.owner]  # [K], mean time of a group, if there is any
     was_placed = ~fresh[groups.owner, 0]
     time = op - now_op[:, None]
     moved = edges.there - edges.now[:, None]

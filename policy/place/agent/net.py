@@ -86,9 +86,19 @@ class Policy(nn.Module):
         load_weights(self.encoder.module, inputs.encoder_weights)
         load_weights(self.grouper.module, inputs.grouper_weights)
         with seeded(seeds[2]):
-            self.head = Head(self.encoder.width, hidden, "" if semantics is None else semantics.kind)
+            kind = "" if semantics is None else semantics.kind
+            self.making, self.changing = (Head(self.encoder.width, hidden, kind) for _ in range(2))
         # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters() and train().
         self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module
+
+    def targets(self, z: Tensor, at: Context, *, calm: Tensor) -> Tensor:
+        """Return float32 [K, p + 1], log-probabilities of the targets; -inf where barred.
+
+        Groups that are placed for the first time have a head of their own. z: float32 [K, h]. calm: float32 [K].
+        """
+        log_p = self.changing.targets(z, at, calm=calm)
+        anew = at.columns[:, :1, AT["fresh"]] > 0  # [K, 1]
+        return torch.where(anew, self.making.targets(z, at, calm=calm), log_p) if bool(anew.any()) else log_p
 
     def weights(self) -> dict[str, Float32]:
         """Return copies of all parameters by name."""

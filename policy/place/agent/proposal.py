@@ -33,7 +33,7 @@ class Options:
     @property
     def entropy(self) -> Tensor:
         """Return float32 [r], the entropy of each choice over its largest value."""
-        finite = self.log_p.clamp(min=torch.finfo(self.log_p.dtype).min)
+        finite = self.log_p.masked_fill(torch.isinf(self.log_p), 0.0)
         spread = -(self.log_p.exp() * finite).sum(dim=1)
         r = self.log_prob.numel()
         largest = (self.groups.k * self.log_p.shape[1]).float().log().clamp(min=1.0)
@@ -74,16 +74,23 @@ def options(actor: Actor, nodes: Tensor, base: Base, plan: Placement, *, r: int,
     z, p = pooled(nodes, groups), actor.world.p
     device = torch.tensor(plan.device, dtype=torch.int64).expand(r, -1)
     at = context(actor.world, groups, device, [base.schedule] * r, value=torch.full((r,), base.value))
-    score = actor.policy.head.scores(z, at)
+    score = actor.policy.changing.scores(z, at)
     stay = score[:, p:].masked_fill(at.barred[:, p:], 0.0)
-    shift = actor.policy.head.shift_scores(z)
+    shift = actor.policy.changing.shift_scores(z)
     ordering = shift[:, [0, 2]] - shift[:, STILL, None]
     if plan.priority is None:
         ordering = torch.full_like(ordering, -torch.inf)
     every = torch.cat([score[:, :p] - stay, ordering], dim=1)
     parts = torch.split(every, groups.k.tolist())
-    log_p = torch.cat([torch.log_softmax(part.reshape(-1), 0).reshape(part.shape) for part in parts if part.numel()])
+    log_p = torch.cat([_among_all(part) for part in parts])
     return Options(groups, log_p, torch.stack([sample.log_prob for sample in samples]))
+
+
+def _among_all(score: Tensor) -> Tensor:
+    """Return log-probabilities, float32 [k, p + 2], among all options of a grouping; -inf if there are none."""
+    if bool(torch.isinf(score).all()):
+        return torch.full_like(score, -torch.inf)  # a softmax would be nan, and its gradient would reach every weight
+    return torch.log_softmax(score.reshape(-1), 0).reshape(score.shape)
 
 
 def propose(found: Options, *, each: int, reach: float, rng: np.random.Generator) -> Proposal | None:

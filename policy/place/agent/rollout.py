@@ -109,14 +109,14 @@ class Actor:
         device = torch.stack([self._devices(base) for base in bases])  # [r, n]
         for _ in range(self.passes):
             at = context(self.world, groups, device, schedules, value=value)
-            log_p = self.policy.head.targets(z, at, calm=calm)
+            log_p = self.policy.targets(z, at, calm=calm)
             target = choose(log_p)
             count.add(log_p, target)
             asked = target[groups.label]
             device = torch.where(asked == self.world.p, device, asked)
         shifts = None
         if bases[0].order is not None:
-            log_p = self.policy.head.shifts(z, calm=calm)
+            log_p = self.policy.changing.shifts(z, calm=calm)
             shifts = choose(log_p)
             count.add(log_p, shifts)
         placements = [self._placement(device[i], bases[i], shifts, groups.label[i], float(reach[i])) for i in range(r)]
@@ -173,7 +173,7 @@ class _Count:
 
     def add(self, log_p: Tensor, chosen: Tensor) -> None:
         """Count one decision per group: log_p float32 [K, t], chosen int64 [K]."""
-        finite = log_p.clamp(min=torch.finfo(log_p.dtype).min)
+        finite = log_p.masked_fill(torch.isinf(log_p), 0.0)
         spread = -(log_p.exp() * finite).sum(dim=1)
         self.log_prob = self.log_prob.index_add(0, self.owner, log_p.gather(1, chosen[:, None]).squeeze(1))
         self.entropy = self.entropy.index_add(0, self.owner, spread)

@@ -23,7 +23,7 @@ from policy.place.anneal import Clock, best_order, levelled, mean_time_s
 from policy.place.search import Search, placeable
 
 FAILED = 2.0  # a plan that failed counts as so many times the slowest one that did not
-WORST = 1.5  # a single move that makes its plan slower than so many times counts as if it did not
+WORST = 1.02  # a move that makes its plan slower than so many times is no worse than that: it is not taken
 BOLDEST = 8.0  # groups expected to move at most in a pass, at the boldness the search begins with
 STALE, FRESH = 0.5, 0.1  # shares of draws seen before above which the search gets bolder, and below which more careful
 BOLDER = 1.25
@@ -75,9 +75,6 @@ class Trainer:
         walks = self.rng.random() < self.habits.walks and self.search.best is not None
         loss = self._walked(share) if walks else self._drawn(share)
         if loss is not None:
-            best = self.search.best
-            if best is not None and self.habits.imitation > 0:
-                loss = loss + self.habits.imitation * self._unlike(best)
             self._step(loss)
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
@@ -104,7 +101,9 @@ class Trainer:
         if np.isnan(value_s).any():
             return None  # the budget is spent
         self._adapt(r - (search.spent - spent), r)
-        return self._loss(bases, rollout.log_prob, rollout.entropy, self._relative(bases, value_s), share)
+        loss = self._loss(bases, rollout.log_prob, rollout.entropy, self._relative(bases, value_s), share)
+        best = search.best
+        return loss if best is None or habits.imitation == 0 else loss + habits.imitation * self._unlike(best)
 
     def _walked(self, share: float) -> Tensor | None:
         """Try single moves one after another, each on what the ones before have left; return the loss."""
@@ -174,7 +173,7 @@ class Trainer:
         groups = Groups.of([placeable(actor.problem, sample.grouping) for sample in samples])
         anew = torch.full((1, world.n), world.p)
         at = context(world, groups, anew, [None], value=torch.ones(1))
-        log_p = actor.policy.head.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
+        log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
         device = torch.tensor(plan.device, dtype=torch.int64)[None]
         on = groups.sum(nn.functional.one_hot(device, world.p + 1).float())  # [K, p + 1]
         share, home = (on / on.sum(dim=1, keepdim=True)).max(dim=1)

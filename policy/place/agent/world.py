@@ -48,7 +48,8 @@ class World:
         mean_s = op_s.sum(axis=1) / problem.allowed.sum(axis=1)
         link = ~np.eye(p, dtype=bool)
         per_byte_s = np.divide(1.0, problem.topology.link_bytes_per_s, where=link, out=np.zeros((p, p)))
-        unit_s = float(mean_s.mean()) or float(problem.topology.mean_transfer_s(problem.graph.edge_bytes).mean()) or 1.0
+        sent_s = problem.topology.mean_transfer_s(problem.graph.edge_bytes)
+        unit_s = float(mean_s.mean()) or float(sent_s.sum()) / max(1, sent_s.size) or 1.0
         memory = np.array([d.memory_bytes or np.inf for d in problem.topology.devices])
         edges = torch.tensor(problem.graph.edges, dtype=torch.int64)
         return cls(
