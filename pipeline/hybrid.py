@@ -331,3 +331,13 @@ def believed(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
     found = fit(np.array([row for row, _ in known]), seconds, noise, prior)
     costs, topology = terms.corrected(found.value)
     return Belief(replace(subject, costs=costs, topology=topology), found.covariance, len(known))
+
+
+def every_best_first(proposals: Sequence[Proposal], placers: Sequence[str]) -> list[Proposal]:
+    """Return proposals, best first, with the first split of every placer before any other."""
+    first: dict[str, int] = {}
+    for i, proposal in enumerate(proposals):
+        if proposal.placer in placers and len(proposal.placement.devices_used) > 1:
+            first.setdefault(proposal.placer, i)
+    order = sorted(range(len(proposals)), key=lambda i: (i not in first.values(), i))
+    return [proposals[i] for i in order]

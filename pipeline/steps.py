@@ -193,7 +193,7 @@ def _hybrid(work: Work, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
     """
-    from pipeline.hybrid import Rounds, alternate
+    from pipeline.hybrid import Rounds, alternate, every_best_first
 
     params, seed = work.task.params, work.task.seed
     simulator: Measurer = registry.build("measure", *params["evaluator"])
@@ -208,23 +208,13 @@ def _hybrid(work: Work, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
         _search_row(sought, params, found.evaluations[sought.placer]) | _proposed(found.of(sought.placer)) | told
         for sought in found.last
     ]
-    proposals = _every_best_first(found.proposals, [searcher.name for searcher in searchers])
+    proposals = every_best_first(found.proposals, [searcher.name for searcher in searchers])
     short = shortlist([p.candidate for p in proposals], params["finalists"])
     rows = [
         _row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
         for rank, (p, c) in enumerate(zip(proposals, short, strict=False))
     ]
     return rows, searches
-
-
-def _every_best_first(proposals: Sequence[Proposal], placers: Sequence[str]) -> list[Proposal]:
-    """Return proposals, best first, with the first split of every placer before any other."""
-    first: dict[str, int] = {}
-    for i, proposal in enumerate(proposals):
-        if proposal.placer in placers and len(proposal.placement.devices_used) > 1:
-            first.setdefault(proposal.placer, i)
-    order = sorted(range(len(proposals)), key=lambda i: (i not in first.values(), i))
-    return [proposals[i] for i in order]
 
 
 def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
-from pipeline.hybrid import CALIBRATION, Campaign, Found, Rounds, alternate
+from pipeline.hybrid import CALIBRATION, Campaign, Found, Proposal, Rounds, alternate, every_best_first
 from pipeline.journal import Journal, Remembered
 from pipeline.registry import build
 from pipeline.run import Machine, Model, plan
@@ -341,3 +341,20 @@ def test_what_is_set_of_the_last_measurement_holds_for_those_in_between() -> Non
     _, devices = task.params["devices"]
     assert (devices["low_tolerance"], devices["timeout_s"]) == (0.3, 9.0)
     assert devices["seconds"] == Hetero().seconds
+
+
+def test_every_placers_best_split_goes_to_the_final_before_any_placers_second() -> None:
+    def proposal(placer: str, *device: int) -> Proposal:
+        return Proposal(placer, Placement(np.array(device), ("A", "B")), placer, np.zeros(1))
+
+    ranked = [
+        proposal("hsdag", 0, 0),  # on one device: a baseline stands for it
+        proposal("hsdag", 0, 1),
+        proposal("hsdag", 1, 0),
+        proposal(CALIBRATION, 1, 1),
+        proposal("portfolio", 1, 1),
+        proposal("portfolio", 0, 1),
+        proposal("portfolio", 1, 0),
+    ]
+    found = every_best_first(ranked, ["portfolio", "hsdag"])
+    assert [ranked.index(p) for p in found] == [1, 5, 0, 2, 3, 4, 6]
