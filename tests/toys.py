@@ -114,7 +114,28 @@ def branches_problem(**options: object) -> Problem:
 
 BRANCHES_OPTIMUM_S = 12 * FAST_S + 2 * CUT_S
 
-PROBLEMS = {"chain": (chain_problem, CHAIN_OPTIMUM_S), "branches": (branches_problem, BRANCHES_OPTIMUM_S)}
+CROWN = 6
+
+
+def crown_problem(**options: object) -> Problem:
+    """Return two rows of CROWN operations, each upper one read by all lower ones but that below it.
+
+    Every third operation of a row is fast on B, the others on A. The one optimum runs each where it is fast and cuts
+    16 tensors. No single move leads away from all on A, which is slower.
+    """
+    edges = [(i, CROWN + j) for i in range(CROWN) for j in range(CROWN) if i != j]
+    fast = np.arange(2 * CROWN) % 3 == 0
+    op_s = np.where(np.stack([~fast, fast], axis=1), FAST_S, 3.5 * FAST_S)
+    return toy_problem(toy_graph(2 * CROWN, edges), op_s, **options)  # type: ignore[arg-type]
+
+
+CROWN_OPTIMUM_S = 12 * FAST_S + 16 * CUT_S
+
+PROBLEMS = {
+    "chain": (chain_problem, CHAIN_OPTIMUM_S),
+    "branches": (branches_problem, BRANCHES_OPTIMUM_S),
+    "crown": (crown_problem, CROWN_OPTIMUM_S),
+}
 
 
 class ToyEvaluator:

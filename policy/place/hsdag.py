@@ -177,9 +177,9 @@ def adopt(policy: Policy, learned: Snapshot) -> None:
     Raises:
         UsageError: it is of another kind or of other sizes.
     """
-    if learned.facts.get("schema") != POLICY_SCHEMA:
+    if learned.facts.get("schema") != POLICY_SCHEMA or not learned.arrays:
         raise UsageError(
-            f"The policy is of kind {learned.facts.get('schema')!r}, not {POLICY_SCHEMA!r}.",
+            f"The policy is of kind {learned.facts.get('schema')!r}, not {POLICY_SCHEMA!r}, or empty.",
             "Give a policy that `hsdag` has published.",
         )
     policy.load({name: np.asarray(values, np.float32) for name, values in learned.arrays.items()})

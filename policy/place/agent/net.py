@@ -26,7 +26,7 @@ FIRST: Mapping[str, Mapping[str, float]] = {
 
 
 class Head(nn.Module):
-    """Scores p + 1 targets for each of K groups, and three places in the order.
+    """Scores p + 1 targets for each of K groups.
 
         score(g, t) = w . relu(A z_g + B x_gt) + v . x_gt,        z_g = mean of the members' embeddings
 
@@ -39,10 +39,7 @@ class Head(nn.Module):
         self.group = nn.Linear(width, hidden)
         self.pair = nn.Linear(len(COLUMNS), hidden, bias=False)
         self.out = nn.Linear(hidden, 1, bias=False)
-        self.order = nn.Linear(hidden, SHIFTS)
         nn.init.normal_(self.out.weight, std=0.01)
-        nn.init.normal_(self.order.weight, std=0.01)
-        nn.init.zeros_(self.order.bias)
         first = torch.zeros(len(COLUMNS))
         for name, weight in FIRST.get(kind, FIRST[""]).items():
             first[AT[name]] = weight
@@ -63,16 +60,21 @@ class Head(nn.Module):
         score = torch.cat([score[:, :-1], score[:, -1:] + calm[:, None]], dim=1)
         return torch.log_softmax(score, dim=1)
 
-    def shift_scores(self, z: Tensor) -> Tensor:
-        """Return float32 [K, 3]: going forward in the order, keeping one's place, going back."""
-        score: Tensor = self.order(torch.relu(self.group(z)))
-        return score
+
+class OrderHead(nn.Sequential):
+    """Scores three places in the order of execution for each of K groups: forward, where it is, back."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        last = nn.Linear(hidden, SHIFTS)
+        nn.init.normal_(last.weight, std=0.01)
+        nn.init.zeros_(last.bias)
+        super().__init__(nn.Linear(width, hidden), nn.ReLU(), last)
 
     def shifts(self, z: Tensor, *, calm: Tensor) -> Tensor:
         """Return float32 [K, 3], log-probabilities of the three; calm: float32 [K], added to keeping one's place."""
         still = torch.zeros(SHIFTS)
         still[STILL] = 1.0
-        return torch.log_softmax(self.shift_scores(z) + still * calm[:, None], dim=1)
+        return torch.log_softmax(self(z) + still * calm[:, None], dim=1)
 
 
 class Policy(nn.Module):
@@ -88,6 +90,7 @@ class Policy(nn.Module):
         with seeded(seeds[2]):
             kind = "" if semantics is None else semantics.kind
             self.making, self.changing = (Head(self.encoder.width, hidden, kind) for _ in range(2))
+            self.ordering = OrderHead(self.encoder.width, hidden)
         # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters() and train().
         self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module
 

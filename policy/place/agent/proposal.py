@@ -76,7 +76,7 @@ def options(actor: Actor, nodes: Tensor, base: Base, plan: Placement, *, r: int,
     at = context(actor.world, groups, device, [base.schedule] * r, value=torch.full((r,), base.value))
     score = actor.policy.changing.scores(z, at)
     stay = score[:, p:].masked_fill(at.barred[:, p:], 0.0)
-    shift = actor.policy.changing.shift_scores(z)
+    shift = actor.policy.ordering(z)
     ordering = shift[:, [0, 2]] - shift[:, STILL, None]
     if plan.priority is None:
         ordering = torch.full_like(ordering, -torch.inf)

@@ -95,7 +95,7 @@ class Actor:
     ) -> Rollout:
         """Return what comes out where `choose` decides.
 
-        moves: float64 [r], how many groups move in each pass if the head finds all targets alike. reach: float64 [r],
+        moves: float64 [r], how many groups about move in each pass where the head finds all targets alike. reach: float64 [r],
         how many places in the order of execution a group shifts.
         """
         r = len(bases)
@@ -116,7 +116,7 @@ class Actor:
             device = torch.where(asked == self.world.p, device, asked)
         shifts = None
         if bases[0].order is not None:
-            log_p = self.policy.changing.shifts(z, calm=calm)
+            log_p = self.policy.ordering.shifts(z, calm=calm)
             shifts = choose(log_p)
             count.add(log_p, shifts)
         placements = [self._placement(device[i], bases[i], shifts, groups.label[i], float(reach[i])) for i in range(r)]

@@ -1,0 +1,374 @@
+"""The learned placer: the policies it leaves, how it starts, what it promises, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Keeper, Problem, Progress, Snapshot
+from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
+from pipeline.keep import FolderKeeper, read_policy
+from pipeline.registry import build
+from policy.place.agent.net import Policy
+from policy.place.agent.rollout import Actor, Base
+from policy.place.agent.world import World
+from policy.place.hsdag import Hsdag
+from policy.place.portfolio import Portfolio
+from policy.place.search import Search
+from tests.toys import (
+    CHAIN,
+    FAST_S,
+    PROBLEMS,
+    ToyEvaluator,
+    branches_problem,
+    chain_problem,
+    crown_problem,
+    silent,
+    toy_graph,
+    toy_problem,
+)
+
+EVALUATIONS = 100
+SMALL = Hsdag(warm=0.0, hidden=8, batch=8, groupings=4, walks=0.5, fresh=0.3, imitation=0.1)
+
+MODES = [("plain", False), ("listsched", False), ("listsched", True), ("sequential", False)]
+
+
+class Interrupted(Exception):  # noqa: N818  no error
+    """What ends a search from outside."""
+
+
+@dataclasses.dataclass
+class Memory:
+    """Keeps states as a file would, all of them; raises behind every `dies_after`th one."""
+
+    dies_after: int = 0
+    states: list[Snapshot] = dataclasses.field(default_factory=list)
+    policies: list[Snapshot] = dataclasses.field(default_factory=list)
+
+    def load(self) -> Snapshot | None:
+        return self.states[-1] if self.states else None
+
+    def save(self, state: Snapshot) -> None:
+        arrays = {name: np.array(values) for name, values in state.arrays.items()}
+        self.states.append(Snapshot(arrays, json.loads(json.dumps(state.facts))))
+        if self.dies_after and len(self.states) % self.dies_after == 0:
+            raise Interrupted
+
+    def publish(self, policy: Snapshot) -> None:
+        self.policies.append(policy)
+
+
+def kept_in(problem: Problem, keeper: Keeper) -> Problem:
+    assert problem.policy is not None
+    return dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, keeper=keeper))
+
+
+def with_inputs(problem: Problem, **inputs: Any) -> Problem:
+    assert problem.policy is not None
+    return dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, **inputs))
+
+
+def wide_problem(*, ordered: bool = False, group: str = "edge_score", p: int = 3, **options: Any) -> Problem:
+    """Return three chains of four operations between a source and a sink."""
+    chains = [[1 + 4 * c + i for i in range(4)] for c in range(3)]
+    edges = [(0, c[0]) for c in chains] + [(c[-1], 13) for c in chains]
+    edges += [(c[i], c[i + 1]) for c in chains for i in range(3)]
+    op_s = 1e-3 * (0.2 + 3 * np.random.default_rng(0).random((14, p)))
+    problem = toy_problem(toy_graph(14, edges), op_s, group=group, **options)
+    return dataclasses.replace(problem, ordered=ordered)
+
+
+def evaluator_of(problem: Problem, rules: str) -> Evaluator:
+    if rules == "plain":
+        return ToyEvaluator.of(problem)
+    values = {"level": "T2"} if rules == "listsched" else {}
+    subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
+    return build("measure", rules, values).bind(subject)  # type: ignore[no-any-return]
+
+
+def place(
+    problem: Problem,
+    rules: str = "plain",
+    *,
+    placer: Hsdag = SMALL,
+    evaluations: int = EVALUATIONS,
+    seed: int = 3,
+) -> Answer:
+    evaluator = evaluator_of(problem, rules)
+    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
+
+
+def told(answer: Answer) -> list[tuple[bytes, float, str]]:
+    """Return what tells two answers apart."""
+    return [(c.placement.key(), value_s(c), c.found_by) for c in answer.candidates]
+
+
+def value_s(candidate: Candidate) -> float:
+    return candidate.result.median_s if isinstance(candidate.result, Measurement) else math.inf
+
+
+def weights(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of arrays."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()
+
+
+# Policies for other graphs
+
+
+def test_a_policy_is_left_for_other_graphs_and_other_devices(tmp_path: Path):
+    first = wide_problem()
+    place(kept_in(first, FolderKeeper(tmp_path, "one")), "listsched")
+    learned = read_policy(tmp_path)
+    assert learned.facts["placer"] == "hsdag"
+    assert learned.facts["params"]["hidden"] == 8
+    assert learned.facts["trained_on"]["devices"] == ["A", "B", "C"]
+    assert learned.facts["trained_on"]["updates"] > 3
+    other, keeper = branches_problem(group="edge_score"), Memory()
+    other = with_inputs(other, learned=learned, keeper=keeper)
+    place(other, evaluations=2)  # the devices alone: nothing is learned
+    assert weights(keeper.policies[0].arrays) == weights(learned.arrays)
+    place(other, evaluations=60)
+    assert weights(keeper.policies[1].arrays) != weights(learned.arrays)
+    fresh = place(branches_problem(group="edge_score"), evaluations=60)
+    assert told(place(with_inputs(other, keeper=None), evaluations=60)) != told(fresh)
+
+
+def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
+    problem = chain_problem()
+    place(kept_in(problem, FolderKeeper(tmp_path, "one")), evaluations=3)
+    learned = read_policy(tmp_path)
+    foreign = Snapshot(learned.arrays, {**learned.facts, "schema": "placewright.policy/other/1"})
+    for wrong in (foreign, Snapshot(learned.arrays, {})):
+        with pytest.raises(UsageError, match="is of kind"):
+            place(with_inputs(problem, learned=wrong))
+    with pytest.raises(UsageError, match="do not fit"):
+        place(with_inputs(problem, learned=learned), placer=dataclasses.replace(SMALL, hidden=9))
+    grouped = with_inputs(chain_problem(group="edge_score"), learned=learned)
+    with pytest.raises(UsageError, match="do not fit"):
+        place(grouped)
+
+
+# Starts
+
+
+@pytest.mark.parametrize("rules", ["plain", "listsched", "sequential"])
+@pytest.mark.parametrize("warm", [0.0, 0.3])
+def test_a_plan_to_start_from_is_never_lost(rules: str, warm: float):
+    # So good a plan that hardly anything is better.
+    good = place(wide_problem(), rules, placer=Portfolio(solvable=0), evaluations=600).best  # type: ignore[arg-type]
+    problem = dataclasses.replace(wide_problem(), start=good.placement, start_by="somebody")
+    answer = place(problem, rules, placer=dataclasses.replace(SMALL, warm=warm), evaluations=60)
+    assert answer.value_s <= value_s(good)
+    assert [c.found_by for c in answer.candidates].count("somebody") == 1
+    if answer.value_s == value_s(good):
+        assert answer.best.found_by == "somebody"
+
+
+def test_a_start_that_is_optimal_stays_its_authors():
+    optimum = Placement(np.repeat([1, 0], CHAIN // 2), ("A", "B"))
+    problem = dataclasses.replace(chain_problem(start=optimum), start_by="somebody")
+    answer = place(problem, placer=Hsdag(hidden=8), evaluations=100)
+    assert answer.best.placement.key() == optimum.key()
+    assert answer.best.found_by == "somebody"
+
+
+def portfolio_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which every run of the portfolio adds the evaluations it may spend."""
+    left: list[int] = []
+    run = Portfolio.run
+
+    def spy(self: Portfolio, search: Search, *, seed: int) -> None:
+        left.append(search.left)
+        run(self, search, seed=seed)
+
+    monkeypatch.setattr(Portfolio, "run", spy)
+    return left
+
+
+def test_the_portfolio_gets_its_share_and_its_best_is_kept(monkeypatch: pytest.MonkeyPatch):
+    left = portfolio_runs(monkeypatch)
+    problem = wide_problem()
+    answer = place(problem, placer=dataclasses.replace(SMALL, warm=0.5), evaluations=203)
+    assert left == [100]  # half of what the three devices alone have left
+    best = place(problem, placer=Portfolio(solvable=0), evaluations=103)  # type: ignore[arg-type]
+    assert answer.value_s <= best.value_s
+    authors = {c.found_by for c in answer.candidates}
+    assert "hsdag" in authors
+    assert len(authors) > 1
+
+
+def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: pytest.MonkeyPatch):
+    left = portfolio_runs(monkeypatch)
+    place(wide_problem(), placer=dataclasses.replace(SMALL, warm=0.0), evaluations=50)
+    given = Placement.single(14, 0, ("A", "B", "C"))
+    place(dataclasses.replace(wide_problem(), start=given), placer=dataclasses.replace(SMALL, warm=0.5), evaluations=50)
+    assert left == []
+
+
+def test_lessons_make_the_start_likelier():
+    problem = crown_problem()
+    assert problem.costs is not None
+    assert problem.policy is not None
+    slow = Placement(problem.costs.op_s.argmax(axis=1), problem.topology.names)  # what no first guess would make
+    problem = dataclasses.replace(problem, start=slow)
+    alone = [Placement.single(problem.graph.n, d, problem.topology.names).key() for d in range(2)]
+    shares = []
+    for lessons in (0, 60):
+        keeper = Memory()
+        placer = dataclasses.replace(
+            SMALL, lessons=lessons, learning_rate=0.01, patience=1, batch=1, walks=0.0, imitation=0.0, fresh=1.0
+        )
+        evaluator = ToyEvaluator.of(problem, alone)  # which leaves the start as the best plan
+        placer.place(kept_in(problem, keeper), evaluator, Budget(4), seed=0, progress=silent)
+        policy = Policy(problem.policy, hidden=8, semantics=None, seed=0)
+        policy.load(keeper.policies[0].arrays)
+        actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 1)
+        one = np.ones(50)
+        with torch.no_grad():
+            made = actor.draw(actor.nodes(), [Base(None, 1.0)] * 50, moves=one, reach=one, rng=np.random.default_rng(0))
+        shares.append(np.mean([p.device == slow.device for p in made.placements]))
+    assert shares[0] < 0.4
+    assert shares[1] > shares[0] + 0.2
+
+
+# Promises
+
+
+def test_without_policy_inputs_there_is_nothing_to_learn_on():
+    with pytest.raises(UsageError, match="embed and a group"):
+        place(dataclasses.replace(chain_problem(), policy=None))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"batch": 0},
+        {"passes": 0},
+        {"groupings": 0},
+        {"hidden": 0},
+        {"elites": 0},
+        {"patience": 0},
+        {"lessons": -1},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.nan},
+        {"entropy": -0.1},
+        {"imitation": -1.0},
+        {"walks": 1.1},
+        {"back": -0.1},
+        {"fresh": 2.0},
+        {"warm": math.nan},
+        {"hot": 0.01, "cold": 0.02},
+        {"cold": 0.0},
+    ],
+)
+def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
+    with pytest.raises(UsageError):
+        Hsdag(**values)
+
+
+@pytest.mark.parametrize(("rules", "ordered"), MODES)
+@pytest.mark.parametrize("evaluations", [1, 4, 5, 37])
+def test_no_evaluation_is_beyond_the_budget(rules: str, ordered: bool, evaluations: int):
+    problem = wide_problem(ordered=ordered)
+    for warm in (0.0, 0.3):
+        evaluator = evaluator_of(problem, rules)
+        done: list[int] = []
+        placer = dataclasses.replace(SMALL, warm=warm)
+        placer.place(problem, evaluator, Budget(evaluations), seed=0, progress=lambda p, done=done: done.append(p.done))
+        assert evaluator.evaluations <= evaluations
+        assert max(done) <= evaluations
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_priorities_are_drawn_where_plans_may_carry_them_and_only_there(monkeypatch: pytest.MonkeyPatch, ordered: bool):
+    made: list[Placement] = []
+    evaluate = Search.evaluate
+
+    def spy(self: Search, placements, **options):
+        made.extend(placements)
+        return evaluate(self, placements, **options)
+
+    monkeypatch.setattr(Search, "evaluate", spy)
+    answer = place(wide_problem(ordered=ordered), "listsched")
+    found = [c.placement for c in answer.candidates if c.found_by == "hsdag"]
+    assert found
+    assert any(p.priority is not None for p in found) == ordered
+    assert any(p.priority is not None for p in made) == ordered  # drawn, and refused, neither
+
+
+def test_a_time_limit_ends_the_search():
+    problem = wide_problem()
+    for seconds in (1e-9, 0.2):
+        evaluator = ToyEvaluator.of(problem)
+        answer = SMALL.place(problem, evaluator, Budget(10**6, seconds=seconds), seed=0, progress=silent)
+        assert answer.candidates
+        assert evaluator.evaluations < 10**5
+
+
+def test_an_evaluator_that_does_not_reckon_is_asked_for_no_timelines(monkeypatch: pytest.MonkeyPatch):
+    timelines: list[Placement] = []
+    monkeypatch.setattr(Search, "timeline", lambda _, plan: timelines.append(plan))
+    problem = wide_problem()
+    names = problem.topology.names
+    alone = [ToyEvaluator.of(problem).value_s(Placement.single(14, d, names)) for d in range(3)]
+    assert place(problem).value_s < min(alone)
+    assert timelines == []
+
+
+def test_progress_tells_of_entropy_groups_and_updates():
+    problem, seen = chain_problem(group="edge_score"), list[Progress]()
+    SMALL.place(problem, ToyEvaluator.of(problem), Budget(80), seed=0, progress=seen.append)
+    assert seen[0].details == {}
+    last = seen[-1].details
+    assert set(last) == {"entropy", "groups", "update"}
+    assert 1 <= last["groups"] <= CHAIN
+    assert 0 < last["entropy"] < 2
+    updates = [p.details["update"] for p in seen if p.details]
+    assert updates == sorted(updates)
+    assert updates[-1] > 3
+
+
+def test_a_search_without_anything_new_ends_before_its_budget():
+    problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 2), FAST_S))
+    evaluator = ToyEvaluator.of(problem)
+    dataclasses.replace(SMALL, patience=5).place(problem, evaluator, Budget(10**4), seed=0, progress=silent)
+    assert evaluator.evaluations == 4  # all there are
+
+
+@pytest.mark.parametrize("toy", sorted(PROBLEMS))
+def test_unknown_costs_leave_all_weights_finite(toy: str):
+    known, keeper = PROBLEMS[toy][0](), Memory()
+    problem = kept_in(PROBLEMS[toy][0](costs_known=False), keeper)
+    SMALL.place(problem, ToyEvaluator.of(known), Budget(60), seed=0, progress=silent)
+    assert all(np.isfinite(values).all() for values in keeper.policies[0].arrays.values())
+
+
+def test_failures_leave_all_weights_finite():
+    class Picky(ToyEvaluator):
+        def evaluate(self, placements):
+            answers = super().evaluate(placements)
+            odd = [p.device.sum() % 2 == 1 for p in placements]
+            return [MeasurementFailed("odd", "no") if o else a for o, a in zip(odd, answers, strict=True)]
+
+    problem, keeper = chain_problem(), Memory()
+    Hsdag(hidden=8, warm=0.0, fresh=0.5).place(
+        kept_in(problem, keeper), Picky.of(problem), Budget(150), seed=0, progress=silent
+    )
+    assert all(np.isfinite(values).all() for values in keeper.policies[0].arrays.values())
