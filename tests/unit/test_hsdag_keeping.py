@@ -94,7 +94,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
     problem, whole = wide_problem(ordered=ordered), Memory()
     expected = place(kept_in(problem, whole), rules)
     assert len(whole.states) > 5
-    assert len({step(s)["arrays"] for s in whole.states}) == len(whole.states)
+    assert len({step(s)["arrays"] for s in whole.states}) > len(whole.states) / 2  # few updates teach nothing
     for every in (1, 4):
         keeper = Memory(dies_after=every)
         answer, deaths = finished(problem, keeper, rules)

@@ -95,8 +95,8 @@ class Actor:
     ) -> Rollout:
         """Return what comes out where `choose` decides.
 
-        moves: float64 [r], how many groups about move in each pass where the head finds all targets alike. reach: float64 [r],
-        how many places in the order of execution a group shifts.
+        moves: float64 [r], how many groups about move in each pass where the head finds all targets alike.
+        reach: float64 [r], how many places in the order of execution a group shifts.
         """
         r = len(bases)
         groupings = [placeable(self.problem, sample.grouping) for sample in samples]
