@@ -140,6 +140,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         finalists=s.place.finalists,
         seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
         real=real,
+        recipes=_recipes(s),
         **_reward(s, asked),
     )
     rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
@@ -217,6 +218,17 @@ def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[A
     if not names:
         raise UsageError(f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.table(stage))}.")
     return [_one(settings, stage, name) for name in names]
+
+
+def _recipes(settings: Settings) -> list[list[Any]]:
+    """Return [stage, implementation, version] of all that placers bring along instead of what the stages have made."""
+    found = []
+    for name in settings.place.use:
+        recipe = getattr(registry.build("place", name, settings.params_of("place", name)), "recipe", None)
+        if recipe is not None:
+            own = [("coarsen", c) for c, _ in recipe.coarsen] + [("embed", recipe.embed[0]), ("group", recipe.group[0])]
+            found += [[stage, used, registry.implementation(stage, used).version] for stage, used in own]
+    return found
 
 
 def execute(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from coarsen.colocate import Colocate
+from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.measurement import Measurement
@@ -16,6 +19,7 @@ from pipeline.core.stages import Answer, Candidate, Recipe
 from pipeline.offline import Effort, search
 from pipeline.recipes import lifted, prepared
 from pipeline.registry import implementation
+from pipeline.run import Machine, Model, plan
 from pipeline.scenario import Scenario, load
 from tests.toys import chain_problem, toy_graph, toy_problem
 
@@ -161,3 +165,16 @@ def _groups(graph: Graph, rule: str) -> Grouping:
     found: Grouping = implementation("coarsen", "colocate")(rule=rule).coarsen(graph, seed=0)
     assert contract(graph, found).n < graph.n
     return found
+
+
+def test_what_a_placer_brings_along_is_part_of_the_key_of_its_answer(monkeypatch: pytest.MonkeyPatch):
+    model, machine = Model(Path("m.xml"), "0" * 64), Machine((), {}, "here")
+
+    def key(*placers: str) -> str:
+        settings = Settings().updated({"place.use": placers, "place.reward": "simulated"}, "the test")
+        return plan(model, settings, machine, upto="place")[-1].key
+
+    before = key("hsdag_paper"), key("anneal")
+    monkeypatch.setattr(Colocate, "version", Colocate.version + 1)
+    assert key("hsdag_paper") != before[0]
+    assert key("anneal") == before[1]
