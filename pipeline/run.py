@@ -37,7 +37,7 @@ STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"embed": 2, "place
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
-MEASURE_SHARE = 0.5  # of the budget, for the rounds
+MEASURE_SHARE = 0.45  # of the budget, for the rounds
 # Settings of the measure stage that hold wherever a placement is measured.
 MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -205,13 +206,17 @@ def winner_line(candidates: Sequence[Mapping[str, Any]]) -> str:
 
 def search_line(search: Mapping[str, Any]) -> str:
     """Return in one line what a placer's search came to."""
+    from pipeline.core.stages import gap_of, is_proven
+
     figures = {"measured": search["measured_s"]}
     if search["reward"] != "measured":
         figures["predicted"] = search.get("predicted_s") or search["value_s"]
     best = ", ".join(f"{name} {value * 1e3:.2f} ms" for name, value in figures.items() if value is not None)
     words = [f"{search['placer']}: best {best or 'failed'}", f"found by {search['found_by']}"]
     if search["lower_bound_s"]:
-        proof = "optimal" if search["proven"] else f"gap {search['gap']:.1%}"
+        value_s = search.get("predicted_s") or search["value_s"] or math.inf  # hybrid: the placer's own best plan
+        optimal = is_proven(value_s, search["lower_bound_s"])
+        proof = "optimal" if optimal else f"gap {gap_of(value_s, search['lower_bound_s']):.1%}"
         words.append(f"bound {search['lower_bound_s'] * 1e3:.2f} ms ({proof})")
     words.append(f"{search['evaluations']} evaluations")
     if search["measurements"] and search["reward"] == "hybrid":

@@ -148,6 +148,17 @@ def is_proven(value_s: float, lower_bound_s: float) -> bool:
     return value_s <= lower_bound_s * (1 + PROVEN)
 
 
+def gap_of(value_s: float, lower_bound_s: float) -> float:
+    """Return the share of a time by which another could be faster at most; 1 for an infinite one.
+
+    >>> gap_of(2.0, 1.5)
+    0.25
+    """
+    if value_s == 0 or math.isinf(value_s):
+        return 0.0 if value_s == 0 else 1.0
+    return max(0.0, 1.0 - lower_bound_s / value_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a placer found.
@@ -173,9 +184,7 @@ class Answer:
     @property
     def gap(self) -> float:
         """Return the share of the best time by which another could be faster at most; 1 if no placement has a time."""
-        if self.value_s == 0 or math.isinf(self.value_s):
-            return 0.0 if self.value_s == 0 else 1.0
-        return max(0.0, 1.0 - self.lower_bound_s / self.value_s)
+        return gap_of(self.value_s, self.lower_bound_s)
 
     @property
     def proven(self) -> bool:
