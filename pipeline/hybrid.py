@@ -188,7 +188,8 @@ def alternate(
             break
         until_s = time.monotonic() + left_s / left if turn else math.inf
         seconds = None if math.isinf(left_s) else max(LEAST_S, SEARCH_SHARE * left_s / left / len(searchers))
-        budget = Budget(math.ceil(rounds.evaluations / rounds.number), seconds)
+        spent = max(evaluations.values(), default=0)
+        budget = Budget(max(1, (rounds.evaluations - spent) // left), seconds)
         last = in_turn(searchers, campaign.belief.subject, campaign.best, budget, seed=seed + turn, say=say)
         for sought in last:
             evaluations[sought.placer] += sought.evaluations

@@ -124,11 +124,16 @@ def _answer(case: Case, placer: Placer, budget: Budget, progress: ProgressHook) 
     if recipe is None:
         simulator = case.simulator()
         answer = placer.place(case.problem, simulator, budget, seed=seed, progress=progress)
-        return answer, simulator.evaluations
+        return answer, _spent(answer, simulator)
     grouping, problem = prepared(recipe, case.problem, case.costs, seed=seed)
     simulator = case.scenario.simulator(Subject(None, case.graph, grouping, case.topology, case.costs, seed))
     answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
-    return lifted(answer, grouping), simulator.evaluations
+    return lifted(answer, grouping), _spent(answer, simulator)
+
+
+def _spent(answer: Answer, simulator: Simulator) -> int:
+    """Return the evaluations of a whole search, of which this process may have seen the end alone."""
+    return simulator.evaluations if answer.evaluations is None else answer.evaluations
 
 
 def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
@@ -281,13 +286,14 @@ def _kept(case: Case, effort: Effort, placer: Placer) -> Case:
     """
     if effort.checkpoint is None and effort.policy is None:
         return case
-    if case.problem.policy is None:
+    if not getattr(placer, "keeps", False):
         raise UsageError(
             f"The placer {effort.placer} learns nothing that could be kept or given.",
-            "Leave --checkpoint and --policy out, or choose a placer that learns.",
+            "Leave --checkpoint and --policy out, or choose hsdag.",
         )
     if effort.checkpoint is None:
         return case
+    check_writable(effort.checkpoint / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
     asked = (effort.placer, placer.version, registry.canonical(placer), scenario.seed)
     reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +33,7 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
     from policy.place.search import placeable
 
     graph = problem.graph
-    grouping = placeable(problem, _coarsened(recipe, graph, seed=seed))
+    grouping = placeable(problem, chained(recipe.coarsen, graph, seed=seed))
     coarse = contract(graph, grouping)
     features = node_features(graph, grouping, costs, blocks=recipe.blocks).values
     policy = PolicyInputs(features, registry.build("embed", *recipe.embed), registry.build("group", *recipe.group))
@@ -56,13 +58,14 @@ def lifted(answer: Answer, grouping: Grouping) -> Answer:
 
     Its bound does not come along: it holds for placements of whole groups alone.
     """
-    return Answer(tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates))
+    candidates = tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates)
+    return Answer(candidates, evaluations=answer.evaluations)
 
 
-def _coarsened(recipe: Recipe, graph: Graph, *, seed: int) -> Grouping:
-    """Return the groups of the recipe's coarseners, each on what the one before left."""
+def chained(coarsen: Sequence[tuple[str, Mapping[str, Any]]], graph: Graph, *, seed: int) -> Grouping:
+    """Return the groups of coarseners, given by names and parameters, each on what the one before left."""
     grouping, coarse = Grouping.identity(graph.n), graph
-    for name, values in recipe.coarsen:
+    for name, values in coarsen:
         grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=seed))
         coarse = contract(graph, grouping)
     return grouping

@@ -124,22 +124,8 @@ class Case:
         return self.scenario.simulator(subject)
 
     def with_policy(self, *, learned: Snapshot | None = None) -> Case:
-        """Return the case with what a placer needs that learns a policy: features, and untrained modules.
-
-        learned: a policy to begin with.
-        """
-        from embed.features import node_features
-
-        chosen = Settings()
-        alone = Grouping.identity(self.graph.n)
-        features = node_features(self.graph, alone, self.costs, blocks=chosen.embed.blocks).values
-        policy = PolicyInputs(
-            features,
-            registry.build("embed", chosen.embed.use),
-            registry.build("group", chosen.group.use),
-            learned=learned,
-        )
-        return replace(self, problem=replace(self.problem, policy=policy))
+        """Return the case with what a placer needs that learns a policy, and perhaps one to begin with."""
+        return replace(self, problem=with_policy(self.problem, learned=learned))
 
     def lifted(self, placement: Placement) -> tuple[dict[str, str], dict[str, float] | None]:
         """Return devices and priorities by operation name, of a model's operations where some were merged."""
@@ -149,6 +135,17 @@ class Case:
         if whole.priority is None:
             return whole.to_json(names), None
         return whole.to_json(names), dict(zip(names, whole.priority.tolist(), strict=True))
+
+
+def with_policy(problem: Problem, *, learned: Snapshot | None = None) -> Problem:
+    """Return a problem with features and untrained modules of the default stages; learned: a policy to begin with."""
+    from embed.features import node_features
+
+    chosen = Settings()
+    alone = Grouping.identity(problem.graph.n)
+    features = node_features(problem.graph, alone, problem.costs, blocks=chosen.embed.blocks).values
+    embedder, grouper = registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use)
+    return replace(problem, policy=PolicyInputs(features, embedder, grouper, learned=learned))
 
 
 def load(scenario: Scenario) -> Case:

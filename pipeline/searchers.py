@@ -71,7 +71,8 @@ class Searcher:
 
         found = apart(work)
         lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in found.candidates)
-        return Sought(self.name, replace(found, candidates=lifted), evaluator.evaluations)
+        spent = evaluator.evaluations if found.evaluations is None else found.evaluations
+        return Sought(self.name, replace(found, candidates=lifted), spent)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
         costs = subject.costs and contract_costs(subject.costs, self.problem.graph, self.grouping)

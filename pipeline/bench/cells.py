@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline import payload, registry
 from pipeline.bench.cases import Case
-from pipeline.bench.methods import SINGLE, Method, prepared, recipe_of, versions_of
+from pipeline.bench.methods import SINGLE, Method, policy_of, prepared, recipe_of, versions_of
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
@@ -60,6 +60,7 @@ class Cell:
             "versions": versions_of(self.method, self.placer),
             "coarsen": list(self.method.coarsen) if recipe is None else None,
             "recipe": None if recipe is None else asdict(recipe),
+            "policy": policy_of(self.method) if recipe is None else None,
             "device": self.device,
             "evaluations": self.evaluations,
             "seed": self.seed,

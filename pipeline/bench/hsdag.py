@@ -25,6 +25,7 @@ from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.run import look_at_machine
 from pipeline.store import Store, write_json, write_text
 from pipeline.task import Progress
+from pipeline.trace import check_writable
 
 SCHEMA = "placewright.bench/1"
 REAL = "hetero"
@@ -125,7 +126,7 @@ def bench(
     """
     models, evaluators, methods = question.checked()
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
-    write_json(out / "settings.json", asked)
+    check_writable(out / "results.json")
     run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], [])
     if not question.methods and table.missing():
         run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import registry
@@ -12,9 +12,12 @@ from pipeline.config import Settings
 from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping, contract
-from pipeline.core.problem import PolicyInputs, Problem, allowed_devices
+from pipeline.core.problem import Problem, allowed_devices
 from pipeline.core.stages import Placer, Recipe
 from pipeline.partition import join, tied
+from pipeline.recipes import chained
+from pipeline.recipes import prepared as by_recipe
+from pipeline.scenario import with_policy
 
 SINGLE = "single"  # stands for every device on its own
 
@@ -97,8 +100,6 @@ def recipe_of(placer: Placer) -> Recipe | None:
 
 def prepared(method: Method, placer: Placer, case: Case, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the nodes that a method places, as a grouping of the case's operations, and the problem it is given."""
-    from pipeline.recipes import prepared as by_recipe
-
     recipe = recipe_of(placer)
     if recipe is not None:
         subject = case.subject
@@ -110,10 +111,8 @@ def prepared(method: Method, placer: Placer, case: Case, *, seed: int) -> tuple[
 
 def coarsened(case: Case, names: Iterable[str], *, seed: int) -> Grouping:
     """Return the grouping that coarseners make one after another; what is tied stays together."""
-    graph, grouping = case.subject.graph, case.subject.grouping
-    for name in names:
-        coarse = contract(graph, grouping)
-        grouping = grouping.then(registry.build("coarsen", name).coarsen(coarse, seed=seed))
+    graph = case.subject.graph
+    grouping = chained([(name, {}) for name in names], graph, seed=seed)
     return join(grouping, tied(graph))
 
 
@@ -126,17 +125,13 @@ def problem_of(case: Case, grouping: Grouping) -> Problem:
     return Problem(graph, subject.topology, tied(graph), costs, allowed)
 
 
-def with_policy(problem: Problem) -> Problem:
-    """Return the problem with features and untrained modules of the default stages."""
-    from embed.features import node_features
-
-    settings = Settings()
-    alone = Grouping.identity(problem.graph.n)
-    features = node_features(problem.graph, alone, problem.costs, blocks=settings.embed.blocks).values
-    policy = PolicyInputs(
-        features, registry.build("embed", settings.embed.use), registry.build("group", settings.group.use)
-    )
-    return replace(problem, policy=policy)
+def policy_of(method: Method) -> list[Any] | None:
+    """Return features, embedder and grouper, with all parameters, that a method which learns is given."""
+    if not learns(method.placer):
+        return None
+    chosen = Settings()
+    built = (registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use))
+    return [list(chosen.embed.blocks), *(registry.canonical(part) for part in built)]
 
 
 def versions_of(method: Method, placer: Placer) -> dict[str, int]:

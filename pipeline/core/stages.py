@@ -148,28 +148,19 @@ def is_proven(value_s: float, lower_bound_s: float) -> bool:
     return value_s <= lower_bound_s * (1 + PROVEN)
 
 
-def gap_of(value_s: float, lower_bound_s: float) -> float:
-    """Return the share of a time by which another could be faster at most; 1 for an infinite one.
-
-    >>> gap_of(2.0, 1.5)
-    0.25
-    """
-    if value_s == 0 or math.isinf(value_s):
-        return 0.0 if value_s == 0 else 1.0
-    return max(0.0, 1.0 - lower_bound_s / value_s)
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a placer found.
 
     candidates: distinct placements, best first; at least one. lower_bound_s: no placement that the problem allows
-    is faster in the evaluator's eyes; 0 where the placer proves nothing. bound_by: what proved it.
+    is faster in the evaluator's eyes; 0 where the placer proves nothing. bound_by: what proved it. evaluations: what
+    the whole search has spent, before an interruption as well; None where the placer does not count.
     """
 
     candidates: tuple[Candidate, ...]
     lower_bound_s: float = 0.0
     bound_by: str = ""
+    evaluations: int | None = None
 
     @property
     def best(self) -> Candidate:
@@ -184,7 +175,9 @@ class Answer:
     @property
     def gap(self) -> float:
         """Return the share of the best time by which another could be faster at most; 1 if no placement has a time."""
-        return gap_of(self.value_s, self.lower_bound_s)
+        if self.value_s == 0 or math.isinf(self.value_s):
+            return 0.0 if self.value_s == 0 else 1.0
+        return max(0.0, 1.0 - self.lower_bound_s / self.value_s)
 
     @property
     def proven(self) -> bool:
@@ -288,7 +281,8 @@ class Placer(Protocol):
     """Searches for placements.
 
     A placer that learns has a further property, `recipe`: the stages it brings along, or None to be given what the
-    stages before it have made. It raises UsageError where the problem has no policy inputs.
+    stages before it have made. It raises UsageError where the problem has no policy inputs. One that uses the problem's
+    keeper and learned policy has `keeps`, which is True.
     """
 
     version: ClassVar[int]

@@ -45,9 +45,10 @@ class Hsdag(Method):
     carry priorities, groups also shift in the order of execution.
 
     REINFORCE with a leave-one-out baseline on log times (`LeaveOneOut`); draws made anew, changes and moves are each
-    compared among themselves. A further term imitates the best plan seen. A plan asked about before costs nothing.
-    Without a start, the portfolio searches first with `warm` of the budget; whatever is best then is what the policy
-    learns to make, and goes on from. Equal seed and evaluation budget give equal answers, interrupted or not.
+    compared among themselves. A further term imitates the best plan seen. A plan drawn again costs nothing; every move
+    of a walk counts. Without a start, the portfolio searches first with `warm` of the budget; whatever is best then is
+    what the policy learns to make, and goes on from. Equal seed and evaluation budget give equal answers, interrupted
+    or not.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024 (HSDAG), of which little is left but the idea that one policy groups and places. Deliberate differences: those
@@ -56,6 +57,7 @@ class Hsdag(Method):
     """
 
     version: ClassVar[int] = 1
+    keeps: ClassVar[bool] = True
 
     batch: int = param(16, "plans drawn per update, or half the moves tried")
     passes: int = param(2, "how often every group may choose in one draw, knowing what all chose before")
@@ -72,11 +74,13 @@ class Hsdag(Method):
     imitation: float = param(0.1, "weight of placing anew as the best plan does")
     warm: float = param(0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start")
     lessons: int = param(20, "steps in which the policy learns to place anew as the start does")
-    patience: int = param(20, "end after so many updates without a plan that is new")
+    patience: int = param(20, "end after so many updates in a row that asked about nothing")
 
     def __post_init__(self) -> None:
         counts = (self.batch, self.passes, self.groupings, self.hidden, self.elites, self.patience)
         shares = (self.walks, self.back, self.fresh, self.warm)
+        if not all(math.isfinite(getattr(self, f.name)) for f in fields(self)):
+            raise UsageError(f"{self} has values that are no numbers.", "Use finite values.")
         if min(counts) < 1 or self.lessons < 0 or not self.learning_rate > 0 or min(self.entropy, self.imitation) < 0:
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, a positive rate, no negative weights.")
         if not all(0 <= share <= 1 for share in shares) or not 0 < self.cold <= self.hot:

@@ -56,7 +56,7 @@ class HsdagPaper(Method):
         if self.without not in ABLATIONS:
             raise UnknownNameError("ablation", self.without, ABLATIONS)
         counts = min(self.episodes, self.steps, self.hidden, self.patience)
-        if counts < 1 or not self.learning_rate > 0 or not 0 <= self.gamma <= 1 or not 0 <= self.dropout < 1:
+        if counts < 1 or not 0 < self.learning_rate < 1 or not 0 <= self.gamma <= 1 or not 0 <= self.dropout < 1:
             raise UsageError(
                 f"{self} cannot learn.", "Use counts of at least 1, a positive rate, gamma and dropout from 0 to 1."
             )

@@ -245,7 +245,7 @@ class Search:
                 "Allow more devices, take pins away, use devices with more memory, or search longer.",
             )
         ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
-        return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound)
+        return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound, self.spent)
 
     def state(self) -> Snapshot:
         """Return what has been seen, kept and spent, from which `resume` goes on in another process."""

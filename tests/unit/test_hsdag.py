@@ -268,6 +268,8 @@ def test_without_policy_inputs_there_is_nothing_to_learn_on():
         {"lessons": -1},
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
+        {"hot": math.inf},
+        {"entropy": math.nan},
         {"entropy": -0.1},
         {"imitation": -1.0},
         {"walks": 1.1},

@@ -101,6 +101,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
         assert deaths == len(whole.states) // every
         assert [step(s) for s in keeper.states] == [step(s) for s in whole.states]
         assert told(answer) == told(expected)
+        assert answer.evaluations == expected.evaluations == EVALUATIONS
         assert weights(keeper.policies[-1].arrays) == weights(whole.policies[-1].arrays)
 
 
@@ -251,3 +252,13 @@ def test_of_equally_fast_plans_the_first_stays_the_best():
     assert search.best is not None
     assert again.best is not None
     assert again.best.device.tolist() == search.best.device.tolist() == [0, 0]
+
+
+@pytest.mark.usefixtures("every_update_is_saved")
+def test_a_larger_budget_goes_on_with_its_own_schedule():
+    problem, keeper = wide_problem(), Memory()
+    place(kept_in(problem, keeper), evaluations=60)
+    place(kept_in(problem, keeper), evaluations=120)
+    last = keeper.states[-1].facts
+    assert last["search"]["spent"] == 120
+    assert last["clock"]["spent"] + last["clock"]["left"] == 120  # the end of the schedule is that of the budget

@@ -35,6 +35,7 @@ def state_of(trainer: Trainer) -> Snapshot:
     clock = trainer.clock
     facts = {
         "search": search.facts,
+        "budget": {"evaluations": trainer.search.budget.evaluations, "seconds": trainer.search.budget.seconds},
         "clock": {
             "elapsed_s": time.monotonic() - clock.began_s,
             "spent": clock.spent,
@@ -69,9 +70,13 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
     trainer.plan_s = np.inf if facts["plan_s"] is None else facts["plan_s"]
     trainer.boldness, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
     kept = facts["clock"]
+    old, new = facts["budget"], trainer.search.budget
+    left = kept["left"] + new.evaluations - old["evaluations"]  # a larger budget may be given to go on
     left_s = np.inf if kept["left_s"] is None else kept["left_s"]
+    if new.seconds is not None and old["seconds"] is not None:
+        left_s += new.seconds - old["seconds"]
     began_s = time.monotonic() - kept["elapsed_s"]
-    trainer.clock = Clock(trainer.search, began_s, kept["spent"], kept["left"], left_s)
+    trainer.clock = Clock(trainer.search, began_s, kept["spent"], max(1, left), left_s)
     names = trainer.search.problem.topology.names
     standing = _placements(_part(arrays, "standing."), names)
     trainer.plan = standing[0] if standing else None
