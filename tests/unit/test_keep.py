@@ -286,6 +286,7 @@ class Counts:
     """Stands for a placer that learns: it counts its searches, and begins with what a policy counted."""
 
     version: ClassVar[int] = 1
+    keeps: ClassVar[bool] = True
     step: int = param(1, "counted per search")
 
     @property
@@ -354,3 +355,14 @@ def test_a_placer_that_learns_nothing_has_nothing_to_keep(tmp_path: Path, found_
     for effort in (replace(greedy, checkpoint=tmp_path), replace(greedy, policy=tmp_path)):
         with pytest.raises(UsageError, match="greedy learns nothing"):
             pipeline.search(scenario, effort)
+    published = pipeline.Effort("hsdag_paper", evaluations=9, checkpoint=tmp_path)
+    with pytest.raises(UsageError, match="hsdag_paper learns nothing that could be kept"):
+        pipeline.search(scenario, published)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_before_the_search(
+    tmp_path: Path, found_by: Callable[..., str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot be written"):
+        found_by(checkpoint=tmp_path / "file")
