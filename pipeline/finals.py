@@ -19,6 +19,8 @@ from pipeline.core.stages import Candidate, Measurer, Subject
 if TYPE_CHECKING:
     from runtime.variant import Variant
 
+CALIBRATION = "calibration"  # stands for the placer where a placement is drawn, not searched
+
 
 def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
     """Check that at least one candidate was measured.

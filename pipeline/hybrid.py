@@ -27,6 +27,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Subject
+from pipeline.finals import CALIBRATION
 from pipeline.searchers import Say, Searcher, Sought, in_turn
 from runtime.affinity import settle
 from runtime.calibration.calibrate import median_error, relative_noise
@@ -38,7 +39,6 @@ KAPPA = 1.0  # standard deviations by which a prediction is taken to be too high
 SEARCH_SHARE = 0.5  # of a round's seconds, for all placers together
 LEAST_S = 1e-3  # seconds a placer gets in any case
 
-CALIBRATION = "calibration"  # stands for the placer where a placement is drawn, not searched
 REFUSALS = 3  # after which no more is measured, if no placement on several devices has run
 DRAWN = 64  # plausible placements to measure if they promise more than what the placers find
 

@@ -16,7 +16,6 @@ from pipeline.core.errors import UsageError
 if TYPE_CHECKING:
     from pipeline.result import Result
 
-DRAWN = "calibration"  # stands for the placer where a hybrid search has drawn a placement
 DISTURBED = 0.1  # share of time spent waiting for a processor above which a person should know
 
 model_argument = click.argument("model")
@@ -194,9 +193,11 @@ def winner_line(candidates: Sequence[Mapping[str, Any]]) -> str:
 
     candidates: of the result, fastest first.
     """
+    from pipeline.finals import CALIBRATION
+
     best: dict[str, Mapping[str, Any]] = {}
     for c in candidates:
-        if not c["baseline"] and c["placer"] != DRAWN and c["latency_s"] is not None:
+        if not c["baseline"] and c["placer"] != CALIBRATION and c["latency_s"] is not None:
             best.setdefault(c["placer"], c)
     if not best:
         return ""

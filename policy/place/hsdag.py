@@ -22,7 +22,7 @@ from policy.place.agent.trainer import Habits, Trainer
 from policy.place.agent.world import World
 from policy.place.anneal import Clock
 from policy.place.portfolio import Portfolio
-from policy.place.search import Method, Search
+from policy.place.search import Method, Search, policy_of
 
 SAVE_EVERY_S = 2.0
 POLICY_SCHEMA = "placewright.policy/hsdag/1"
@@ -97,7 +97,7 @@ class Hsdag(Method):
         Raises:
             UsageError: the problem has no policy inputs, or weights that do not fit them.
         """
-        inputs = _inputs(search)
+        inputs = policy_of(search.problem, "hsdag")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seeds[1])
@@ -117,7 +117,7 @@ class Hsdag(Method):
         Raises:
             UsageError: the problem has no policy inputs, or weights that do not fit them.
         """
-        inputs = _inputs(search)
+        inputs = policy_of(search.problem, "hsdag")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         policy = Policy(inputs, hidden=self.hidden, semantics=search.semantics, seed=seeds[0])
         if inputs.learned is not None:
@@ -145,15 +145,6 @@ class Hsdag(Method):
                 inputs.keeper.save(state_of(trainer))
                 saved_s = time.monotonic()
         trainer.decode()
-
-
-def _inputs(search: Search) -> PolicyInputs:
-    if search.problem.policy is None:
-        raise UsageError(
-            "The placer 'hsdag' learns on features and groups, and there are none.",
-            "Run it with an embed and a group stage.",
-        )
-    return search.problem.policy
 
 
 def published(trainer: Trainer, params: Hsdag) -> Snapshot:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
 from pipeline.torch_tools import seeded
-from policy.place.parsing.agent import Design, ParsingAgent, policy_of
-from policy.place.parsing.episodes import Course, learn
+from policy.place.parsing.agent import Design, ParsingAgent
+from policy.place.parsing.episodes import Course, check_course, learn
 from policy.place.parsing.network import Rounds
-from policy.place.search import Method, Search
+from policy.place.search import Method, Search, policy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,8 @@ class HsdagReleased(Method):
     patience: int = param(3, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
-        counts = min(self.episodes, self.steps, self.hidden, self.patience)
-        if counts < 1 or not 0 < self.learning_rate < 1 or not 0 <= self.gamma <= 1 or not 0 <= self.dropout < 1:
-            raise UsageError(
-                f"{self} cannot learn.", "Use counts of at least 1, a positive rate, gamma and dropout from 0 to 1."
-            )
+        counts = (self.episodes, self.steps, self.hidden, self.patience)
+        check_course(self, counts, rate=self.learning_rate, gamma=self.gamma, dropout=self.dropout)
 
     @property
     def recipe(self) -> Recipe:

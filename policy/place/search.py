@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32
-from pipeline.core.errors import DeviceError
+from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, Progress, ProgressHook, Snapshot
+from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, ProgressHook, Snapshot
 from pipeline.core.simulation import Moves, Semantics, Timeline, Walk
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 from pipeline.partition import join, tied
@@ -370,6 +370,20 @@ def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: 
     placement = Placement(device, names, None if np.isnan(priority).any() else priority)
     planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
     return Candidate(placement, result, row["found_by"], planned_s)
+
+
+def policy_of(problem: Problem, placer: str) -> PolicyInputs:
+    """Return what a placer that learns is given.
+
+    Raises:
+        UsageError: the problem has no policy inputs.
+    """
+    if problem.policy is None:
+        raise UsageError(
+            f"The placer '{placer}' learns on features and groups, and there are none.",
+            "Run it with an embed and a group stage.",
+        )
+    return problem.policy
 
 
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:

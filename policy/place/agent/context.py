@@ -99,21 +99,22 @@ def context(
     p, fresh = world.p, (device[:, :1] == world.p).expand(-1, 1)  # [r, 1]
     edges = _Edges.of(world, groups, device)
     op = groups.sum(world.op.expand(device.shape[0], -1, -1))  # [K, p]
-    now_op = groups.sum(_gathered(world.op, device))  # [K]
+    hot, spent = _hot(device, p), _gathered(world.op, device)
+    work, weight = hot * spent[..., None], hot * world.weight[:, None]  # [r, n, p], by device, time and bytes
+    now_op = groups.sum(spent)  # [K]
     unit = (groups.sum(world.mean.expand(device.shape[0], -1)) + 1e-9).reshape(-1)  # [K], the group's own mean time
     each = (float(world.mean.sum()) or world.n) / groups.k[groups.owner]  # [K], mean time of a group, if there is any
     was_placed = ~fresh[groups.owner, 0]
     time = op - now_op[:, None]
     moved = edges.there - edges.now[:, None]
     change = time + moved
-    held = _held(world, device)
     need = groups.sum(world.weight.expand(device.shape[0], -1))
-    on = groups.sum(_hot(device, p).float())  # [K, p], members on each device
+    on = groups.sum(hot.float())  # [K, p], members on each device
     count = on.sum(dim=1, keepdim=True)
     home = on == count.clamp(min=1)  # [K, p], all members are there already
     allowed = groups.sum((~world.allowed).float().expand(device.shape[0], -1, -1)) == 0
-    already = groups.sum(_one_device(world, device))  # [K, p], bytes the group itself holds on each device
-    left = world.capacity - (held[groups.owner] - already) - need[:, None]  # [K, p]
+    already = groups.sum(weight)  # [K, p], bytes the group itself holds on each device
+    left = world.capacity - (weight.sum(dim=1)[groups.owner] - already) - need[:, None]  # [K, p]
     columns = torch.zeros(groups.total, p + 1, len(COLUMNS))
     put = {
         "change": torch.asinh(change / each[:, None]),
@@ -122,16 +123,15 @@ def context(
         "transfers": torch.asinh(moved / each[:, None]),
         "cuts": torch.asinh(edges.cuts_there - edges.cuts_now[:, None]),
         "relative_time": ((op + 1e-6) / (unit[:, None] + 1e-6)).log().clamp(-4, 4),
-        "load": _load(world, device)[groups.owner],
+        "load": _load(work)[groups.owner],
         "speed": world.speed.expand(groups.total, p),
         "headroom": torch.where(torch.isinf(world.capacity), 1.0, left / world.capacity).clamp(-1, 1),
         "size": torch.log1p(unit / each)[:, None].expand(-1, p),
     }
     for name, values in put.items():
         columns[:, :p, AT[name]] = values
-    own = groups.sum(_hot(device, p) * _gathered(world.op, device)[..., None])  # [K, p], its time where it is now
     columns[:, :, AT["fresh"]] = (~was_placed)[:, None].float()
-    _schedule_columns(columns, world, groups, edges, schedules, _Times(op, own, each))
+    _schedule_columns(columns, world, groups, edges, schedules, _Times(op, groups.sum(work), each))
     most = on.argmax(dim=1)  # [K], the device of most members, as which the present one is described
     _describe_staying(columns, most)
     barred = torch.zeros(groups.total, p + 1, dtype=torch.bool)
@@ -282,18 +282,11 @@ def _hot(device: Tensor, p: int) -> Tensor:
     return torch.nn.functional.one_hot(device, p + 1)[..., :p]
 
 
-def _one_device(world: World, device: Tensor) -> Tensor:
-    """Return float32 [r, n, p], the bytes of each node on its device."""
-    return _hot(device, world.p) * world.weight[:, None]
+def _load(work: Tensor) -> Tensor:
+    """Return float32 [r, p], each device's work over an equal share of it, less 1; 0 where there is none.
 
-
-def _held(world: World, device: Tensor) -> Tensor:
-    """Return float32 [r, p], the bytes each device holds."""
-    return _one_device(world, device).sum(dim=1)
-
-
-def _load(world: World, device: Tensor) -> Tensor:
-    """Return float32 [r, p], each device's work over an equal share of it, less 1; 0 where there is none."""
-    work = (_hot(device, world.p) * _gathered(world.op, device)[..., None]).sum(dim=1)
-    total = work.sum(dim=1, keepdim=True)
-    return torch.where(total > 0, work * world.p / total.clamp(min=1e-9) - 1.0, 0.0)
+    work: float32 [r, n, p], the time of each node where it is.
+    """
+    per_device = work.sum(dim=1)
+    total = per_device.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, per_device * work.shape[2] / total.clamp(min=1e-9) - 1.0, 0.0)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Int32, Int64
+from pipeline.core.graph import row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from policy.place.agent.context import Groups, context
@@ -118,11 +119,5 @@ def propose(found: Options, *, each: int, reach: float, rng: np.random.Generator
 def _members(groups: Groups) -> tuple[Int64, Int32]:
     """Return (ptr, member): the nodes of group g are member[ptr[g]:ptr[g + 1]]."""
     label = groups.label.reshape(-1).numpy()
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(label, minlength=groups.total))])
     member: Int32 = (np.argsort(label, kind="stable") % groups.label.shape[1]).astype(np.int32)
-    return ptr, member
-
-
-def allowed(moves: Moves, allowance_s: Float64) -> Moves:
-    """Return the same moves, each of which may make the plan so much slower; allowance_s: float64 [b]."""
-    return Moves(moves.ptr, moves.node, moves.device, moves.like, moves.shift, allowance_s)
+    return row_ptr(label, groups.total), member

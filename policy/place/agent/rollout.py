@@ -17,6 +17,7 @@ from policy.place.agent.context import Groups, context
 from policy.place.agent.net import STILL, Policy, pooled
 from policy.place.agent.schedule import Schedule
 from policy.place.agent.world import World
+from policy.place.anneal import ranks
 from policy.place.search import placeable
 
 Choose = Callable[[Tensor], Tensor]
@@ -54,7 +55,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actor:
-    """Draws plans for one problem from a policy, and recounts how likely drawn ones are.
+    """Draws plans for one problem from a policy.
 
     features: float32 [n, f]. passes: how often every group may choose, each time knowing what all chose before.
     """
@@ -132,9 +133,7 @@ class Actor:
         if shifts is None or base.order is None:
             return Placement(device.numpy(), names)
         order = base.order + (shifts[label].numpy() - STILL) * reach
-        rank = np.empty(order.size)
-        rank[np.lexsort((base.order, order))] = np.arange(order.size)
-        return Placement(device.numpy(), names, rank)
+        return Placement(device.numpy(), names, ranks(order, base.order))
 
 
 def dice(rng: np.random.Generator) -> Choose:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from policy.learn.leave_one_out import LeaveOneOut
 from policy.place.agent.bases import Bases
 from policy.place.agent.context import Groups, context
 from policy.place.agent.net import pooled
-from policy.place.agent.proposal import allowed, options, propose
+from policy.place.agent.proposal import options, propose
 from policy.place.agent.rollout import Actor, Base
 from policy.place.anneal import Clock, best_order, levelled, mean_time_s
 from policy.place.search import Search, placeable
@@ -50,7 +50,7 @@ class Trainer:
     """Trains one policy on one search.
 
     plan, plan_s: where the walk stands. boldness: how many times more groups move than at first. updates: how many
-    there were; idle: of these, the last ones in a row without a plan that was new. clock: tells which share of the
+    there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which share of the
     budget is spent.
     """
 
@@ -117,7 +117,7 @@ class Trainer:
         if proposal is None:
             return None
         warmth_s = self.scale_s * habits.hot * (habits.cold / habits.hot) ** share
-        moves = allowed(proposal.moves, -warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
+        moves = replace(proposal.moves, allowance_s=-warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
         walk = search.walk(plan, moves)
         self.plan, self.plan_s = levelled(walk.end), walk.end_s
         ratio = _ratios(walk, plan_s)

@@ -1,4 +1,4 @@
-"""A placement problem as tensors: times in units of a mean operation, bytes as shares of a device's memory."""
+"""A placement problem as tensors, times in units of a mean operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class World:
     device not known yet, are 0.
     allowed: bool [n, p]. weight: float32 [n], bytes. capacity: float32 [p], bytes, inf where any number fits.
     speed: float32 [p], mean log time of a device's operations over the mean of all devices.
-    unit: int64 [n], the set of nodes that must share a device, as the smallest grouping that devices allow.
     """
 
     unit_s: float

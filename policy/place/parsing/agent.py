@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import PolicyInputs, Problem
@@ -105,19 +104,6 @@ class ParsingAgent(nn.Module):
         x = self.encoder(self.features + self.state if on_features else self.features, edges)
         grouping, found = self.parsing(x if on_features else x + self.state, self.links)
         return grouping, found if self.out is None else self.out(found)
-
-
-def policy_of(problem: Problem, placer: str) -> PolicyInputs:
-    """Return the problem's policy inputs.
-
-    Raises:
-        UsageError: it has none.
-    """
-    if problem.policy is None:
-        raise UsageError(
-            f"The placer '{placer}' learns on features, and there are none.", "Run it with an embed and a group stage."
-        )
-    return problem.policy
 
 
 def _output(width: int, hidden: int, wide: int, dropout: float) -> nn.Sequential:
