@@ -1,19 +1,22 @@
 """How kernels are compiled: kept on disk between runs, the interpreter released, division by zero as in numpy.
 
 The one module, beside the kernels themselves, that knows numba's options. Three traps are handled. Numba's cache
-watches only the file a function stands in, and would go on using what it merged from another one: the cached code
-lies in a folder named by the hash of all kernel files instead, below the user's cache folder, or in NUMBA_CACHE_DIR
-as it stands where that is set. Numba counts references to every array of
-a named tuple each time the tuple is handed on, which costs more than the work of a small function; functions that
-allocate nothing can do without (`_nrt`), and small ones are best merged into their callers. Arrays that may not be
-written to are another type: each kernel would be compiled twice, so callers hand over copies.
+watches only the file a function stands in, and would go on using what it merged from another one: the compiled code of
+a file lies in a folder named by the hash of that file and of all kernel files it imports instead (`cache_folder`).
+Numba counts references to every array of a named tuple each time the tuple is handed on, which costs more than the
+work of a small function; functions that allocate nothing can do without (`_nrt`), and small ones are best merged into
+their callers. Arrays that may not be written to are another type: each kernel would be compiled twice, so callers hand
+over copies.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
@@ -23,36 +26,61 @@ import platformdirs
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FOLDERS = ("pipeline", "coarsen", "embed", "policy", "runtime")
-MARK = b"pipeline.compiled import"  # what every file with a kernel says
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "pipeline.compiled import"  # what every file with a kernel says
+IMPORT = re.compile(r"^(?:from ([\w.]+) import ([\w, ]+|\((?:[^)]*)\))|import ([\w.]+))", re.MULTILINE)
 
 
-def kernels_digest(root: Path) -> str:
-    """Return 16 hexadecimal digits that change with any file below our packages that holds a kernel."""
-    found = hashlib.sha256()
-    for path in sorted(p for folder in FOLDERS for p in (root / folder).rglob("*.py")):
-        content = path.read_bytes()
-        if MARK in content:
-            found.update(hashlib.sha256(content).digest())
-    return found.hexdigest()[:16]
+@cache
+def cache_root() -> Path:
+    """Return the folder of all compiled code: the environment's own, or the user's where that cannot be written."""
+    environment = Path(sys.prefix)
+    if sys.prefix != sys.base_prefix and os.access(environment, os.W_OK):
+        return environment / "var" / "cache" / "placewright" / "kernels"
+    return Path(platformdirs.user_cache_dir("placewright")) / "kernels"
 
 
-if not os.environ.get("NUMBA_CACHE_DIR"):
-    _ROOT = Path(__file__).resolve().parent.parent
-    numba.config.CACHE_DIR = str(Path(platformdirs.user_cache_dir("placewright")) / "kernels" / kernels_digest(_ROOT))
+def kernel_files(path: Path, root: Path) -> list[Path]:
+    """Return a kernel file and all others below `root` whose kernels it imports, sorted."""
+    found, front = {path}, [path]
+    while front:
+        for module, names, plain in IMPORT.findall(front.pop().read_text(encoding="utf-8")):
+            full = [module or plain, *(f"{module}.{name.strip(' ()')}" for name in re.split(r"[,\n]", names))]
+            for near in (root / (name.replace(".", "/") + ".py") for name in full):
+                if near not in found and near.is_file() and MARK in near.read_text(encoding="utf-8"):
+                    found.add(near)
+                    front.append(near)
+    return sorted(found)
+
+
+@cache
+def kernels_digest(path: Path, root: Path = ROOT) -> str:
+    """Return 16 hexadecimal digits that change with a kernel file and with those whose kernels it imports."""
+    contents = [hashlib.sha256(p.read_bytes()).digest() for p in kernel_files(path, root)]
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:16]
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function of arrays, numbers and named tuples of them, compiled at its first call; it may allocate."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _kept(function)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Return a compiled function that allocates nothing, and so counts no references."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
+    return _kept(function, _nrt=False)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Return a compiled function that allocates nothing and is merged into the compiled functions that call it."""
-    options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
-    return cast("Callable[P, R]", numba.njit(**options)(function))
+    return _kept(function, _nrt=False, forceinline=True)
+
+
+def _kept(function: Callable[P, R], **options: bool) -> Callable[P, R]:
+    """Return a compiled function whose code lies in its file's folder, or where NUMBA_CACHE_DIR says if that is set."""
+    before = numba.config.CACHE_DIR
+    if not os.environ.get("NUMBA_CACHE_DIR"):
+        numba.config.CACHE_DIR = str(cache_root() / kernels_digest(Path(function.__code__.co_filename)))
+    try:
+        return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    finally:
+        numba.config.CACHE_DIR = before
