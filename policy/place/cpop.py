@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.compiled import compiled
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int64
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.submit import submit
 from policy.place.lists.work import downward, upward, work_of
@@ -45,7 +45,7 @@ class Cpop(Method):
 
 
 @compiled
-def _critical_path(order: Int32, ptr: Int64, node: Int32, length_s: Float64, near: float) -> Bool:
+def _critical_path(order: Int64, ptr: Int64, node: Int64, length_s: Float64, near: float) -> Bool:
     """Return bool [n], the operations on one path all of whose members are of the greatest length."""
     on_path = np.zeros(order.size, np.bool_)
     if order.size == 0:

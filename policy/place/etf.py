@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
-from pipeline.core.arrays import Float64, Int32
+from pipeline.compiled import compiled, kernel
+from pipeline.core.arrays import Float64, Int64
 from policy.place.lists.listing import Plan, arrival, new_plan, put, reads, settle_rest, usable
 from policy.place.lists.submit import submit
-from policy.place.lists.work import Heaps, Work, contended, longest, new_heaps, pop, push, work_of
+from policy.place.lists.work import Heap, Work, contended, longest, pop, push, work_of
 from policy.place.search import Method, Search
 
 PARKED_S = 1e300  # the key of a pair put off because the device has no room
+
+
+class Heaps(NamedTuple):
+    """One `Heap` per row. key: float64 [heaps, n]. node: int64 [heaps, n]. size: int64 [heaps]."""
+
+    key: Float64
+    node: Int64
+    size: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +52,13 @@ def static_level(work: Work) -> Float64:
     return longest(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
 
 
-def no_favourites(work: Work) -> Int32:
-    """Return int32 [n], -1: no device waits for anything."""
-    return np.full(work.order.size, -1, np.int32)
+def no_favourites(work: Work) -> Int64:
+    """Return int64 [n], -1: no device waits for anything."""
+    return np.full(work.order.size, -1, np.int64)
 
 
-@compiled
-def _opens(work: Work, plan: Plan, favourite: Int32, last: Int32, d: int) -> float:
+@kernel
+def _opens(work: Work, plan: Plan, favourite: Int64, last: Int64, d: int) -> float:
     """Return from when on device d is free for operations that are not the favourite child of its last one."""
     i = last[d]
     j = favourite[i] if i >= 0 else -1
@@ -66,7 +74,14 @@ def _opens(work: Work, plan: Plan, favourite: Int32, last: Int32, d: int) -> flo
 @compiled
 def _when(work: Work, plan: Plan, i: int, d: int) -> float:
     """Return when all that operation i reads can be on device d."""
-    return arrival(work, plan, reads(work, plan, i), d, plan.queue_s.copy(), False)
+    nowhere = np.empty((0, plan.lanes.free_s.size))
+    return arrival(work, plan, reads(work, plan, i), d, plan.queue_s.copy(), nowhere)
+
+
+@compiled
+def _nth(heaps: Heaps, h: int) -> Heap:
+    """Return heap h."""
+    return Heap(heaps.key[h], heaps.node[h], heaps.size[h : h + 1])
 
 
 @compiled
@@ -76,18 +91,19 @@ def _head(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, d: int, open_s
     Heap 2 d holds operations whose data arrive later, by arrival, heap 2 d + 1 those whose data are there, by level.
     Arrivals grow while links fill, and open_s may fall: entries are put back when that shows.
     """
-    later, there = 2 * d, 2 * d + 1
+    later, there = _nth(heaps, 2 * d), _nth(heaps, 2 * d + 1)
     while True:
-        while heaps.size[later] > 0 and heaps.key[later, 0] <= open_s:
-            i = pop(heaps, later)
-            push(heaps, there, -level_s[i], i)
-        h = there if heaps.size[there] > 0 else later
-        if heaps.size[h] == 0:
+        while later.size[0] > 0 and later.key[0] <= open_s:
+            i = pop(later)
+            push(there, -level_s[i], i)
+        at_hand = there.size[0] > 0
+        heap = there if at_hand else later
+        if heap.size[0] == 0:
             return math.inf, -1
-        i, before_s = heaps.node[h, 0], heaps.key[h, 0] if h == later else open_s
+        i, before_s = heap.node[0], open_s if at_hand else heap.key[0]
         g = work.group[i]
         if plan.waiting[i] < 0 or (plan.homes.device[g] >= 0 and plan.homes.device[g] != d):
-            pop(heaps, h)
+            pop(heap)
             continue
         if before_s == PARKED_S:
             return PARKED_S, i
@@ -96,12 +112,12 @@ def _head(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, d: int, open_s
             start_s = PARKED_S
         if start_s <= before_s:
             return max(start_s, open_s), i
-        pop(heaps, h)
-        push(heaps, later, start_s, i)
+        pop(heap)
+        push(later, start_s, i)
 
 
 @compiled
-def _earliest(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, favourite: Int32, last: Int32) -> tuple[int, int]:
+def _earliest(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64) -> tuple[int, int]:
     """Return the operation and the device that start first; -1 for both if nothing is ready."""
     node, device, first_s = -1, -1, math.inf
     for d in range(plan.lanes.free_s.size):
@@ -124,19 +140,26 @@ def _offer(work: Work, heaps: Heaps, i: int) -> None:
     """Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data arrive."""
     for d in range(work.room.size):
         if work.allowed[work.group[i], d]:
-            push(heaps, 2 * d, 0.0, i)
+            push(_nth(heaps, 2 * d), 0.0, i)
 
 
-@compiled
-def earliest_first(work: Work, level_s: Float64, favourite: Int32) -> Plan:
+def earliest_first(work: Work, level_s: Float64, favourite: Int64) -> Plan:
     """Return the plan that always takes the operation and device that start first, of equal ones the greatest level.
 
-    favourite: int32 [n], an operation for which the device of each one waits as long as its output would need to
+    favourite: int64 [n], an operation for which the device of each one waits as long as its output would need to
     arrive elsewhere; -1 for none.
     """
     plan = new_plan(work)
+    _schedule(work, plan, level_s, favourite)
+    return plan
+
+
+@compiled
+def _schedule(work: Work, plan: Plan, level_s: Float64, favourite: Int64) -> None:
+    """Complete a plan in which nothing is planned, as `earliest_first` says."""
     n, p = work.op_s.shape
-    heaps, last = new_heaps(2 * p, n), np.full(p, -1, np.int32)
+    heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
+    last = np.full(p, -1, np.int64)
     for i in range(n):
         if work.counts[i] and plan.waiting[i] == 0:
             _offer(work, heaps, i)
@@ -144,7 +167,7 @@ def earliest_first(work: Work, level_s: Float64, favourite: Int32) -> Plan:
         node, device = _earliest(work, plan, heaps, level_s, favourite, last)
         if node < 0:
             break
-        put(work, plan, node, device, False)
+        put(work, plan, node, device)
         plan.waiting[node], last[device] = -1, node  # planned
         for e in range(work.out_ptr[node], work.out_ptr[node + 1]):
             j = work.out_node[e]
@@ -152,4 +175,3 @@ def earliest_first(work: Work, level_s: Float64, favourite: Int32) -> Plan:
             if plan.waiting[j] == 0:
                 _offer(work, heaps, j)
     settle_rest(plan.homes)
-    return plan

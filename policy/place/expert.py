@@ -44,7 +44,7 @@ class Expert(Method):
             time_s = sum_per_group(work.mean_s, Grouping(layer))
             homes += [_majority(work, block[layer]) for block in (equal, shares(time_s, speeds(work)))]
         order = by_position(work)
-        time_s = sum_per_group(work.mean_s, Grouping(work.group))
+        time_s = sum_per_group(work.mean_s, Grouping(work.group.astype(np.int32)))
         home = np.empty(order.size, np.int32)
         home[order] = shares(time_s[order], speeds(work))
         submit(search, work, (*homes, home))
@@ -61,7 +61,7 @@ def _spread(work: Work, layer: Int32) -> Int64:
 
 
 @compiled
-def _follow(order: Int32, ptr: Int64, node: Int32, number: Int64, last: bool) -> None:
+def _follow(order: Int64, ptr: Int64, node: Int64, number: Int64, last: bool) -> None:
     """Give operations without a number the last or the first one among their neighbours."""
     for i in order:
         if number[i] >= 0:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.compiled import compiled
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from policy.place.etf import earliest_first, static_level
@@ -49,9 +49,9 @@ class MSct(Method):
         favourite = self._favourites(work)
         submit(search, work, (), (earliest_first(work, static_level(work), favourite),))
 
-    def _favourites(self, work: Work) -> Int32:
-        """Return int32 [n], the favourite child of each operation, -1 for none."""
-        producer = np.repeat(np.arange(work.order.size, dtype=np.int32), np.diff(work.out_ptr))
+    def _favourites(self, work: Work) -> Int64:
+        """Return int64 [n], the favourite child of each operation, -1 for none."""
+        producer = np.repeat(np.arange(work.order.size), np.diff(work.out_ptr))
         apart = (work.group[producer] != work.group[work.out_node]) & work.counts[producer]
         paid = relaxed(work, producer, apart) if 0 < apart.sum() <= self.edges else None
         if paid is None:
@@ -60,7 +60,7 @@ class MSct(Method):
         return paired(work.order.size, producer, work.out_node, np.argsort(paid, kind="stable"), paid <= self.threshold)
 
 
-def relaxed(work: Work, producer: Int32, apart: Bool) -> Float64 | None:
+def relaxed(work: Work, producer: Int64, apart: Bool) -> Float64 | None:
     """Return float64 [m], x of each edge in [0, 1], 2 where it is not `apart`; None if the solver gives up.
 
     Minimises w where operations i of p_i seconds start at s_i: s_i + p_i + c_ij x_ij <= s_j along each edge,
@@ -102,12 +102,12 @@ def relaxed(work: Work, producer: Int32, apart: Bool) -> Float64 | None:
 
 
 @compiled
-def paired(n: int, producer: Int32, consumer: Int32, order: Int64, chosen: Bool) -> Int32:
-    """Return int32 [n], the favourite child of each operation, -1 for none.
+def paired(n: int, producer: Int64, consumer: Int64, order: Int64, chosen: Bool) -> Int64:
+    """Return int64 [n], the favourite child of each operation, -1 for none.
 
     The edges that are chosen, bool [m], are taken in `order`, int64 [m], if neither end is taken.
     """
-    child, parent = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    child, parent = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     for e in order:
         i, j = producer[e], consumer[e]
         if chosen[e] and child[i] < 0 and parent[j] < 0:

@@ -38,7 +38,7 @@ class MTopo(Method):
         limited = bool(np.isfinite(work.room).all())
         hold = np.where(speed > 0, work.room if limited else 1.0, 0.0)
         memory = work.demand / max(float(work.demand.sum()), 1.0)
-        time = sum_per_group(work.mean_s, Grouping(work.group))
+        time = sum_per_group(work.mean_s, Grouping(work.group.astype(np.int32)))
         both = np.maximum(memory, time / (float(time.sum()) or 1.0))
         homes = [np.empty(order.size, np.int32) for _ in range(2)]
         homes[0][order] = shares(memory[order], hold)

@@ -39,7 +39,7 @@ class Metis(Method):
         if search.done:
             return
         problem, work = search.problem, work_of(search.problem)
-        grouping = Grouping(work.group)
+        grouping = Grouping(work.group.astype(np.int32))
         graph = contract(problem.graph, grouping)
         time_s = _positive(sum_per_group(work.mean_s, grouping))
         memory = _positive(graph.weight_bytes + graph.out_bytes)

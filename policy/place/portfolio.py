@@ -48,6 +48,17 @@ GLANCE = 0.1  # share of what is left in which the solver proves what is easy to
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 
 
+def parts(n: int, kind: str | None) -> tuple[str, ...]:
+    """Return the names of the placers that a portfolio may call for n nodes.
+
+    kind: of the simulator's `Semantics`; None where the evaluator is no simulator.
+    """
+    if kind is None:
+        return (*RULES, "greedy", "anneal")
+    improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
+    return (*RULES, *(("min_cut",) if kind == "sequential" else ()), *improving)
+
+
 @dataclass(frozen=True, slots=True)
 class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.

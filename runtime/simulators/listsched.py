@@ -225,4 +225,5 @@ def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Machine:
 
 def _capacity(topology: Topology, semantics: Semantics) -> Float64:
     """Return float64 [p], bytes; inf where a device's memory is not known or does not matter."""
-    return np.array([d.memory_bytes if semantics.memory and d.memory_bytes else np.inf for d in topology.devices])
+    limits = [d.memory_bytes if semantics.memory and d.memory_bytes else np.inf for d in topology.devices]
+    return np.array(limits, np.float64)  # of whole numbers alone numpy would make another type, to compile for again

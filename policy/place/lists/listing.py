@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import compiled, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from policy.place.lists.work import T0, T1, T2, Work, new_heaps, pop, push
+from policy.place.lists.work import T0, T1, T2, Work, new_heap, pop, push
 
 GAPS = 256  # idle gaps remembered per device for insertion
 NEAR = 1e-12  # relative difference below which two finishing times count as equal
@@ -37,8 +37,8 @@ class Homes(NamedTuple):
 class Lanes(NamedTuple):
     """When devices are busy.
 
-    free_s: float64 [p], when each device has nothing more to do. gap_s: float64 [p, GAPS, 2], the last idle times
-    before that, start and end, in order. gaps: int64 [p], how many.
+    free_s: float64 [p], when each device has nothing more to do. gap_s: float64 [p, g, 2], the last idle times before
+    that, start and end, in order; g is 0 where they are not to be used. gaps: int64 [p], how many.
     """
 
     free_s: Float64
@@ -63,26 +63,22 @@ class Plan(NamedTuple):
     sent_s: Float64
 
 
-@compiled
-def new_plan(work: Work) -> Plan:
-    """Return a plan in which nothing is planned."""
+def new_plan(work: Work, gaps: int = 0) -> Plan:
+    """Return a plan in which nothing is planned; gaps: how many idle times of each device it knows, to use them."""
     n, p = work.op_s.shape
-    waiting = np.zeros(n, np.int64)
-    for i in range(n):
-        for e in range(work.in_ptr[i], work.in_ptr[i + 1]):
-            waiting[i] += work.counts[work.in_node[e]]
+    consumer = np.repeat(np.arange(n), np.diff(work.in_ptr))
     return Plan(
         Homes(np.full(work.demand.size, -1, np.int32), work.room.copy(), work.allowed, work.demand),
-        Lanes(np.zeros(p), np.zeros((p, GAPS, 2)), np.zeros(p, np.int64)),
+        Lanes(np.zeros(p), np.zeros((p, gaps, 2)), np.zeros(p, np.int64)),
         np.zeros(n),
         np.zeros(n),
-        waiting,
+        np.bincount(consumer[work.counts[work.in_node]], minlength=n),
         np.zeros((2, p)),
         np.full((1 if work.level == T0 else n, p), -1.0),
     )
 
 
-@compiled
+@kernel
 def usable(homes: Homes, g: int, d: int) -> bool:
     """Return whether group g may go to device d: there already, or allowed and not too large while others have room."""
     if homes.device[g] >= 0:
@@ -95,20 +91,21 @@ def usable(homes: Homes, g: int, d: int) -> bool:
     return not others_have_room
 
 
-@compiled
+@kernel
 def settle(homes: Homes, g: int, d: int) -> None:
     """Fix the device of a group: d, or the first usable one if d is not."""
     if homes.device[g] >= 0:
         return
     if not usable(homes, g, d):
-        d = 0
-        while not usable(homes, g, d):
-            d += 1
+        for other in range(homes.room.size):
+            if usable(homes, g, other):
+                d = other
+                break
     homes.device[g] = d
     homes.room[d] -= homes.demand[g]
 
 
-@compiled
+@kernel
 def settle_rest(homes: Homes) -> None:
     """Fix the devices of groups that hold nothing but sources that nobody reads."""
     for g in range(homes.device.size):
@@ -124,19 +121,20 @@ def reads(work: Work, plan: Plan, i: int) -> Int64:
         edges[at] = first + at
     if work.level == T0 or count < 2:
         return edges
-    heaps = new_heaps(1, count)
+    heap = new_heap(count)
     for at in range(count):
-        push(heaps, 0, plan.finish_s[work.in_node[first + at]], at)
+        push(heap, plan.finish_s[work.in_node[first + at]], at)
     for at in range(count):
-        edges[at] = first + pop(heaps, 0)
+        edges[at] = first + pop(heap)
     return edges
 
 
-@compiled
-def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, keep: bool) -> float:
+@kernel
+def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
     """Return when all that the edges carry is on device d.
 
-    queue_s: float64 [2, p], the links' queues, to which the transfers are added. keep: note what has been sent.
+    queue_s: float64 [2, p], the links' queues, to which the transfers are added. sent_s: where it is noted what has
+    been sent, the plan's own, or float64 [0, p] to note nothing.
     """
     latest_s = 0.0
     for e in edges:
@@ -155,33 +153,32 @@ def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, keep
                 now_s += carry_s
                 queue_s[0, source] = now_s + (work.gap_s if work.level == T1 else 0.0)
                 queue_s[1, d] = now_s
-                for target in range(plan.lanes.free_s.size):
-                    if keep and (target == d or work.level == T1):
-                        plan.sent_s[i, target] = now_s
+                for target in range(sent_s.shape[1] if sent_s.shape[0] else 0):
+                    if target == d or work.level == T1:
+                        sent_s[i, target] = now_s
             now_s += work.latency_s[source, d]
         latest_s = max(latest_s, now_s)
     return latest_s
 
 
-@compiled
+@kernel
 def span(work: Work, i: int, d: int) -> float:
     """Return the seconds for which operation i keeps device d."""
     cost_s = work.op_s[i, d]
     return float(cost_s + (work.block_s if cost_s > 0.0 else 0.0))
 
 
-@compiled
-def begin(lanes: Lanes, d: int, ready_s: float, span_s: float, insertion: bool) -> float:
+@kernel
+def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
     """Return the earliest start on device d of something that is ready at ready_s and lasts span_s."""
-    if insertion:
-        for q in range(lanes.gaps[d]):
-            start_s = max(lanes.gap_s[d, q, 0], ready_s)
-            if start_s + span_s <= lanes.gap_s[d, q, 1]:
-                return float(start_s)
+    for q in range(lanes.gaps[d]):
+        start_s = max(lanes.gap_s[d, q, 0], ready_s)
+        if start_s + span_s <= lanes.gap_s[d, q, 1]:
+            return float(start_s)
     return max(ready_s, float(lanes.free_s[d]))
 
 
-@compiled
+@kernel
 def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
     """Forget the q-th idle time of device d."""
     lanes.gaps[d] -= 1
@@ -189,13 +186,14 @@ def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
         lanes.gap_s[d, at, 0], lanes.gap_s[d, at, 1] = lanes.gap_s[d, at + 1, 0], lanes.gap_s[d, at + 1, 1]
 
 
-@compiled
+@kernel
 def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None:
     """Make an idle time the q-th of device d; if there are too many, the first is forgotten."""
-    if end_s <= start_s:
+    most = lanes.gap_s.shape[1]
+    if end_s <= start_s or most == 0:
         return
-    if lanes.gaps[d] == GAPS:
-        _drop_gap(lanes, d, 0)
+    if lanes.gaps[d] == most:
+        _drop_gap(lanes, d, lanes.gaps[d] - most)  # the first
         q = max(q - 1, 0)
     for at in range(lanes.gaps[d], q, -1):
         lanes.gap_s[d, at, 0], lanes.gap_s[d, at, 1] = lanes.gap_s[d, at - 1, 0], lanes.gap_s[d, at - 1, 1]
@@ -203,7 +201,7 @@ def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None
     lanes.gaps[d] += 1
 
 
-@compiled
+@kernel
 def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
     """Take device d for a while that `begin` found free."""
     if start_s >= lanes.free_s[d]:
@@ -220,57 +218,63 @@ def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
 
 
 @compiled
-def put(work: Work, plan: Plan, i: int, d: int, insertion: bool) -> None:
+def put(work: Work, plan: Plan, i: int, d: int) -> None:
     """Plan operation i on device d, and with it the sources it reads that have no device yet."""
     settle(plan.homes, work.group[i], d)
     edges = reads(work, plan, i)
     for e in edges:
         settle(plan.homes, work.group[work.in_node[e]], d)
-    ready_s = arrival(work, plan, edges, d, plan.queue_s, True)
-    start_s = begin(plan.lanes, d, ready_s, span(work, i, d), insertion)
+    ready_s = arrival(work, plan, edges, d, plan.queue_s, plan.sent_s)
+    start_s = begin(plan.lanes, d, ready_s, span(work, i, d))
     plan.start_s[i], plan.finish_s[i] = start_s, start_s + work.op_s[i, d]
     _occupy(plan.lanes, d, start_s, start_s + span(work, i, d))
 
 
 @compiled
-def _best_device(work: Work, plan: Plan, i: int, bias_s: Float64, insertion: bool) -> int:
+def _best_device(work: Work, plan: Plan, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 
     An operation whose group has no device yet counts with the time of the whole group.
     """
     g, chosen, least_s, least_free_s = work.group[i], -1, math.inf, math.inf
-    edges = reads(work, plan, i)
+    edges, nowhere = reads(work, plan, i), np.empty((0, plan.lanes.free_s.size))
     for d in range(plan.lanes.free_s.size):
         if not usable(plan.homes, g, d):
             continue
-        ready_s = arrival(work, plan, edges, d, plan.queue_s.copy(), False)
+        ready_s = arrival(work, plan, edges, d, plan.queue_s.copy(), nowhere)
         cost_s = work.op_s[i, d] if plan.homes.device[g] >= 0 else work.group_s[g, d]
-        end_s = begin(plan.lanes, d, ready_s, span(work, i, d), insertion) + cost_s + bias_s[i, d]
+        end_s = begin(plan.lanes, d, ready_s, span(work, i, d)) + cost_s + bias_s[i, d]
         slack_s = NEAR * end_s
         if end_s < least_s - slack_s or (end_s <= least_s + slack_s and plan.lanes.free_s[d] < least_free_s):
             chosen, least_s, least_free_s = d, end_s, plan.lanes.free_s[d]
     return chosen
 
 
-@compiled
 def list_schedule(work: Work, key: Float64, bias_s: Float64, insertion: bool) -> Plan:
     """Return the plan that takes, of the ready operations, the one of least key, and puts it where it ends first.
 
     key: float64 [n]. bias_s: float64 [n, p], added to an operation's end when devices are compared.
     insertion: use idle time between operations planned before; the last GAPS idle times of a device are known.
     """
-    plan, n = new_plan(work), key.size
-    heaps = new_heaps(1, n)
+    plan = new_plan(work, GAPS if insertion else 0)
+    _schedule(work, plan, key, bias_s)
+    return plan
+
+
+@compiled
+def _schedule(work: Work, plan: Plan, key: Float64, bias_s: Float64) -> None:
+    """Complete a plan in which nothing is planned, as `list_schedule` says."""
+    n = key.size
+    heap = new_heap(n)
     for i in range(n):
         if work.counts[i] and plan.waiting[i] == 0:
-            push(heaps, 0, key[i], i)
-    while heaps.size[0] > 0:
-        i = pop(heaps, 0)
-        put(work, plan, i, _best_device(work, plan, i, bias_s, insertion), insertion)
+            push(heap, key[i], i)
+    while heap.size[0] > 0:
+        i = pop(heap)
+        put(work, plan, i, _best_device(work, plan, i, bias_s))
         for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
             j = work.out_node[e]
             plan.waiting[j] -= 1
             if plan.waiting[j] == 0:
-                push(heaps, 0, key[j], j)
+                push(heap, key[j], j)
     settle_rest(plan.homes)
-    return plan

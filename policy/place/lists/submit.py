@@ -35,7 +35,7 @@ def fitted(search: Search, work: Work, home: Int32) -> Int32:
     Where they do not, or the device is not allowed, a group goes to the allowed device with the most room; heavy
     groups choose first.
     """
-    weight = sum_per_group(search.problem.graph.weight_bytes.astype(np.float64), Grouping(work.group))
+    weight = sum_per_group(search.problem.graph.weight_bytes.astype(np.float64), Grouping(work.group.astype(np.int32)))
     heaviest_first = np.argsort(-weight, kind="stable")
     return _within_memory(home.astype(np.int32), work.allowed, weight, work.room, heaviest_first)[work.group]
 

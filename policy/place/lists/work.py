@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import compiled, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, sum_per_group
 from pipeline.core.problem import Problem
@@ -23,28 +23,28 @@ ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 class Work(NamedTuple):
     """What list schedulers plan: n operations in k groups, m edges, p devices; edges that close a cycle are left out.
 
-    order: int32 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
-    out_ptr: int64 [n + 1], out_node: int32 [m], out_bytes: float64 [m], what each operation feeds; in_*: what it reads.
+    order: int64 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
+    out_ptr: int64 [n + 1], out_node: int64 [m], out_bytes: float64 [m], what each operation feeds; in_*: what it reads.
     op_s: float64 [n, p], seconds. group_s: float64 [k, p], their sums. mean_s: float64 [n], over allowed devices.
     out_s, in_s: float64 [m], mean seconds of a transfer over all pairs of devices, by out_ptr and in_ptr.
-    group: int32 [n]. allowed: bool [k, p]. demand: float64 [k], bytes a group takes of room: float64 [p], inf for any.
+    group: int64 [n]. allowed: bool [k, p]. demand: float64 [k], bytes a group takes of room: float64 [p], inf for any.
     latency_s, per_byte_s: float64 [p, p]. level: T0, T1 or T2. block_s, gap_s: see `Semantics`.
     """
 
-    order: Int32
+    order: Int64
     counts: Bool
     out_ptr: Int64
-    out_node: Int32
+    out_node: Int64
     out_bytes: Float64
     in_ptr: Int64
-    in_node: Int32
+    in_node: Int64
     in_bytes: Float64
     op_s: Float64
     group_s: Float64
     mean_s: Float64
     out_s: Float64
     in_s: Float64
-    group: Int32
+    group: Int64
     allowed: Bool
     demand: Float64
     room: Float64
@@ -55,14 +55,14 @@ class Work(NamedTuple):
     gap_s: float
 
 
-class Heaps(NamedTuple):
-    """Binary heaps of nodes, least key first, among equals the least node.
+class Heap(NamedTuple):
+    """A binary heap of nodes, least key first, among equals the least node.
 
-    key: float64 [heaps, n]. node: int32 [heaps, n]. size: int64 [heaps].
+    key: float64 [n]. node: int64 [n]. size: int64 [1], how many of both are in use.
     """
 
     key: Float64
-    node: Int32
+    node: Int64
     size: Int64
 
 
@@ -92,20 +92,20 @@ def work_of(
         order=order,
         counts=~sources,
         out_ptr=_pointers(edges[0], graph.n),
-        out_node=edges[1].copy(),
+        out_node=edges[1].astype(np.int64),
         out_bytes=size.astype(np.float64),
         in_ptr=_pointers(edges[1], graph.n),
-        in_node=edges[0][by_consumer],
+        in_node=edges[0][by_consumer].astype(np.int64),
         in_bytes=size[by_consumer].astype(np.float64),
         op_s=cost_s,
         group_s=sum_per_group(cost_s, grouping),
         mean_s=mean_s,
         out_s=transfer_s,
         in_s=transfer_s[by_consumer],
-        group=grouping.group.copy(),
+        group=grouping.group.astype(np.int64),
         allowed=problem.group_allowed(grouping),
         demand=sum_per_group(needed, grouping),
-        room=np.array([d.memory_bytes or math.inf for d in topology.devices]),
+        room=np.array([d.memory_bytes or math.inf for d in topology.devices], np.float64),
         latency_s=topology.link_latency_s.copy(),
         per_byte_s=1.0 / topology.link_bytes_per_s,
         level=("T0", "T1", "T2").index(semantics.level) if semantics is not None and listed else T0,
@@ -127,13 +127,13 @@ def times_of(problem: Problem) -> tuple[Float64, Float64]:
     return cost_s, np.where(allowed, cost_s, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
 
 
-def _forward(graph: Graph) -> tuple[Int32, Int32, Int64]:
+def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
     """Return an order of the operations, and the edges that lead forward in it with their bytes."""
     n, edges = graph.n, graph.edges
-    order = _least_index_first(_pointers(edges[0], n), edges[1].copy(), graph.in_degree)
+    order = _least_index_first(_pointers(edges[0], n), edges[1].astype(np.int64), graph.in_degree)
     if order.size == n:
         return order, edges, graph.edge_bytes
-    order = visit_order(graph)
+    order = visit_order(graph).astype(np.int64)
     position = np.empty(n, np.int64)
     position[order] = np.arange(n)
     forward = position[edges[0]] < position[edges[1]]
@@ -148,32 +148,32 @@ def _pointers(node: Int32, n: int) -> Int64:
 
 
 @compiled
-def new_heaps(heaps: int, n: int) -> Heaps:
-    """Return empty heaps that can hold n nodes each."""
-    return Heaps(np.empty((heaps, n)), np.empty((heaps, n), np.int32), np.zeros(heaps, np.int64))
+def new_heap(n: int) -> Heap:
+    """Return an empty heap that can hold n nodes."""
+    return Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64))
 
 
-@compiled
-def push(heaps: Heaps, h: int, key: float, node: int) -> None:
-    """Put a node into heap h."""
-    keys, nodes, at = heaps.key[h], heaps.node[h], heaps.size[h]
-    heaps.size[h] += 1
+@kernel
+def push(heap: Heap, key: float, node: int) -> None:
+    """Put a node into a heap."""
+    at = heap.size[0]
+    heap.size[0] += 1
     while at > 0:
         above = (at - 1) >> 1
-        if keys[above] < key or (keys[above] == key and nodes[above] < node):
+        if heap.key[above] < key or (heap.key[above] == key and heap.node[above] < node):
             break
-        keys[at], nodes[at] = keys[above], nodes[above]
+        heap.key[at], heap.node[at] = heap.key[above], heap.node[above]
         at = above
-    keys[at], nodes[at] = key, node
+    heap.key[at], heap.node[at] = key, node
 
 
-@compiled
-def pop(heaps: Heaps, h: int) -> int:
-    """Take the first node out of heap h, which must hold one, and return it."""
-    keys, nodes = heaps.key[h], heaps.node[h]
+@kernel
+def pop(heap: Heap) -> int:
+    """Take the first node out of a heap, which must hold one, and return it."""
+    keys, nodes = heap.key, heap.node
     first = nodes[0]
-    heaps.size[h] -= 1
-    size = heaps.size[h]
+    heap.size[0] -= 1
+    size = heap.size[0]
     key, node, at = keys[size], nodes[size], 0
     while 2 * at + 1 < size:
         below = 2 * at + 1
@@ -189,26 +189,26 @@ def pop(heaps: Heaps, h: int) -> int:
 
 
 @compiled
-def _least_index_first(ptr: Int64, node: Int32, waiting: Int64) -> Int32:
+def _least_index_first(ptr: Int64, node: Int64, waiting: Int64) -> Int64:
     """Return the operations in topological order, those on or behind cycles left out; uses `waiting` up."""
     n = ptr.size - 1
-    order, done, heaps = np.empty(n, np.int32), 0, new_heaps(1, n)
+    order, done, heap = np.empty(n, np.int64), 0, new_heap(n)
     for i in range(n):
         if waiting[i] == 0:
-            push(heaps, 0, 0.0, i)
-    while heaps.size[0] > 0:
-        i = pop(heaps, 0)
+            push(heap, 0.0, i)
+    while heap.size[0] > 0:
+        i = pop(heap)
         order[done] = i
         done += 1
         for e in range(ptr[i], ptr[i + 1]):
             waiting[node[e]] -= 1
             if waiting[node[e]] == 0:
-                push(heaps, 0, 0.0, node[e])
+                push(heap, 0.0, node[e])
     return order[:done]
 
 
 @compiled
-def longest(order: Int32, ptr: Int64, node: Int32, step_s: Float64, own_s: Float64) -> Float64:
+def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float64) -> Float64:
     """Return float64 [n], the longest path from each node along the edges of `ptr`, its own time included.
 
     order: targets of edges come later. step_s: float64 [m], seconds of each edge. own_s: float64 [n].
