@@ -15,13 +15,15 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
 import numba
 import platformdirs
+from numba.core import event
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +68,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a compiled function that allocates nothing, and so counts no references."""
+    """Return a compiled function that allocates nothing, and so counts no references; it must return no array."""
     return _kept(function, _nrt=False)
 
 
@@ -84,3 +86,24 @@ def _kept(function: Callable[P, R], **options: bool) -> Callable[P, R]:
         return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
     finally:
         numba.config.CACHE_DIR = before
+
+
+class _Compilations(event.Listener):  # type: ignore[misc]
+    """Counts functions as their compilation begins."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self.tell, self.count = tell, 0
+
+    def on_start(self, event: event.Event) -> None:
+        self.tell(self.count)
+        self.count += 1
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+@contextmanager
+def compiling(tell: Callable[[int], None]) -> Iterator[None]:
+    """Tell, whenever the compilation of a function begins, how many were begun before; loading tells nothing."""
+    with event.install_listener("numba:compile", _Compilations(tell)):
+        yield

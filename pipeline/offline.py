@@ -21,6 +21,7 @@ from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.stages import Answer, Placer, Recipe, Simulator, Subject
 from pipeline.keep import kept, read_policy
 from pipeline.recipes import lifted, prepared
+from pipeline.rehearsal import rehearse
 from pipeline.scenario import Case, Scenario, load, read_placement
 from pipeline.trace import check_writable, write_trace
 from pipeline.watch import Watcher, spoken, unwatched
@@ -68,11 +69,20 @@ def search(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    return apart(lambda check: _search(scenario, effort or Effort(), trace, _hook(spoken(progress, watch), check)))
+    chosen = effort or Effort()
+
+    def work(check: Callable[[], None]) -> dict[str, Any]:
+        return _search(scenario, chosen, trace, _hook(spoken(progress, watch), check), progress)
+
+    return apart(work)
 
 
 def _search(
-    scenario: Scenario, effort: Effort, trace: str | Path | None, hook: Callable[[str, Progress], None]
+    scenario: Scenario,
+    effort: Effort,
+    trace: str | Path | None,
+    hook: Callable[[str, Progress], None],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     if trace is not None:
         check_writable(Path(trace))
@@ -83,6 +93,7 @@ def _search(
         case = case.with_policy(learned=learned)
     case = _kept(case, effort, placer)
     simulator = case.simulator()
+    rehearse((effort.placer,), scenario.evaluator, case.graph.n, say=say)
     begun = time.monotonic()
     try:
         answer, evaluations = _answer(case, placer, effort.budget, partial(hook, effort.placer))
@@ -160,10 +171,16 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
     return document
 
 
-def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Path | None = None) -> dict[str, Any]:
+def bound(
+    scenario: Scenario,
+    *,
+    seconds: float = BOUND_S,
+    write_costs: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
     """Return what no plan can fall below, and what proves it.
 
-    write_costs: where to write the seconds per operation and device, as CSV.
+    write_costs: where to write the seconds per operation and device, as CSV. progress: told a line for people.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -175,6 +192,7 @@ def bound(scenario: Scenario, *, seconds: float = BOUND_S, write_costs: str | Pa
     if write_costs is not None:
         write(Path(write_costs), case.costs)
     simulator = case.simulator()
+    rehearse((), scenario.evaluator, case.graph.n, say=progress)
     begun = time.monotonic()
     value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
     return {**_words(case, simulator), "lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}

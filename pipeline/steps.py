@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import payload, registry
+from pipeline.apart import apart
 from pipeline.core.devices import DeviceSpec, contract_costs
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
@@ -25,6 +26,7 @@ from pipeline.journal import Journal, Remembered
 from pipeline.keep import collect_policies
 from pipeline.partition import join, tied
 from pipeline.recipes import prepared
+from pipeline.rehearsal import rehearse
 from pipeline.searchers import Bind, Searcher, Sought, in_turn
 from pipeline.store import write_json
 from pipeline.task import Work
@@ -131,9 +133,11 @@ def place(work: Work) -> None:
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
+    placers = [name for name, _ in work.task.params["use"]]
+    apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
     with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
         rows, searches = level(work, subject, watch)
-    collect_policies(work.partial, [name for name, _ in work.task.params["use"]], work.out)
+    collect_policies(work.partial, placers, work.out)
     write_json(work.out / "candidates.json", rows)
     write_json(work.out / "searches.json", searches)
 

@@ -33,6 +33,7 @@ class Link(NamedTuple):
 
 
 DESKTOP = "cpu+gpu"
+SIMULATOR = "sequential"
 # Evaluators without hardware: what stands between the CPU and the GPU. None: the desktop's own PCIe link.
 LINKS: Mapping[str, Link | None] = MappingProxyType({"sequential": None, "shared": Link(40e9, 2e-6)})
 # Named devices take the precision of the machine unless told; random weights do not bear bf16.
@@ -76,6 +77,11 @@ class Case:
         return str(self.identity["evaluator"])
 
     @property
+    def measurer_name(self) -> str:
+        """Return the name under which what is asked is registered."""
+        return str(self.identity.get("measurer", SIMULATOR))
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Return the names of the devices."""
         return self.subject.topology.names
@@ -111,7 +117,7 @@ def simulated(model: str, path: Path, store: Store, progress: Progress, *, evalu
     if link is not None:
         topology = Topology.uniform(topology.devices, bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
     subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
-    measurer: Measurer = registry.build("measure", "sequential")
+    measurer: Measurer = registry.build("measure", SIMULATOR)
     figures = measurer.bind(subject).fingerprint
     return Case(model, measurer, subject, {"evaluator": evaluator, "version": measurer.version, "figures": figures})
 

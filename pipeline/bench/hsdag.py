@@ -22,6 +22,7 @@ from pipeline.bench.methods import Method
 from pipeline.bench.summary import over_models, rows_of
 from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.rehearsal import rehearse
 from pipeline.run import look_at_machine
 from pipeline.store import Store, write_json, write_text
 from pipeline.task import Progress
@@ -183,15 +184,16 @@ def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluat
         record = finished(cell, run.out / "cells")
         if record is None:
             run.progress(f"{case.model}, {case.evaluator}: {cell.name}, seed {cell.seed} ({i + 1} of {len(cells)})")
-            record = apart(_work(cell, run.out / "cells", single_s))
+            record = apart(_work(run, cell, single_s))
         records.append(record)
     run.records += records
     return records
 
 
-def _work(cell: Cell, folder: Path, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
+def _work(run: _Run, cell: Cell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
     def work(check: Callable[[], None]) -> dict[str, Any]:
-        return run_cell(cell, folder, single_s, check)
+        rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
+        return run_cell(cell, run.out / "cells", single_s, check)
 
     return work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """Give a function that shows what is going on: a live line on a terminal, else a line every 30 s."""
+    """Give a function that shows what is going on: a live line on a terminal, else a line at once and every 30 s."""
     if quiet:
         yield lambda text: None
         return
@@ -43,10 +44,10 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
 
 
 class _SlowLines:
-    """Writes a line when the last one is long enough ago."""
+    """Writes the first line, and then one whenever the last is long enough ago."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
+        self.last = -math.inf
 
     def __call__(self, text: str) -> None:
         if time.monotonic() - self.last >= LINE_EVERY_S:

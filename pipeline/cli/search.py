@@ -99,7 +99,8 @@ def bound(**options: Any) -> None:
     from pipeline import offline
 
     scenario = _scenario(options)
-    document = offline.bound(scenario, write_costs=options["write_costs"])
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = offline.bound(scenario, write_costs=options["write_costs"], progress=progress)
     _show(document, options, _of_bound)
 
 
