@@ -39,6 +39,7 @@ EXAMPLES = {
     "seeds": "0, 1",
 }
 POLL_S = 0.05
+LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
 COLUMNS = (
     "job",
     "model",
@@ -139,8 +140,28 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
         parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
         parts += [f"seed{seed}"] * (len(seeds) > 1)
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
-        jobs.append(Job("-".join(filter(None, parts)), path, base.updated(changed, where), changed))
+        name = "-".join(filter(None, parts))
+        _check_name(name, where)
+        jobs.append(Job(name, path, base.updated(changed, where), changed))
     return jobs
+
+
+def _check_name(name: str, where: str) -> None:
+    """Check that a job's name can be that of its run directory, a folder right below the batch's.
+
+    Raises:
+        UsageError: it would lie elsewhere, be hidden, or be no name of a file.
+    """
+    fault = ""
+    if name[:1] in ("", "."):
+        fault = "begins with a dot" if name else "is empty"
+    elif not name.isprintable() or set(name) & set("/\\"):
+        fault = "holds a slash, a backslash or a character that cannot be printed"
+    elif len(name.encode()) > LONGEST_NAME:
+        fault = f"is longer than {LONGEST_NAME} bytes"
+    if fault:
+        remedy = 'Its run directory is called so: write name = "..." with letters, digits, "_", "-" and "." only.'
+        raise UsageError(f"{where}: the job's name {name[:LONGEST_NAME]!r} {fault}.", remedy)
 
 
 def _list_of(kind: type[Any], entry: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:

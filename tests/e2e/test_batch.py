@@ -209,6 +209,40 @@ def test_jobs_are_the_product_of_models_devices_settings_and_seeds(tmp_path: Pat
     assert jobs[0].settings.devices == ("CPU",)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../../up", "begins with a dot"),
+        (".hidden", "begins with a dot"),
+        ("a/../../up", "a slash"),
+        ("/tmp/absolute", "a slash"),
+        ("a\\b", "a backslash"),
+        ("a\0b", "cannot be printed"),
+        ("two\nlines", "cannot be printed"),
+        ("ü" * 101, "longer than 200 bytes"),
+    ],
+)
+def test_a_name_that_is_no_folder_right_below_the_batch_is_refused(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    jobs = text(tmp_path / "in", f'[[jobs]]\nname = {json.dumps(name)}\nmodels = ["a.xml"]')
+    assert run(["batch", str(jobs), "--store", str(tmp_path / "store")]) == 2
+    cause, fix = capsys.readouterr().err.splitlines()
+    assert "job 1 of" in cause
+    assert words in cause
+    assert "run directory" in fix
+    assert [p.name for p in tmp_path.rglob("*")] == ["in", "jobs.toml"]
+
+
+@pytest.mark.parametrize(("model", "words"), [("..xml", "begins with a dot"), ("", "is empty")])
+def test_a_model_whose_file_name_is_no_folder_name_needs_a_name(model: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_jobs(text(tmp_path, f'[[jobs]]\nmodels = ["{model}"]'))
+    (job,) = read_jobs(text(tmp_path, f'[[jobs]]\nname = "größer 2"\nmodels = ["{model}"]'))
+    assert job.name.startswith("größer 2")
+
+
 def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:
     jobs = read_jobs(text(tmp_path, '[[jobs]]\nmodels = ["a/model.xml", "b/model.xml", "c.xml"]'))
     assert [j.name for j in jobs] == ["model1", "model2", "c"]
