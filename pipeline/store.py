@@ -133,10 +133,13 @@ class Entry:
 
 
 class Store:
-    """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it."""
+    """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it.
+
+    root: absolute whatever it is given as, because measuring processes run in another folder.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root.absolute()
 
     def prepare(self) -> None:
         """Make the folder, to find out early whether it can be written.

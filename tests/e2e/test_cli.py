@@ -353,6 +353,22 @@ def test_brackets_and_colons_in_names_are_shown_as_they_stand(
     assert f"Thereisnofilenone{odd}.xml" in said(5, "batch", "jobs.toml", "--out", f"out{odd}", *store)
 
 
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_every_path_may_be_relative(
+    how: str, model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "m.xml")
+    shutil.copy(model.with_suffix(".bin"), "m.bin")
+    arguments = ["coarsen", "m.xml", "--run", "run", "--devices", "CPU"]  # `fuse` asks a measuring process
+    if how == "option":
+        arguments += ["--store", "store"]
+    else:
+        monkeypatch.setenv("PLACEWRIGHT_STORE", "store")
+    assert ran(*arguments)["ran"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.bin", "m.xml", "run", "store"]
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     listing = "import sys; from pipeline.cli.main import main; sys.argv = ['placewright', 'list']; main()"
     with subprocess.Popen([sys.executable, "-c", listing], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
