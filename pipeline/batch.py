@@ -14,7 +14,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import IO, Any
 from pipeline.api import model_path
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.process import python_command
 from pipeline.result import Result, write_result
 from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
 from pipeline.store import Store, write_json, write_text
@@ -271,7 +271,7 @@ def _spawn(task: Task, store: Store, p: _Progress) -> _Running:
     command = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
     answer, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed when the task ends
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.carry"],
+        python_command("pipeline.carry"),
         stdin=subprocess.PIPE,
         stdout=answer,
         stderr=errors,

@@ -18,6 +18,7 @@ from pipeline import batch, carry
 from pipeline.batch import COLUMNS, read_jobs
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
+from pipeline.core.start import PACKAGES
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers
@@ -207,6 +208,18 @@ def test_jobs_are_the_product_of_models_devices_settings_and_seeds(tmp_path: Pat
     assert jobs[0].model == str(tmp_path / "a.xml")
     assert jobs[-1].model == "zoo:resnet50"
     assert jobs[0].settings.devices == ("CPU",)
+
+
+def test_packages_of_our_names_where_a_batch_is_started_are_not_imported(
+    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"open({str(tmp_path / 'MARK')!r}, 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    (row,) = rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
+    assert row["best"] == "A"
+    assert not (tmp_path / "MARK").exists()
 
 
 @pytest.mark.parametrize(
