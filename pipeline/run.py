@@ -65,7 +65,7 @@ def look_at_model(path: Path) -> Model:
     Raises:
         ModelError: there is no such file.
     """
-    from coarsen.read import model_files, sha256_of
+    from coarsen.files import model_files, sha256_of
 
     return Model(path, sha256_of(model_files(path)))
 
@@ -101,7 +101,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
-        context = {"model": str(model.path)} if stage == "read" else {}
+        context = _reading(model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context)
 
@@ -156,6 +156,12 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         devices=devices,
     )
     return _upto(tasks, upto)
+
+
+def _reading(model: Model, settings: Settings) -> dict[str, Any]:
+    """Return what reads a model and does not change what is read: where it lies, and the limits."""
+    limits = {"growth_bytes": settings.coarsen.growth_bytes, "timeout_s": settings.coarsen.read_timeout_s}
+    return {"model": str(model.path), "limits": limits}
 
 
 def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:

@@ -12,10 +12,12 @@ import pytest
 from openvino import opset13 as op
 
 import runtime.profile
+from coarsen.read import save_model
 from pipeline import api
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError
 from tests.e2e.conftest import QUICK, Warm, options
+from tests.models import broadcast_model
 
 Fails = Callable[..., tuple[str, str]]
 
@@ -88,6 +90,16 @@ def test_a_model_that_cannot_be_read_ends_with_3(kind: str, model: Path, tmp_pat
     assert BROKEN[kind] in cause
     assert "broken" in cause
     assert holds_nothing_half_written(tmp_path / "run")
+
+
+@pytest.mark.parametrize("command", ["coarsen", "search"])
+def test_a_small_file_of_huge_constants_ends_with_3(command: str, tmp_path: Path, fails: Fails) -> None:
+    path = tmp_path / "bomb.xml"
+    save_model(broadcast_model(12000), path)
+    arguments = {"coarsen": ["--run", str(tmp_path / "run"), "--store", str(tmp_path / "store")]}
+    cause, fix = fails(3, command, str(path), *arguments.get(command, ["--topology", "equal:2"]))
+    assert "576 MB" in cause
+    assert "coarsen.growth_bytes" in fix
 
 
 def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_path: Path, fails: Fails) -> None:
