@@ -202,8 +202,7 @@ def _begin(job: Job, out: Path, store: Store, say: Say) -> _Progress:
     try:
         p.model = look_at_model(model_path(job.model, store))
         p.machine = look_at_machine(job.settings.devices)
-        p.previous = previous_parts(p.directory.manifest())
-        p.manifest = p.directory.open_for(p.model, job.settings, p.machine)
+        p.previous = previous_parts(p.directory.check_for(p.model))
         p.tasks = plan(p.model, job.settings, p.machine)
     except PlacewrightError as error:
         p.failed = str(error)
@@ -308,13 +307,16 @@ def _finish(done: _Running, progress: Sequence[_Progress], store: Store, say: Sa
 
 
 def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
+    if p.model is None or p.machine is None:
+        raise RuntimeError("a stage of a job that was never looked at")
     p.outcomes[outcome.task.stage] = outcome
-    p.directory.record(p.manifest, outcome)
-    if len(p.outcomes) < len(p.tasks) or p.model is None or p.machine is None:
-        return
     try:
-        result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
-        say(f"{p.job.name}: done: {result.verdict}")
+        if not p.manifest:  # a model that cannot be read leaves no run directory behind
+            p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine)
+        p.directory.record(p.manifest, outcome)
+        if len(p.outcomes) == len(p.tasks):
+            result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
+            say(f"{p.job.name}: done: {result.verdict}")
     except PlacewrightError as error:
         p.failed = str(error)
         say(f"{p.job.name}: failed: {error}")

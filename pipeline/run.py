@@ -296,11 +296,11 @@ class RunDirectory:
             )
         return document
 
-    def open_for(self, model: Model, settings: Settings, machine: Machine | None) -> dict[str, Any]:
-        """Return the manifest of this model's run in this folder, begun now if there is none.
+    def check_for(self, model: Model) -> dict[str, Any] | None:
+        """Return the manifest of this model's run in this folder, or None if it holds none; nothing is written.
 
         Raises:
-            StoreError: the folder holds the run of another model, or cannot be written.
+            StoreError: the folder holds the run of another model, or its manifest cannot be used.
         """
         document = self.manifest()
         # Where no stage has finished, the model may have been at fault and have been mended since.
@@ -309,7 +309,15 @@ class RunDirectory:
                 f"{self.path} holds a run of another model, {document['model']['path']}.",
                 "Choose another run directory.",
             )
-        known = document or {"schema": SCHEMA, "stages": {}}
+        return document
+
+    def open_for(self, model: Model, settings: Settings, machine: Machine | None) -> dict[str, Any]:
+        """Return the manifest of this model's run in this folder, begun now if there is none.
+
+        Raises:
+            StoreError: the folder holds the run of another model, or cannot be written.
+        """
+        known = self.check_for(model) or {"schema": SCHEMA, "stages": {}}
         known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
         if machine is not None:
             known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}

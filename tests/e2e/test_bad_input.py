@@ -16,7 +16,7 @@ from coarsen.read import save_model
 from pipeline import api
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError
-from tests.e2e.conftest import QUICK, Warm, options
+from tests.e2e.conftest import QUICK, Warm, options, snapshot
 from tests.models import broadcast_model
 
 Fails = Callable[..., tuple[str, str]]
@@ -40,14 +40,6 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
         return cause, fix
 
     return command
-
-
-def holds_nothing_half_written(folder: Path) -> bool:
-    """Return whether a run directory is absent, or holds only a manifest without stages."""
-    if not folder.exists():
-        return True
-    files = [p.name for p in folder.iterdir()]
-    return files == ["manifest.json"] and not json.loads((folder / files[0]).read_text(encoding="utf-8"))["stages"]
 
 
 def broken_model(kind: str, good: Path, folder: Path) -> Path:
@@ -86,10 +78,41 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_model_that_cannot_be_read_ends_with_3(kind: str, model: Path, tmp_path: Path, fails: Fails) -> None:
     path = broken_model(kind, model, tmp_path)
-    cause, _ = fails(3, "tune", str(path), "--run", str(tmp_path / "run"), *options(tmp_path / "store"))
+    before = snapshot(tmp_path)
+    places = ["--run", str(tmp_path / "runs" / "a"), "--tensorboard", str(tmp_path / "events")]
+    cause, _ = fails(3, "tune", str(path), *places, *options(tmp_path / "stores" / "mine"))
     assert BROKEN[kind] in cause
     assert "broken" in cause
-    assert holds_nothing_half_written(tmp_path / "run")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["tune", "calibrate", "batch"])
+def test_a_model_that_cannot_be_read_changes_nothing_that_was_there(
+    command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = broken_model("no IR", model, tmp_path)
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f"[[jobs]]\nmodels = [{json.dumps(str(path))}]\ndevices = ['CPU']\n", encoding="utf-8")
+    out, store = tmp_path / "out", tmp_path / "store"
+    (out / "notes").mkdir(parents=True)
+    store.mkdir()
+    before = snapshot(tmp_path)
+    given = str(jobs) if command == "batch" else str(path)
+    code = run([command, given, "--out", str(out), "--store", str(store)])
+    assert code == (5 if command == "batch" else 3), capsys.readouterr().err
+    if command == "batch":  # its table tells of the failed job; a worker has locked an entry of the store
+        assert sorted(p.name for p in out.iterdir()) == ["jobs.json", "notes", "table.csv", "table.jsonl"]
+    else:
+        assert snapshot(tmp_path) == before
+
+
+def test_a_calibration_of_a_model_that_cannot_be_read_leaves_no_folder(
+    model: Path, tmp_path: Path, fails: Fails
+) -> None:
+    path = broken_model("no IR", model, tmp_path)
+    before = snapshot(tmp_path)
+    fails(3, "calibrate", str(path), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"))
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("command", ["coarsen", "search"])
