@@ -133,7 +133,7 @@ def advance(
 
     def finished(outcome: Outcome) -> None:
         if not manifest:  # a model that cannot be read leaves no run directory behind
-            manifest.update(directory.open_for(model, settings, machine))
+            manifest.update(directory.open_for(model, settings, machine, tasks))
         directory.record(manifest, outcome)
 
     with leaving_nothing(*store.traces(tasks[0].key), *filter(None, [tensorboard])):

@@ -312,7 +312,7 @@ def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
     p.outcomes[outcome.task.stage] = outcome
     try:
         if not p.manifest:  # a model that cannot be read leaves no run directory behind
-            p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine)
+            p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine, p.tasks)
         p.directory.record(p.manifest, outcome)
         if len(p.outcomes) == len(p.tasks):
             result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)

@@ -25,6 +25,7 @@ from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.payload import read_json
+from pipeline.stale import take_away_stale
 from pipeline.steps import STEPS
 from pipeline.store import Store, file_digest, write_json
 from pipeline.task import Outcome, Progress, Task, carry_out, look_up
@@ -311,13 +312,19 @@ class RunDirectory:
             )
         return document
 
-    def open_for(self, model: Model, settings: Settings, machine: Machine | None) -> dict[str, Any]:
+    def open_for(
+        self, model: Model, settings: Settings, machine: Machine | None, tasks: Sequence[Task]
+    ) -> dict[str, Any]:
         """Return the manifest of this model's run in this folder, begun now if there is none.
+
+        A result that is not of these tasks is taken away, so that what lies here belongs together.
 
         Raises:
             StoreError: the folder holds the run of another model, or cannot be written.
         """
         known = self.check_for(model) or {"schema": SCHEMA, "stages": {}}
+        same_settings = known.get("settings") == settings.to_json()
+        take_away_stale(self.path, {t.stage: t.key for t in tasks}, same_settings=same_settings)
         known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
         if machine is not None:
             known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}

@@ -241,6 +241,32 @@ def test_a_run_directory_of_another_schema_or_damaged_is_refused(
     assert (copy.run / "manifest.json").read_text(encoding="utf-8") == manifest
 
 
+def test_a_run_that_fails_leaves_no_result_of_another_beside_its_manifest(
+    copy: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["tune", str(copy.model), "--run", str(copy.run), *options(copy.store)]
+    (copy.run / "notes.txt").write_text("mine", encoding="utf-8")
+    before = snapshot(copy.run)
+    fails(4, *arguments, "--devices", "TPU")
+    assert snapshot(copy.run) == before
+    monkeypatch.setattr(runtime.profile, "_refused", lambda model, device, settings: ("sum",))
+    fails(4, *arguments, "--devices", "CPU")
+    manifest = json.loads((copy.run / "manifest.json").read_text(encoding="utf-8"))
+    assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU"]
+    assert sorted(snapshot(copy.run)) == ["manifest.json", "notes.txt"]
+    monkeypatch.undo()
+    assert run(arguments) == 0
+    assert set(snapshot(copy.run)) == set(before)
+
+
+def test_stages_run_again_alone_leave_their_result(copy: Warm) -> None:
+    before = set(snapshot(copy.run))
+    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store)]) == 0
+    assert set(snapshot(copy.run)) == before
+    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__rounds=2)]) == 0
+    assert set(snapshot(copy.run)) == {"manifest.json"}
+
+
 def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(
     copy: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
