@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coarsen.document import read_document
+from coarsen.files import model_files, sha256_of
+from coarsen.fold import Fold
+from coarsen.growth import ReadLimits
 from coarsen.msr import is_msr, read_msr
+from coarsen.read_apart import read_apart
 from pipeline.core.errors import ModelError, UsageError
-from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload
+from pipeline.payload import load_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,11 +34,11 @@ class GraphFile:
     members: tuple[tuple[str, ...], Grouping] | None = None
 
 
-def read_graph(path: Path, *, cost_scale: float = 1.0) -> GraphFile:
+def read_graph(path: Path, *, cost_scale: float = 1.0, limits: ReadLimits | None = None) -> GraphFile:
     """Return the graph of a file: *.json in one of the formats of docs/graph.md, anything else a model.
 
     A model's weights are folded into their consumers. cost_scale: what the costs of a file in the format of Tarnawski
-    et al. are multiplied with.
+    et al. are multiplied with. limits: what reading a model may take, the usual if None.
 
     Raises:
         ModelError: the file is missing, unreadable or wrong.
@@ -42,7 +48,7 @@ def read_graph(path: Path, *, cost_scale: float = 1.0) -> GraphFile:
         raise UsageError(f"The cost scale is {cost_scale}.", "Give a number above 0.")
     if path.suffix != ".json":
         _check_scale(cost_scale, path)
-        return _of_model(path)
+        return _of_model(path, limits or ReadLimits())
     document, source = _json(path)
     if is_msr(document):
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
@@ -74,12 +80,11 @@ def _json(path: Path) -> tuple[Mapping[str, Any], str]:
     return document, hashlib.sha256(content).hexdigest()
 
 
-def _of_model(path: Path) -> GraphFile:
-    from coarsen import read as reader
-    from coarsen.fold import Fold
-
-    model = reader.read_model(path)
-    raw: Graph = reader.to_graph(model, source=reader.sha256_of(reader.model_files(path)))
+def _of_model(path: Path, limits: ReadLimits) -> GraphFile:
+    source = sha256_of(model_files(path))
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        read_apart(path, Path(folder), source=source, limits=limits, save=False)
+        raw = load_graph(Path(folder) / "graph.npz")
     grouping = Fold().coarsen(raw, seed=0)
     graph = contract(raw, grouping)
     return GraphFile(Workload(graph, Tags.none(graph.n)), (raw.names, grouping))

@@ -21,6 +21,7 @@ from openvino.passes import ConstantFolding, Manager
 
 from coarsen.files import check_exists, check_ir, model_files, sha256_of
 from coarsen.flops import ATTRIBUTED, Shape, elements, operation_flops
+from coarsen.growth import ReadLimits, check_growth, growth
 from coarsen.ties import ties
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
@@ -42,15 +43,19 @@ _NOISE = re.compile(
 _LONGEST_MESSAGE = 400
 
 
-def read_model(path: Path) -> ov.Model:
+def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
     """Return the model of a file in any format OpenVINO reads, its constants folded and its names unique.
+
+    It is read in this process; `coarsen.read_apart` reads what users name. limits: how far constants may grow, given
+    that the model's files take `file_bytes`; None for any size.
 
     Weights stored in fewer bits than they are used in (fp16, int8, int4) stay as stored, with the Convert and what
     else unpacks them. Names of the file are kept; the second of two equal ones gets a suffix, and an operation without
     a name is called after the operation it serves.
 
     Raises:
-        ModelError: there is no such file, it is damaged, OpenVINO does not read it, or there is nothing to place.
+        ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
+            limits, or there is nothing to place.
     """
     check_exists(path)
     if path.suffix == ".xml":
@@ -59,7 +64,11 @@ def read_model(path: Path) -> ov.Model:
         model = ov.Core().read_model(path)
         if path.suffix != ".xml":  # in an IR every operation has a name
             _name_the_nameless(model)
-        _fold_constants(model)
+        packed = _keep_packed(model)
+        if limits is not None:
+            found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+            check_growth(found, path, file_bytes=file_bytes, limits=limits)
+        _fold_constants(model, packed)
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
@@ -109,12 +118,12 @@ def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
     return []
 
 
-def _with_bodies(model: ov.Model) -> Iterator[Any]:
-    """Yield the operations of a model in topological order, those of each body after the operation it belongs to."""
+def _models(model: ov.Model) -> Iterator[ov.Model]:
+    """Yield a model and the models in its bodies, and in theirs."""
+    yield model
     for op in model.get_ordered_ops():
-        yield op
         for body, _ in _bodies(op):
-            yield from _with_bodies(body)
+            yield from _models(body)
 
 
 def _unpacks_weights(op: Any) -> bool:
@@ -125,11 +134,16 @@ def _unpacks_weights(op: Any) -> bool:
     return bool(used.is_real() and stored.bitwidth < used.bitwidth and stored != ov.Type.boolean)
 
 
-def _fold_constants(model: ov.Model) -> None:
-    """Replace what depends on constants alone by its value, but leave packed weights packed."""
-    packed = [op for op in _with_bodies(model) if _unpacks_weights(op)]
+def _keep_packed(model: ov.Model) -> list[Any]:
+    """Mark what unpacks weights, so that folding passes over it; return these operations."""
+    packed = [op for inner in _models(model) for op in inner.get_ordered_ops() if _unpacks_weights(op)]
     for op in packed:
         op.get_rt_info()[_KEEP_FROM_FOLDING] = True
+    return packed
+
+
+def _fold_constants(model: ov.Model, packed: list[Any]) -> None:
+    """Replace what depends on constants alone by its value, but leave packed weights packed."""
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(model)

@@ -23,7 +23,7 @@ from pipeline.run import (
     plan,
     previous_parts,
 )
-from pipeline.store import Store
+from pipeline.store import Store, leaving_nothing
 from pipeline.task import Outcome, Progress
 from pipeline.watch import replay, watched
 
@@ -126,14 +126,20 @@ def advance(
     """
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
-    tasks = watched(plan(model, settings, machine, upto=upto), tensorboard)
-    store.prepare()
+    tasks = plan(model, settings, machine, upto=upto)
     directory = RunDirectory(folder)
-    previous = previous_parts(directory.manifest())
-    manifest = directory.open_for(model, settings, machine)
-    outcomes = execute(
-        tasks, store, progress=progress, previous=previous, finished=lambda o: directory.record(manifest, o)
-    )
+    previous = previous_parts(directory.check_for(model))
+    manifest: dict[str, Any] = {}
+
+    def finished(outcome: Outcome) -> None:
+        if not manifest:  # a model that cannot be read leaves no run directory behind
+            manifest.update(directory.open_for(model, settings, machine, tasks))
+        directory.record(manifest, outcome)
+
+    with leaving_nothing(*store.traces(tasks[0].key), *filter(None, [tensorboard])):
+        watching = watched(tasks, tensorboard)
+        store.prepare()
+        outcomes = execute(watching, store, progress=progress, previous=previous, finished=finished)
     replay(outcomes.get("place"), tensorboard)
     result = None
     if upto == "measure":

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import IO, Any
 from pipeline.api import model_path
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.process import python_command
 from pipeline.result import Result, write_result
 from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
 from pipeline.store import Store, write_json, write_text
@@ -39,6 +39,7 @@ EXAMPLES = {
     "seeds": "0, 1",
 }
 POLL_S = 0.05
+LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
 COLUMNS = (
     "job",
     "model",
@@ -139,8 +140,28 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
         parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
         parts += [f"seed{seed}"] * (len(seeds) > 1)
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
-        jobs.append(Job("-".join(filter(None, parts)), path, base.updated(changed, where), changed))
+        name = "-".join(filter(None, parts))
+        _check_name(name, where)
+        jobs.append(Job(name, path, base.updated(changed, where), changed))
     return jobs
+
+
+def _check_name(name: str, where: str) -> None:
+    """Check that a job's name can be that of its run directory, a folder right below the batch's.
+
+    Raises:
+        UsageError: it would lie elsewhere, be hidden, or be no name of a file.
+    """
+    fault = ""
+    if name[:1] in ("", "."):
+        fault = "begins with a dot" if name else "is empty"
+    elif not name.isprintable() or set(name) & set("/\\"):
+        fault = "holds a slash, a backslash or a character that cannot be printed"
+    elif len(name.encode()) > LONGEST_NAME:
+        fault = f"is longer than {LONGEST_NAME} bytes"
+    if fault:
+        remedy = 'Its run directory is called so: write name = "..." with letters, digits, "_", "-" and "." only.'
+        raise UsageError(f"{where}: the job's name {name[:LONGEST_NAME]!r} {fault}.", remedy)
 
 
 def _list_of(kind: type[Any], entry: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:
@@ -181,8 +202,7 @@ def _begin(job: Job, out: Path, store: Store, say: Say) -> _Progress:
     try:
         p.model = look_at_model(model_path(job.model, store))
         p.machine = look_at_machine(job.settings.devices)
-        p.previous = previous_parts(p.directory.manifest())
-        p.manifest = p.directory.open_for(p.model, job.settings, p.machine)
+        p.previous = previous_parts(p.directory.check_for(p.model))
         p.tasks = plan(p.model, job.settings, p.machine)
     except PlacewrightError as error:
         p.failed = str(error)
@@ -250,7 +270,7 @@ def _spawn(task: Task, store: Store, p: _Progress) -> _Running:
     command = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
     answer, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed when the task ends
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.carry"],
+        python_command("pipeline.carry"),
         stdin=subprocess.PIPE,
         stdout=answer,
         stderr=errors,
@@ -287,13 +307,16 @@ def _finish(done: _Running, progress: Sequence[_Progress], store: Store, say: Sa
 
 
 def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
+    if p.model is None or p.machine is None:
+        raise RuntimeError("a stage of a job that was never looked at")
     p.outcomes[outcome.task.stage] = outcome
-    p.directory.record(p.manifest, outcome)
-    if len(p.outcomes) < len(p.tasks) or p.model is None or p.machine is None:
-        return
     try:
-        result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
-        say(f"{p.job.name}: done: {result.verdict}")
+        if not p.manifest:  # a model that cannot be read leaves no run directory behind
+            p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine, p.tasks)
+        p.directory.record(p.manifest, outcome)
+        if len(p.outcomes) == len(p.tasks):
+            result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
+            say(f"{p.job.name}: done: {result.verdict}")
     except PlacewrightError as error:
         p.failed = str(error)
         say(f"{p.job.name}: failed: {error}")

@@ -19,7 +19,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.journal import Journal, Result
 from pipeline.run import execute, look_at_machine, look_at_model, plan
-from pipeline.store import Store, digest, write_json, write_text
+from pipeline.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.task import Outcome, Progress
 
 if TYPE_CHECKING:
@@ -74,8 +74,9 @@ def calibrate(
     from runtime.calibration.calibrate import calibrate as fit
 
     sampling = sampling or Sampling()
-    _make(out)
-    subject, context = _subject(model, settings, store, progress)
+    with leaving_nothing(out):
+        _make(out)
+        subject, context = _subject(model, settings, store, progress)
     name = settings.measure.use
     measurer = registry.build("measure", name, settings.params_of("measure", name))
     evaluator: Evaluator = measurer.bind(subject)
@@ -103,12 +104,13 @@ def _make(folder: Path) -> None:
 
 def _subject(model: Path, settings: Settings, store: Store, progress: Progress) -> tuple[Subject, list[str]]:
     """Return what is placed, profiled, and the keys of the artifacts that say what its nodes are."""
-    store.prepare()
     machine = look_at_machine(settings.devices)
     known = look_at_model(model)
     planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
     tasks = list({t.stage: t for t in planned}.values())
-    outcomes = execute(tasks, store, progress=progress, previous={})
+    with leaving_nothing(*store.traces(planned[0].key)):
+        store.prepare()
+        outcomes = execute(tasks, store, progress=progress, previous={})
 
     def file(stage: str, name: str) -> Path:
         outcome: Outcome = outcomes[stage]

@@ -151,6 +151,7 @@ SECTIONS: Mapping[str, type[Any]] = {
 
 # The least value of numbers; 0 where it is not given.
 LEAST: Mapping[str, float] = {
+    "coarsen.read_timeout_s": 1e-3,
     "profile.inferences": 1,
     "profile.link_inferences": 1,
     "profile.timeout_s": 1e-3,

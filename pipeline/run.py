@@ -25,6 +25,7 @@ from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.payload import read_json
+from pipeline.stale import take_away_stale
 from pipeline.steps import STEPS
 from pipeline.store import Store, file_digest, write_json
 from pipeline.task import Outcome, Progress, Task, carry_out, look_up
@@ -65,7 +66,7 @@ def look_at_model(path: Path) -> Model:
     Raises:
         ModelError: there is no such file.
     """
-    from coarsen.read import model_files, sha256_of
+    from coarsen.files import model_files, sha256_of
 
     return Model(path, sha256_of(model_files(path)))
 
@@ -101,7 +102,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
-        context = {"model": str(model.path)} if stage == "read" else {}
+        context = _reading(model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context)
 
@@ -156,6 +157,12 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         devices=devices,
     )
     return _upto(tasks, upto)
+
+
+def _reading(model: Model, settings: Settings) -> dict[str, Any]:
+    """Return what reads a model and does not change what is read: where it lies, and the limits."""
+    limits = {"growth_bytes": settings.coarsen.growth_bytes, "timeout_s": settings.coarsen.read_timeout_s}
+    return {"model": str(model.path), "limits": limits}
 
 
 def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:
@@ -290,11 +297,11 @@ class RunDirectory:
             )
         return document
 
-    def open_for(self, model: Model, settings: Settings, machine: Machine | None) -> dict[str, Any]:
-        """Return the manifest of this model's run in this folder, begun now if there is none.
+    def check_for(self, model: Model) -> dict[str, Any] | None:
+        """Return the manifest of this model's run in this folder, or None if it holds none; nothing is written.
 
         Raises:
-            StoreError: the folder holds the run of another model, or cannot be written.
+            StoreError: the folder holds the run of another model, or its manifest cannot be used.
         """
         document = self.manifest()
         # Where no stage has finished, the model may have been at fault and have been mended since.
@@ -303,7 +310,21 @@ class RunDirectory:
                 f"{self.path} holds a run of another model, {document['model']['path']}.",
                 "Choose another run directory.",
             )
-        known = document or {"schema": SCHEMA, "stages": {}}
+        return document
+
+    def open_for(
+        self, model: Model, settings: Settings, machine: Machine | None, tasks: Sequence[Task]
+    ) -> dict[str, Any]:
+        """Return the manifest of this model's run in this folder, begun now if there is none.
+
+        A result that is not of these tasks is taken away, so that what lies here belongs together.
+
+        Raises:
+            StoreError: the folder holds the run of another model, or cannot be written.
+        """
+        known = self.check_for(model) or {"schema": SCHEMA, "stages": {}}
+        same_settings = known.get("settings") == settings.to_json()
+        take_away_stale(self.path, {t.stage: t.key for t in tasks}, same_settings=same_settings)
         known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
         if machine is not None:
             known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}

@@ -23,9 +23,11 @@ from pipeline.partition import tied
 
 if TYPE_CHECKING:
     from coarsen.graph_file import GraphFile
+    from coarsen.growth import ReadLimits
 
 NAMED = 5  # culprits that a message lists
 SETTABLE = ("place", "measure")
+READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s")
 UNORDERED = ("sequential", "pipelined")
 
 
@@ -37,7 +39,7 @@ class Scenario:
     preset. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
     memory: whether what does not fit is refused. ties: whether tied operations must share a device. ordered: whether
     plans carry priorities. pins: a JSON file {operation: device}. cost_scale: see `coarsen.msr.read_msr`. settings:
-    dotted keys, "place.NAME.KEY" and "measure.NAME.KEY".
+    dotted keys, "place.NAME.KEY" and "measure.NAME.KEY", and the limits of reading a model.
     """
 
     graph: str
@@ -59,13 +61,25 @@ class Scenario:
         Raises:
             UsageError: a key is unknown, or its value wrong.
         """
-        strange = [key for key in self.settings if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
+        named = [key for key in self.settings if key not in READING]
+        strange = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
         if strange:
             raise UsageError(
                 f"A search does not read {', '.join(strange)}.",
                 "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
+
+    def read_limits(self) -> ReadLimits:
+        """Return what reading a model may take.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        from coarsen.growth import ReadLimits
+
+        given = Settings().updated(self.settings, "the settings").coarsen
+        return ReadLimits(given.growth_bytes, given.read_timeout_s)
 
     def measurer(self) -> Measurer:
         """Return what builds the simulator.
@@ -195,7 +209,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
     from coarsen.graph_file import GraphFile, read_graph
 
     if not scenario.graph.startswith("zoo:"):
-        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale)
+        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, limits=scenario.read_limits())
     from runtime import workloads, zoo
 
     text = scenario.graph.removeprefix("zoo:")

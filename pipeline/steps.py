@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 def read(work: Work) -> None:
     """Write graph.npz and the normalised model: constants folded, names unique."""
-    from coarsen import read as reader
+    from coarsen.growth import ReadLimits
+    from coarsen.read_apart import read_apart
 
-    model = reader.read_model(Path(work.task.context["model"]))
-    reader.save_model(model, work.out / "model.xml")
-    payload.save_graph(work.out / "graph.npz", reader.to_graph(model, source=work.task.params["model_sha256"]))
+    path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
+    read_apart(path, work.out, source=work.task.params["model_sha256"], limits=limits)
 
 
 def kernels(work: Work) -> None:

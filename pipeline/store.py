@@ -25,7 +25,7 @@ from typing import Any
 
 import filelock
 
-from pipeline.core.errors import DamagedEntryError, PlacewrightError, StoreError
+from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError
 
 SCHEMA = 1
 ENTRY = "entry.json"
@@ -94,6 +94,19 @@ def writing(root: Path) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def leaving_nothing(*paths: Path) -> Iterator[None]:
+    """Where a model cannot be read, remove of these paths what was not there before and is empty, in their order."""
+    new = [path for path in paths if not path.exists()]
+    try:
+        yield
+    except ModelError:
+        for path in new:
+            with contextlib.suppress(OSError):  # it holds something by now, or was never made
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One artifact in the store.
@@ -133,10 +146,13 @@ class Entry:
 
 
 class Store:
-    """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it."""
+    """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it.
+
+    root: absolute whatever it is given as, because measuring processes run in another folder.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root.absolute()
 
     def prepare(self) -> None:
         """Make the folder, to find out early whether it can be written.
@@ -146,6 +162,11 @@ class Store:
         """
         with self.scratch():
             return
+
+    def traces(self, key: str) -> list[Path]:
+        """Return what making the entry of a key leaves if it fails: the innermost first, up to the root."""
+        inner = (self.root / "locks" / key, self.root / "partial" / key)
+        return [*inner, *(self.root / name for name in ("locks", "partial", "tmp")), self.root, *self.root.parents]
 
     def folder(self, key: str) -> Path:
         """Return where the entry of a key lies or would lie."""

@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
+from pipeline.core.process import python_command
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
 # What allocators, loaders and device plug-ins say when memory is short.
@@ -56,7 +56,7 @@ class Child:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._oom_kills = _oom_kills()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.launch"],
+            python_command("runtime.launch"),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -103,6 +103,18 @@ def with_tensor_iterator(steps: int = 6) -> ov.Model:
     return ov.Model([op.result(last, name="out")], [x], "with_tensor_iterator")
 
 
+def broadcast_model(side: int) -> ov.Model:
+    """Return the sum of x [1, 1] added to one number that is broadcast to a matrix of side x side."""
+    x = op.parameter([1, 1], np.float32, name="x")
+    shape = constant([side, side], "shape", np.int64)
+    total = op.add(x, op.broadcast(constant([[1.0]], "one"), shape, name="big"), name="sum")
+    return ov.Model(
+        [op.result(op.reduce_sum(total, constant([0, 1], "axes", np.int64), False, name="total"), name="out")],
+        [x],
+        "broadcast",
+    )
+
+
 def _limits(name: str, low: float, high: float) -> list[ov.Node]:
     """Return the four limits of a FakeQuantize: of its input, then the same of its output."""
     return [constant(v, f"{name}.{which}") for which, v in zip(("il", "ih", "ol", "oh"), (low, high) * 2, strict=True)]

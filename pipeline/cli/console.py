@@ -68,7 +68,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     for row in rows:
         shown.add_row(*row)
     width = None if sys.stderr.isatty() else 110
-    Console(stderr=True, width=width, highlight=False).print(shown)
+    # Names and paths are shown as they stand: a bracket in one is no markup, and a word between colons no emoji.
+    Console(stderr=True, width=width, highlight=False, markup=False, emoji=False).print(shown)
 
 
 def outcome_line(outcome: Outcome) -> str:

@@ -12,10 +12,12 @@ import pytest
 from openvino import opset13 as op
 
 import runtime.profile
+from coarsen.read import save_model
 from pipeline import api
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError
-from tests.e2e.conftest import QUICK, Warm, options
+from tests.e2e.conftest import QUICK, Warm, options, snapshot
+from tests.models import broadcast_model
 
 Fails = Callable[..., tuple[str, str]]
 
@@ -38,14 +40,6 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
         return cause, fix
 
     return command
-
-
-def holds_nothing_half_written(folder: Path) -> bool:
-    """Return whether a run directory is absent, or holds only a manifest without stages."""
-    if not folder.exists():
-        return True
-    files = [p.name for p in folder.iterdir()]
-    return files == ["manifest.json"] and not json.loads((folder / files[0]).read_text(encoding="utf-8"))["stages"]
 
 
 def broken_model(kind: str, good: Path, folder: Path) -> Path:
@@ -84,10 +78,51 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_model_that_cannot_be_read_ends_with_3(kind: str, model: Path, tmp_path: Path, fails: Fails) -> None:
     path = broken_model(kind, model, tmp_path)
-    cause, _ = fails(3, "tune", str(path), "--run", str(tmp_path / "run"), *options(tmp_path / "store"))
+    before = snapshot(tmp_path)
+    places = ["--run", str(tmp_path / "runs" / "a"), "--tensorboard", str(tmp_path / "events")]
+    cause, _ = fails(3, "tune", str(path), *places, *options(tmp_path / "stores" / "mine"))
     assert BROKEN[kind] in cause
     assert "broken" in cause
-    assert holds_nothing_half_written(tmp_path / "run")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["tune", "calibrate", "batch"])
+def test_a_model_that_cannot_be_read_changes_nothing_that_was_there(
+    command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = broken_model("no IR", model, tmp_path)
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f"[[jobs]]\nmodels = [{json.dumps(str(path))}]\ndevices = ['CPU']\n", encoding="utf-8")
+    out, store = tmp_path / "out", tmp_path / "store"
+    (out / "notes").mkdir(parents=True)
+    store.mkdir()
+    before = snapshot(tmp_path)
+    given = str(jobs) if command == "batch" else str(path)
+    code = run([command, given, "--out", str(out), "--store", str(store)])
+    assert code == (5 if command == "batch" else 3), capsys.readouterr().err
+    if command == "batch":  # its table tells of the failed job; a worker has locked an entry of the store
+        assert sorted(p.name for p in out.iterdir()) == ["jobs.json", "notes", "table.csv", "table.jsonl"]
+    else:
+        assert snapshot(tmp_path) == before
+
+
+def test_a_calibration_of_a_model_that_cannot_be_read_leaves_no_folder(
+    model: Path, tmp_path: Path, fails: Fails
+) -> None:
+    path = broken_model("no IR", model, tmp_path)
+    before = snapshot(tmp_path)
+    fails(3, "calibrate", str(path), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"))
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["coarsen", "search"])
+def test_a_small_file_of_huge_constants_ends_with_3(command: str, tmp_path: Path, fails: Fails) -> None:
+    path = tmp_path / "bomb.xml"
+    save_model(broadcast_model(12000), path)
+    arguments = {"coarsen": ["--run", str(tmp_path / "run"), "--store", str(tmp_path / "store")]}
+    cause, fix = fails(3, command, str(path), *arguments.get(command, ["--topology", "equal:2"]))
+    assert "576 MB" in cause
+    assert "coarsen.growth_bytes" in fix
 
 
 def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_path: Path, fails: Fails) -> None:
@@ -204,6 +239,32 @@ def test_a_run_directory_of_another_schema_or_damaged_is_refused(
     assert cause in said
     assert "another" in fix
     assert (copy.run / "manifest.json").read_text(encoding="utf-8") == manifest
+
+
+def test_a_run_that_fails_leaves_no_result_of_another_beside_its_manifest(
+    copy: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["tune", str(copy.model), "--run", str(copy.run), *options(copy.store)]
+    (copy.run / "notes.txt").write_text("mine", encoding="utf-8")
+    before = snapshot(copy.run)
+    fails(4, *arguments, "--devices", "TPU")
+    assert snapshot(copy.run) == before
+    monkeypatch.setattr(runtime.profile, "_refused", lambda model, device, settings: ("sum",))
+    fails(4, *arguments, "--devices", "CPU")
+    manifest = json.loads((copy.run / "manifest.json").read_text(encoding="utf-8"))
+    assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU"]
+    assert sorted(snapshot(copy.run)) == ["manifest.json", "notes.txt"]
+    monkeypatch.undo()
+    assert run(arguments) == 0
+    assert set(snapshot(copy.run)) == set(before)
+
+
+def test_stages_run_again_alone_leave_their_result(copy: Warm) -> None:
+    before = set(snapshot(copy.run))
+    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store)]) == 0
+    assert set(snapshot(copy.run)) == before
+    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__rounds=2)]) == 0
+    assert set(snapshot(copy.run)) == {"manifest.json"}
 
 
 def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(

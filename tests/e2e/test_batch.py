@@ -18,6 +18,7 @@ from pipeline import batch, carry
 from pipeline.batch import COLUMNS, read_jobs
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
+from pipeline.core.start import PACKAGES
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers
@@ -207,6 +208,52 @@ def test_jobs_are_the_product_of_models_devices_settings_and_seeds(tmp_path: Pat
     assert jobs[0].model == str(tmp_path / "a.xml")
     assert jobs[-1].model == "zoo:resnet50"
     assert jobs[0].settings.devices == ("CPU",)
+
+
+def test_packages_of_our_names_where_a_batch_is_started_are_not_imported(
+    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"open({str(tmp_path / 'MARK')!r}, 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    (row,) = rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
+    assert row["best"] == "A"
+    assert not (tmp_path / "MARK").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../../up", "begins with a dot"),
+        (".hidden", "begins with a dot"),
+        ("a/../../up", "a slash"),
+        ("/tmp/absolute", "a slash"),
+        ("a\\b", "a backslash"),
+        ("a\0b", "cannot be printed"),
+        ("two\nlines", "cannot be printed"),
+        ("ü" * 101, "longer than 200 bytes"),
+    ],
+)
+def test_a_name_that_is_no_folder_right_below_the_batch_is_refused(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    jobs = text(tmp_path / "in", f'[[jobs]]\nname = {json.dumps(name)}\nmodels = ["a.xml"]')
+    assert run(["batch", str(jobs), "--store", str(tmp_path / "store")]) == 2
+    cause, fix = capsys.readouterr().err.splitlines()
+    assert "job 1 of" in cause
+    assert words in cause
+    assert "run directory" in fix
+    assert [p.name for p in tmp_path.rglob("*")] == ["in", "jobs.toml"]
+
+
+@pytest.mark.parametrize(("model", "words"), [("..xml", "begins with a dot"), ("", "is empty")])
+def test_a_model_whose_file_name_is_no_folder_name_needs_a_name(model: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_jobs(text(tmp_path, f'[[jobs]]\nmodels = ["{model}"]'))
+    (job,) = read_jobs(text(tmp_path, f'[[jobs]]\nname = "größer 2"\nmodels = ["{model}"]'))
+    assert job.name.startswith("größer 2")
 
 
 def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from coarsen.read import save_model
 from pipeline import registry, tune
 from pipeline.cli.main import COMMANDS, run
 from pipeline.config import SECTIONS, Settings
@@ -23,6 +24,7 @@ from pipeline.store import Store
 from runtime.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy
+from tests.models import two_towers
 
 Ran = Callable[..., Any]
 STAGES = ["read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure"]
@@ -320,6 +322,51 @@ def test_looking_around_works_for_people_and_for_programs(
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
     assert "Usage: placewright" in capsys.readouterr().out
+
+
+def test_brackets_and_colons_in_names_are_shown_as_they_stand(
+    tmp_path: Path, made_up_profile: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    odd = "[/x][bold]:cat:"  # the slash makes a folder of it
+    model = two_towers(1)
+    next(o for o in model.get_ordered_ops() if o.get_friendly_name() == "sum").set_friendly_name(f"sum{odd}")
+    save_model(model, Path(f"{odd}.xml"))
+    names = [o.get_friendly_name() for o in model.get_ordered_ops()]
+    refusal = {"kind": "refused", "message": f"no kernel for sum{odd}"}
+    answers: dict[str, Any] = {"A": {"samples_s": [0.1, 0.1]}, "B": {"failed": refusal}}
+    records = [{"placement": dict.fromkeys(names, device), **answer} for device, answer in answers.items()]
+    Path("records.json").write_text(json.dumps({"records": records}), encoding="utf-8")
+    Path("jobs.toml").write_text(f'[[jobs]]\nmodels = ["none{odd}.xml"]\n', encoding="utf-8")
+    chosen = {"measure__use": "replay", "measure__replay__path": "records.json", "place__use": "single"}
+    store = ["--store", str(tmp_path / f"store{odd}")]
+
+    def said(code: int, *arguments: str) -> str:
+        assert run(list(arguments)) == code
+        return "".join(capsys.readouterr().err.split())  # long names are broken over lines
+
+    light = {"coarsen__use": "identity", "place__reward": "simulated", **chosen}
+    told = said(0, "tune", f"{odd}.xml", "--run", f"run{odd}", *options(Path(store[1]), **light))
+    assert f"refused:nokernelforsum{odd}" in told
+    assert f"Writtentorun{odd}:" in told
+    assert f"store{odd}" in said(0, "cache", "ls", *store)
+    assert f"Thereisnofilenone{odd}.xml" in said(5, "batch", "jobs.toml", "--out", f"out{odd}", *store)
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_every_path_may_be_relative(
+    how: str, model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "m.xml")
+    shutil.copy(model.with_suffix(".bin"), "m.bin")
+    arguments = ["coarsen", "m.xml", "--run", "run", "--devices", "CPU"]  # `fuse` asks a measuring process
+    if how == "option":
+        arguments += ["--store", "store"]
+    else:
+        monkeypatch.setenv("PLACEWRIGHT_STORE", "store")
+    assert ran(*arguments)["ran"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.bin", "m.xml", "run", "store"]
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -53,6 +53,12 @@ def test_an_entry_is_found_again_with_its_parts_and_files(store: Store) -> None:
     found.verify()
 
 
+def test_a_store_given_by_a_relative_path_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry = put(Store(Path("store")))
+    assert entry.path("a") == tmp_path / "store" / KEY[:2] / KEY / "a"
+
+
 def test_a_key_that_was_never_stored_is_not_found_and_nothing_is_written(store: Store) -> None:
     assert store.find(KEY) is None
     assert store.list_keys() == []

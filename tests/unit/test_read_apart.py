@@ -1,0 +1,120 @@
+"""Reading a model in a process of its own: the same model, and every way of dying said."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from coarsen import growth, read_apart
+from coarsen.growth import ReadLimits
+from coarsen.read import read_model, save_model, to_graph
+from pipeline.core.errors import ModelError
+from pipeline.payload import load_graph, save_graph
+from tests.models import broadcast_model, quantised
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save_model(quantised(), tmp_path / "model.xml")
+    return tmp_path / "model.xml"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def refusal(path: Path, out: Path, limits: ReadLimits | None = None) -> ModelError:
+    with pytest.raises(ModelError) as raised:
+        read_apart.read_apart(path, out, source="s", limits=limits or ReadLimits())
+    assert str(path) in raised.value.cause
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+def test_what_is_written_is_what_reading_here_gives(path: Path, out: Path) -> None:
+    read_apart.read_apart(path, out, source="s", limits=ReadLimits())
+    model = read_model(path)
+    save_model(model, path.parent / "here.xml")
+    save_graph(path.parent / "here.npz", to_graph(model, source="s"))
+    for name, here in (("model.xml", "here.xml"), ("model.bin", "here.bin"), ("graph.npz", "here.npz")):
+        assert (out / name).read_bytes() == (path.parent / here).read_bytes()
+
+
+def test_the_graph_alone_is_enough_for_a_search(path: Path, out: Path) -> None:
+    read_apart.read_apart(path, out, source="s", limits=ReadLimits(), save=False)
+    assert [p.name for p in out.iterdir()] == ["graph.npz"]
+    assert load_graph(out / "graph.npz").source == "s"
+
+
+def test_warnings_of_the_process_are_given_here(tmp_path: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = quantised()
+    for o in model.get_ordered_ops()[:3]:
+        o.set_friendly_name("same")
+    ov.save_model(model, tmp_path / "twins.xml", compress_to_fp16=False)
+    with caplog.at_level(logging.WARNING):
+        read_apart.read_apart(tmp_path / "twins.xml", out, source="s", limits=ReadLimits())
+    assert "had the name of another one" in caplog.text
+
+
+def test_constants_that_grow_are_refused_before_they_are_folded(tmp_path: Path, out: Path) -> None:
+    save_model(broadcast_model(12000), tmp_path / "bomb.xml")
+    error = refusal(tmp_path / "bomb.xml", out)
+    assert "576 MB" in error.cause
+    assert "268 MB" in error.cause
+    assert error.exit_code == 3
+    assert list(out.iterdir()) == []
+
+
+def test_constants_may_grow_as_far_as_the_setting_says(tmp_path: Path, out: Path) -> None:
+    save_model(broadcast_model(300), tmp_path / "small.xml")
+    assert "0 MB" in refusal(tmp_path / "small.xml", out, ReadLimits(growth_bytes=0)).cause
+    read_apart.read_apart(tmp_path / "small.xml", out, source="", limits=ReadLimits(growth_bytes=360_016))
+
+
+def test_a_model_that_takes_too_long_is_named(path: Path, out: Path) -> None:
+    error = refusal(path, out, ReadLimits(timeout_s=1e-3))
+    assert "longer than 0.001 s" in error.cause
+    assert "coarsen.read_timeout_s=0.01" in error.remedy
+
+
+def test_a_model_that_takes_too_much_memory_is_named(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "ROOM_BYTES", 8 << 20)  # less than Python itself
+    error = refusal(path, out, ReadLimits(growth_bytes=0))
+    assert "of memory" in error.cause
+    assert "coarsen.growth_bytes" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "crashed: killed by SIGSEGV"),
+        ("os.write(2, b'broken\\n  pipe'); os._exit(7)", "ended with status 7; it last said: broken pipe"),
+        ("os._exit(0)", "ended with status 0"),
+    ],
+)
+def test_a_reader_that_dies_is_an_error_of_the_model(
+    does: str, words: str, path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python runs sitecustomize first; the finder does what a reader might, as soon as OpenVINO is imported.
+    (path.parent / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Dies:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'openvino':\n"
+        f"            {does}\n"
+        "sys.meta_path.insert(0, Dies())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(path.parent))
+    error = refusal(path, out)
+    assert words in error.cause
+    assert error.exit_code == 3
+
+
+def test_a_disk_without_room_is_no_fault_of_the_model(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"graph\.npz"):
+        read_apart.read_apart(path, tmp_path / "gone", source="", limits=ReadLimits(), save=False)
