@@ -34,7 +34,7 @@ BUDGET = Budget(evaluations=48, seconds=2.0)
 BOUND_S = 0.05  # seconds for the parts of a bound that improve with time
 SIMULATORS = ("listsched", "sequential", "pipelined")
 CALLING = ("portfolio", "hsdag")  # placers that let the portfolio's placers search
-NOTICE = "compiling kernels, which is needed once per version"
+NOTICE = "compiling kernels, once after an installation"
 
 
 class _Plain:
@@ -67,11 +67,15 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> Non
     from policy.place.portfolio import parts
 
     called = parts(n, evaluator if evaluator in SIMULATORS else None)
-    with compiling(lambda done: say(f"{NOTICE}: {done} done")):
-        _simulated(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
-        for name in placers:
-            for part in (*(called if name in CALLING else ()), name):
-                _searched(part, evaluator)
+    with compiling(lambda done: say(f"{NOTICE}: {done} functions so far")):
+        rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
+
+
+def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
+    """Let placers of these names alone search tiny problems in a simulator; see `rehearse`."""
+    _simulated(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    for name in placers:
+        _searched(name, evaluator)
 
 
 @cache

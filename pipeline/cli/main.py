@@ -31,6 +31,7 @@ COMMANDS = {
     "list": "pipeline.cli.look:list_",
     "explain": "pipeline.cli.look:explain",
     "doctor": "pipeline.cli.look:doctor",
+    "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",
 }
 KEEPS_NOTHING = ("search", "simulate", "bound")

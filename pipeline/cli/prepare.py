@@ -1,0 +1,25 @@
+"""prepare: compiling everything before the first search."""
+
+from __future__ import annotations
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option
+
+
+@click.command()
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@debug_option
+def prepare(*, quiet: bool) -> None:
+    """Compile all kernels now, on two cores, so that no search has to wait for it.
+
+    `make setup` does this. What is compiled already is only loaded.
+    """
+    from pipeline.compiled import cache_root
+    from pipeline.prepare import prepare as compile_all
+
+    with console.progress(quiet=quiet) as progress:
+        seconds = compile_all(say=progress)
+    if not quiet:
+        console.say(f"Ready after {seconds:.0f} s; compiled code is in {cache_root()}")

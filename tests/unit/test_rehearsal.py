@@ -1,0 +1,90 @@
+"""Rehearsals: what a search needs is compiled and loaded before its clock starts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline import registry
+from pipeline.compiled import compiled, compiling
+from pipeline.core.process import python_command
+from pipeline.rehearsal import SIMULATORS, rehearse, rehearse_each
+from policy.place.portfolio import RULES, parts
+
+LOADED = """
+import sys
+from numba.core.dispatcher import Dispatcher
+
+def loaded():
+    ours = [m for name, m in sys.modules.items() if name.split(".")[0] in ("policy", "runtime", "pipeline")]
+    kernels = {id(k): k for m in ours for k in vars(m).values() if isinstance(k, Dispatcher)}
+    return {f"{k.py_func.__module__}.{k.py_func.__name__}": len(k.overloads) for k in kernels.values()}
+"""
+SEARCHES = """
+from pipeline.offline import Effort, search
+from pipeline.rehearsal import rehearse
+from pipeline.scenario import Scenario
+
+def main(evaluator):
+    rehearse(("portfolio",), evaluator, 100, say=lambda text: None)
+    before = loaded()
+    orders = (False, True) if evaluator == "listsched" else (False,)
+    for ordered in orders:
+        for topology in ("equal:2", "two-level:2x2"):
+            scenario = Scenario("zoo:nas-cnn", topology, evaluator=evaluator, ordered=ordered)
+            search(scenario, Effort(evaluations=400))
+    after = loaded()
+    print(sorted(name for name in after if after[name] != before.get(name, 0)), sum(before.values()))
+
+main(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("evaluator", SIMULATORS)
+def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(LOADED + SEARCHES)
+    command = [python_command("")[0], str(program), evaluator]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    late, count = found.rsplit(" ", 1)
+    assert late == "[]"
+    assert int(count) > 20
+
+
+@pytest.mark.parametrize("evaluator", [*SIMULATORS, "hetero"])
+def test_every_placer_can_be_rehearsed(evaluator: str):
+    rehearse_each(registry.table("place"), evaluator)
+
+
+def test_a_rehearsal_tells_nothing_where_nothing_is_compiled():
+    rehearse(("heft",), "pipelined", 10, say=lambda text: None)
+    told: list[str] = []
+    rehearse(("heft",), "pipelined", 10, say=told.append)
+    assert told == []
+
+
+def test_every_compilation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("pipeline.compiled.cache_root", lambda: tmp_path)
+
+    def twice(x: int) -> int:
+        return 2 * x
+
+    told: list[int] = []
+    kernel = compiled(twice)
+    with compiling(told.append):
+        assert kernel(3) == 6
+        assert kernel(4) == 8
+        assert kernel(1.5) == 3.0
+    assert told == [0, 1]
+    kernel(1.5 + 0j)
+    assert told == [0, 1]
+
+
+def test_the_parts_of_a_portfolio_are_those_it_calls():
+    assert set(RULES) < set(parts(100, "listsched"))
+    assert "min_cut" in parts(100, "sequential")
+    assert "multilevel" in parts(10**6, "listsched")
+    assert "greedy" in parts(100, None)
+    assert set(parts(100, None)) | set(parts(10**6, "sequential")) <= set(registry.table("place"))
