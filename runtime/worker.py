@@ -47,6 +47,7 @@ class Session:
         self.request: ov.InferRequest | None = None
         self.compiled: ov.CompiledModel | None = None
         self.model: ov.Model | None = None
+        self.stateful = False
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs."""
@@ -54,6 +55,8 @@ class Session:
         self.model = core.read_model(command["model"])
         if command["affinity"]:
             set_affinities(self.model, command["affinity"])
+        # Asked of the model: AUTO over several devices refuses to say whether a request has state.
+        self.stateful = bool(self.model.get_variables())
         start = time.perf_counter()
         self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
         compile_s = time.perf_counter() - start
@@ -75,14 +78,12 @@ class Session:
     def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run inferences one after another for `seconds`, at least `minimum` of them, and time each."""
         request = self._request()
-        stateful = bool(request.query_state())
         samples: list[float] = []
         before = _run_delay_ns()
         with _Realtime(command["realtime"]):
             end = time.perf_counter() + command["seconds"]
             while time.perf_counter() < end or len(samples) < command["minimum"]:
-                if stateful:
-                    request.reset_state()
+                self._reset(request)
                 start = time.perf_counter()
                 request.infer()
                 samples.append(time.perf_counter() - start)
@@ -103,7 +104,7 @@ class Session:
         return self.request
 
     def _reset(self, request: ov.InferRequest) -> None:
-        if request.query_state():
+        if self.stateful:
             request.reset_state()
 
 

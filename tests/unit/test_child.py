@@ -19,7 +19,7 @@ from runtime.affinity import HETERO_PROPERTIES
 from runtime.baselines import reference_variant
 from runtime.child import Child, ChildError, speaks_of_memory
 from runtime.variant import Variant, check, compare_outputs, hetero_variant, outputs_of, relative_l2, start, warm_up
-from tests.models import two_towers
+from tests.models import two_towers, with_state
 from tests.two_cpus import two_cpus, write
 
 SETTINGS = MeasureSettings(timeout_s=60.0)
@@ -212,3 +212,12 @@ def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tu
     failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
     assert failed is not None
     assert failed.kind == "wrong_output"
+
+
+def test_state_is_reset_before_every_inference(tmp_path: Path) -> None:
+    path, _ = write(with_state(), tmp_path)
+    child, _ = start(reference_variant(), path, MeasureSettings(), seed=0)
+    with child:
+        first = outputs_of(child)["output_0"]
+        child.ask("run", seconds=0.0, minimum=3, realtime=False)
+        np.testing.assert_array_equal(outputs_of(child)["output_0"], first)
