@@ -291,14 +291,25 @@ def _edges(operations: list[_Operation]) -> tuple[Int32, Int64]:
     return edges, np.array([total[edge] for edge in ordered], np.int64)
 
 
+def _bytes_read(operations: list[_Operation]) -> Int64:
+    """Return int64 [n], the bytes of all outputs that are read, of all there are if none is.
+
+    An output that nobody reads, such as the indices of a MaxPool, is never sent, and would pass for a second one of
+    the size of those that are.
+    """
+    read = {source for op in operations for source in op.inputs}
+    total = [[size for port, size in enumerate(op.byte_sizes) if (i, port) in read] for i, op in enumerate(operations)]
+    return np.array([sum(t or op.byte_sizes) for t, op in zip(total, operations, strict=True)], np.int64)
+
+
 def to_graph(model: ov.Model, *, source: str) -> Graph:
     """Return the graph of a model: one node per operation, Parameter, Constant, Convert and Result among them.
 
     Operations stand in the order of `get_ordered_ops`, which is topological. A dynamic dimension counts 1 in bytes and
     FLOPs. The weights of a Constant are counted on the Constant; edges from it, and from what is computed from
-    constants alone, carry 0 bytes. An operation with a body (If, Loop, TensorIterator) is one node: it holds the
-    weights of its bodies and costs what the body costs, times the trip count where that is known; an If costs its
-    dearer branch.
+    constants alone, carry 0 bytes. Outputs that nobody reads do not count, unless none is read. An operation with a
+    body (If, Loop, TensorIterator) is one node: it holds the weights of its bodies and costs what the body costs,
+    times the trip count where that is known; an If costs its dearer branch.
 
     model: its operation names must be unique, as `read_model` makes them.
     source: sha256 of the model's files.
@@ -317,7 +328,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         edges=edges,
         flops=np.array([op.flops for op in operations], np.float64),
         weight_bytes=np.array([op.weight_bytes for op in operations], np.int64),
-        out_bytes=np.array([sum(op.byte_sizes) for op in operations], np.int64),
+        out_bytes=_bytes_read(operations),
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from embed.published import Block, degree_values, dims, sines
 from embed.structure import fractal_dimension, heaviest_path, mean_rank
 from embed.vocabulary import OP_TYPES
 from pipeline.core.arrays import Float32, Float64, Int32, frozen
@@ -17,18 +18,16 @@ from pipeline.core.graph import Graph, Grouping, contract, sum_per_group, topolo
 
 DEGREES = 8  # degrees 0 to 7 have a column each, larger ones share one
 AXES = 5
-POSITION_DIMS = 8
-POSITION_BASE = 1000.0
 LOG_SCALE = 10.0  # log1p of FLOPs and bytes reaches 25; a tenth of it lies beside the one-hot columns
 
-BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "times", "spread", "index")
+BLOCKS = (
+    *("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "times", "spread", "index"),
+    *("degree_values", "dims", "index_encoding"),
+)
 # No `times`: what is learned on these carries over to other devices.
 DEFAULT_BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread")
 FROM_COSTS = ("times", "spread", "paths")
-FROM_ORDER = ("position", "paths", "index")
-
-Block = tuple[tuple[str, ...], Float64]
-"""Columns that belong together: their names and their values, float64 [k, columns]."""
+FROM_ORDER = ("position", "paths", "index", "index_encoding")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,18 +112,24 @@ def node_features(
         times       time:<device>, supported:<device>   log times, standardised over all entries
         spread      time_mean, time_least, time_most, supported_share   the same without the devices' names and number
         index       index                place in a topological order, from 0, unscaled
+        degree_values   in=<d>, out=<d>  one-hot degrees, a column for every value that occurs
+        dims        dim:<i>              dimensions of the head's output as they are, zero-padded; 0 where dynamic
+        index_encoding  index_sin:, index_cos:  the sine encoding of the place in a topological order, from 1
 
     graph: the raw, acyclic graph. costs: seconds of its operations, or None; then `times` and `spread` are left out,
     and paths are weighted by FLOPs. exact_up_to: above this number of groups the fractal dimension looks at each
     node's neighbourhood only.
 
     Columns depend on the blocks alone, those of `times` on the devices' names as well, so rows of two models can be
-    compared. Renumbering operations and groups renumbers the rows, provided no two members of one group tie for its
-    head (see `contract`); `index` alone depends on the numbering.
+    compared; those of `degree_values` and `dims` depend on the graph. Renumbering operations and groups renumbers the
+    rows, provided no two members of one group tie for its head (see `contract`); `index` and `index_encoding` alone
+    depend on the numbering.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
-    2024; `index` is the position feature of the code published with it. Deliberate differences: operations of one
-    level share the mean of their ranks instead of taking an arbitrary order; a fixed vocabulary; all cost columns.
+    2024: `types`, `degree_values`, `dims`, `fractal` and `index_encoding`; `index` is the position feature of the code
+    published with it. Deliberate differences: a fixed vocabulary instead of the types of the models at hand; of our
+    own, `degrees`, `shapes` and `position` (degrees above 7 share a column, five log dimensions, operations of one
+    level share the mean of their ranks) keep their columns for every graph, and so do all cost columns.
 
     Raises:
         UnknownNameError: there is no such block.
@@ -135,7 +140,9 @@ def node_features(
     makers: dict[str, Callable[[], Block]] = {
         "types": partial(_types, graph, grouping),
         "degrees": partial(_degrees, quotient),
+        "degree_values": partial(degree_values, quotient),
         "shapes": partial(_shapes, quotient),
+        "dims": partial(dims, quotient),
         "fractal": partial(_fractal, quotient, exact_up_to),
         "sizes": partial(_sizes, quotient),
         **_from_order(graph, grouping, quotient, costs, blocks),
@@ -160,6 +167,7 @@ def _from_order(
         "position": partial(_position, at),
         "paths": partial(_paths, at, _path_weight(graph, costs)),
         "index": partial(_index, at),
+        "index_encoding": partial(_index_encoding, at),
     }
 
 
@@ -259,11 +267,8 @@ def _position(at: Ordered) -> Block:
     """
     level = at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
     rank = mean_rank(level)
-    half = POSITION_DIMS // 2
-    angle = (rank[:, None] + 1) / POSITION_BASE ** (np.arange(half) * 2 / POSITION_DIMS)
-    names = ("position", *(f"sin:{i}" for i in range(half)), *(f"cos:{i}" for i in range(half)))
-    share = rank / max(level.size - 1, 1)
-    return names, np.column_stack([share, np.sin(angle), np.cos(angle)])
+    names, encoding = sines(rank + 1)
+    return ("position", *names), np.column_stack([rank / max(level.size - 1, 1), encoding])
 
 
 def _paths(at: Ordered, operation_weight: Float64) -> Block:
@@ -285,3 +290,10 @@ def _index(at: Ordered) -> Block:
     place = np.empty(at.graph.n)
     place[at.order] = np.arange(at.graph.n)
     return ("index",), at.per_group(place)[:, None]
+
+
+def _index_encoding(at: Ordered) -> Block:
+    """Return the encoding of the place in that order, counted from 1."""
+    _, index = _index(at)
+    names, encoding = sines(index[:, 0] + 1)
+    return tuple(f"index_{name}" for name in names), encoding

@@ -18,7 +18,7 @@ from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.journal import Journal, Result
-from pipeline.run import execute, look_at_machine, look_at_model, plan
+from pipeline.run import Machine, execute, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.task import Outcome, Progress
 
@@ -66,7 +66,8 @@ def calibrate(
     """Return what `out`/calibration.json holds, once the model's placements are measured and the tables written.
 
     The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
-    the settings; what an interrupted call has measured into `out` counts.
+    the settings, with what is set of `measure` otherwise; what an interrupted call has measured into `out` on this
+    machine counts.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -76,11 +77,12 @@ def calibrate(
     sampling = sampling or Sampling()
     with leaving_nothing(out):
         _make(out)
-        subject, context = _subject(model, settings, store, progress)
-    name = settings.measure.use
-    measurer = registry.build("measure", name, settings.params_of("measure", name))
-    evaluator: Evaluator = measurer.bind(subject)
-    journal = Journal.of(out / JOURNAL, digest([context, name, evaluator.fingerprint]), evaluator)
+        machine = look_at_machine(settings.devices)
+        subject, context = _subject(model, settings, machine, store, progress)
+    name, params = measurer_settings(settings, settings.measure.use)
+    evaluator: Evaluator = registry.build("measure", name, params).bind(subject)
+    depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
+    journal = Journal.of(out / JOURNAL, depends_on, evaluator)
     fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
     found = fit(subject, fitted, launches=False)
     document = {
@@ -102,9 +104,10 @@ def _make(folder: Path) -> None:
         raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another folder for --out.") from error
 
 
-def _subject(model: Path, settings: Settings, store: Store, progress: Progress) -> tuple[Subject, list[str]]:
+def _subject(
+    model: Path, settings: Settings, machine: Machine, store: Store, progress: Progress
+) -> tuple[Subject, list[str]]:
     """Return what is placed, profiled, and the keys of the artifacts that say what its nodes are."""
-    machine = look_at_machine(settings.devices)
     known = look_at_model(model)
     planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
     tasks = list({t.stage: t for t in planned}.values())

@@ -34,7 +34,7 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"embed": 2, "place": 4, "measure": 2}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 4, "measure": 3}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
@@ -135,7 +135,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
         use=_chosen(s, "place", s.place.use),
         embedder=_one(s, "embed", s.embed.use),
         grouper=_one(s, "group", s.group.use),
-        evaluator=_measurer(s, asked[0]),
+        evaluator=measurer_settings(s, asked[0]),
         files=[digest for name in asked for digest in _files(s, "measure", name)],
         evaluations=s.place.evaluations,
         finalists=s.place.finalists,
@@ -209,11 +209,11 @@ def _reward(settings: Settings, asked: Sequence[str]) -> dict[str, Any]:
     place = settings.place
     if len(asked) > 1:
         rounds = {"rounds": place.rounds, "measurements": place.measurements}
-        return {"reward": "hybrid", "devices": _measurer(settings, asked[1]), **rounds}
+        return {"reward": "hybrid", "devices": measurer_settings(settings, asked[1]), **rounds}
     return {"reward": "measured" if registry.implementation("measure", asked[0]).real else "simulated"}
 
 
-def _measurer(settings: Settings, name: str) -> list[Any]:
+def measurer_settings(settings: Settings, name: str) -> list[Any]:
     """Return [name, all parameters] of an evaluator; what is set of the last measurement holds for it as well."""
     known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
     shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}

@@ -213,10 +213,12 @@ def read_graph(scenario: Scenario) -> GraphFile:
     from runtime import workloads, zoo
 
     text = scenario.graph.removeprefix("zoo:")
-    name = text.partition("?")[0]
-    if name in zoo.names() and name not in workloads.names():
+    name, _, options = text.partition("?")
+    if name in zoo.names():
+        if options:
+            raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-            zoo.export(text, Path(folder) / "model.xml")
+            zoo.export(name, Path(folder) / "model.xml")
             return read_graph(Path(folder) / "model.xml")
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])

@@ -1,4 +1,4 @@
-"""What any placement must be compared with: every single device, AUTO, and HETERO left to itself."""
+"""What any placement must be compared with: single devices, AUTO, and HETERO left to itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pipeline.core.devices import DeviceSpec
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.devices import Plugin, cpu_count, threads_of
 from runtime.variant import Variant
+
+# AUTO otherwise answers from a CPU until the device it chose has compiled, and a turn would measure both.
+AUTO_PROPERTIES: Mapping[str, str] = {"ENABLE_STARTUP_FALLBACK": "NO"}
+AUTO_ORDER = ("gpu", "npu", "other", "cpu")  # what AUTO prefers when it is left to itself
 
 
 def reference_variant() -> Variant:
@@ -28,7 +32,7 @@ def thread_counts(most: int) -> list[int]:
 
 
 def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[Variant]:
-    """Return every device on its own, AUTO, and HETERO with its own affinities.
+    """Return every device on its own, AUTO over all of them, and HETERO with its own affinities.
 
     A CPU, named or not, also stands with every thread count of the machine and every precision it computes in: half
     a machine is no yardstick for a placement on both halves.
@@ -41,12 +45,28 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> l
             for threads in thread_counts(cpu_count()):
                 if (threads, precision) not in covered:
                     found.append(_cpu_variant(plugin, threads, precision))
-    precisions = {d.properties["INFERENCE_PRECISION_HINT"] for d in devices}
-    # AUTO chooses the device, so a precision can be pinned only where all devices agree on it.
-    hint = {"INFERENCE_PRECISION_HINT": precisions.pop()} if len(precisions) == 1 else {}
-    found.append(Variant("AUTO", "baseline", "AUTO", (), hint))
+    found += _auto_variants(devices)
     if len(devices) > 1:
         found.append(Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES))
+    return found
+
+
+def _auto_variants(devices: Sequence[DeviceSpec]) -> list[Variant]:
+    """Return AUTO over all devices, and over CPUs and GPUs with either first where there are both.
+
+    AUTO takes the first device of its list that can run the model; aliases keep their own properties in it.
+
+    Source: HSDAG, table 2, rows OpenVINO-CPU and OpenVINO-GPU (priorities CPU,GPU and GPU,CPU).
+    """
+
+    def variant(name: str, kinds: Sequence[str]) -> Variant:
+        ranked = [d for kind in kinds for d in devices if d.kind == kind]
+        target = "AUTO:" + ",".join(d.openvino_name for d in ranked)
+        return Variant(name, "baseline", target, tuple(ranked), AUTO_PROPERTIES)
+
+    found = [variant("AUTO", AUTO_ORDER)]
+    if {"cpu", "gpu"} <= {d.kind for d in devices}:
+        found += [variant("OpenVINO-CPU", ("cpu", "gpu")), variant("OpenVINO-GPU", ("gpu", "cpu"))]
     return found
 
 

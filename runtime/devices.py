@@ -28,6 +28,7 @@ PRECISIONS: Mapping[str, str] = {"FP32": "f32", "BF16": "bf16", "FP16": "f16"}
 PRECISION_ALIASES: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "dynamic": "dynamic"}
 # A named device forces these: with default pinning two of them share one core.
 ALIAS_DEFAULTS: Mapping[str, Mapping[str, str]] = {"CPU": {"ENABLE_CPU_PINNING": "NO"}}
+DEVICE_ID = "DEVICE_ID"  # which device of a plug-in an instance of it is
 
 _ITEM = re.compile(r"^(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)=)?(?P<plugin>[A-Z]+(?:\.\d+)*)(?:\{(?P<properties>.*)\})?$")
 
@@ -142,7 +143,7 @@ def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[
     if alike:
         raise UsageError(
             f"Device names are too alike: {', '.join(alike)}.",
-            "Let them differ in more than dashes, dots and underlines.",
+            "Name every device once, with names that differ in more than dashes, dots and underlines.",
         )
     return tuple(specs)
 
@@ -197,27 +198,40 @@ def _property(value: Any) -> str:
 def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Mapping[str, Plugin]) -> DeviceSpec:
     """Return the device `name`, an instance of `plugin` with `properties`; its precision is pinned in any case.
 
+    "GPU" is "GPU.0" where there are several, and "GPU.0" is "GPU" where there is one. A further instance of "GPU.1" is
+    one of the whole plug-in, so that the property DEVICE_ID tells it which of the devices it is.
+
     Raises:
         DeviceError: the machine does not have the plug-in.
         UnknownNameError: the plug-in has no such property that can be set.
+        UsageError: the properties hold a DEVICE_ID, which the plug-in's number already says.
     """
-    if plugin not in plugins and f"{plugin}.0" in plugins:
-        plugin = f"{plugin}.0"
-    if plugin not in plugins:
-        raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
+    alias = bool(properties) or name != plugin
+    plugin = _known_as(plugin, plugins)
     found = plugins[plugin]
-    base = plugin.split(".")[0]
+    base, _, number = plugin.partition(".")
     for key in properties:
         if key not in found.settable:
             raise UnknownNameError(f"settable property of {plugin}", key, found.settable)
+    if DEVICE_ID in properties:
+        raise UsageError(
+            f"{name} gives {DEVICE_ID} as a property.", f"Write {name}={base}.{properties[DEVICE_ID]} instead."
+        )
     pinned = {"INFERENCE_PRECISION_HINT": found.default_precision, **properties}
-    if name == plugin and not properties:
-        openvino_name = plugin
-    else:
+    openvino_name = plugin
+    if alias:
         openvino_name = f"{base}_{re.sub('[^A-Za-z0-9]', '_', name)}"  # an alias must contain the plug-in's name
-        pinned = {**ALIAS_DEFAULTS.get(base, {}), **pinned}
+        pinned = {**ALIAS_DEFAULTS.get(base, {}), **({DEVICE_ID: number} if number else {}), **pinned}
     spec = DeviceSpec(name, plugin, openvino_name, pinned, KINDS.get(base, "other"), found.memory_bytes)
     return replace(spec, fingerprint=_device_fingerprint(spec, found))
+
+
+def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
+    """Return what OpenVINO calls the device here: the first of several has a number, the only one has none."""
+    for name in (plugin, f"{plugin}.0", plugin.removesuffix(".0")):
+        if name in plugins:
+            return name
+    raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
 
 
 def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:

@@ -46,7 +46,7 @@ class _Seat:
     warm: int = 0
     samples_s: dict[int, float] = field(default_factory=dict)
     delay_s: float = 0.0
-    busy_s: float = 0.0
+    runnable_s: float = 0.0
     failed: MeasurementFailed | None = None
 
 
@@ -116,9 +116,9 @@ def _prepare(
 def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool:
     """Return whether turns should run under real-time scheduling: it is allowed, needed, and does no harm.
 
-    Needed: in a turn of plain scheduling some variant waited for others for more than REALTIME_NEEDED of its time. On
-    a quiet machine plain turns scatter less. Harmless: the fastest inference of a turn, which others disturb least,
-    is not slower by REALTIME_HARM under it.
+    Needed: in a turn of plain scheduling some variant's threads waited for a processor for more than REALTIME_NEEDED of
+    the time that they wanted one. On a quiet machine plain turns scatter less. Harmless: the fastest inference of a
+    turn, which others disturb least, is not slower by REALTIME_HARM under it.
     """
     needed = False
     for child in children:
@@ -132,7 +132,7 @@ def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool
             continue  # its own turn will tell what is wrong with it
         if min(realtime["samples_s"]) > REALTIME_HARM * min(plain["samples_s"]):
             return False
-        needed = needed or plain["run_delay_s"] > REALTIME_NEEDED * sum(plain["samples_s"])
+        needed = needed or plain["run_delay_s"] > REALTIME_NEEDED * plain["runnable_s"]
     return needed
 
 
@@ -193,7 +193,7 @@ def _turn(seat: _Seat, r: int, model: Path, settings: MeasureSettings, *, seed: 
         answer = seat.child.ask("run", seconds=settings.batch_s, minimum=3, realtime=settings.realtime)
         seat.samples_s[r] = float(np.median(answer["samples_s"]))
         seat.delay_s += answer["run_delay_s"]
-        seat.busy_s += sum(answer["samples_s"])
+        seat.runnable_s += answer["runnable_s"]
     except ChildError as error:
         seat.failed = error.failed
         _shut(seat)
@@ -248,6 +248,6 @@ def _result(seat: _Seat, *, realtime: bool) -> Measurement | MeasurementFailed:
         executed_on=executed_names(seat.variant, seat.loaded["executed_on"]),
         subgraphs=seat.loaded["subgraphs"],
         precision="+".join(sorted(set(seat.loaded["precisions"].values()))),
-        waited_share=seat.delay_s / seat.busy_s if seat.busy_s else 0.0,
+        waited_share=seat.delay_s / seat.runnable_s if seat.runnable_s else 0.0,
         realtime=realtime,
     )

@@ -136,9 +136,9 @@ def check(
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:
-    """Return the user's names of devices that OpenVINO names."""
+    """Return the user's names of devices that OpenVINO names; GPUs add their number to their name, "GPU_B.1"."""
     names = {d.openvino_name: d.name for d in variant.devices}
-    return tuple(names.get(device, device) for device in openvino_names)
+    return tuple(names.get(device) or names.get(device.partition(".")[0], device) for device in openvino_names)
 
 
 def tolerance_for(precisions: Mapping[str, str], settings: MeasureSettings) -> float:

@@ -6,7 +6,7 @@ input, an answer on standard output. Whatever native code prints goes to standar
 
     load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, run_delay}
+    run      {seconds, minimum, realtime}     -> {samples_s, run_delay_s, runnable_s}
     realtime {}                               -> {allowed}
     kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
     support  {model, device}                  -> {refused: operation names}
@@ -16,6 +16,7 @@ input, an answer on standard output. Whatever native code prints goes to standar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -47,6 +48,7 @@ class Session:
         self.request: ov.InferRequest | None = None
         self.compiled: ov.CompiledModel | None = None
         self.model: ov.Model | None = None
+        self.stateful = False
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs."""
@@ -54,6 +56,8 @@ class Session:
         self.model = core.read_model(command["model"])
         if command["affinity"]:
             set_affinities(self.model, command["affinity"])
+        # Asked of the model: AUTO over several devices refuses to say whether a request has state.
+        self.stateful = bool(self.model.get_variables())
         start = time.perf_counter()
         self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
         compile_s = time.perf_counter() - start
@@ -75,18 +79,16 @@ class Session:
     def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run inferences one after another for `seconds`, at least `minimum` of them, and time each."""
         request = self._request()
-        stateful = bool(request.query_state())
         samples: list[float] = []
-        before = _run_delay_ns()
+        before = _scheduled_ns()
         with _Realtime(command["realtime"]):
             end = time.perf_counter() + command["seconds"]
             while time.perf_counter() < end or len(samples) < command["minimum"]:
-                if stateful:
-                    request.reset_state()
+                self._reset(request)
                 start = time.perf_counter()
                 request.infer()
                 samples.append(time.perf_counter() - start)
-        return {"samples_s": samples, "run_delay_s": (_run_delay_ns() - before) * 1e-9}
+        return {"samples_s": samples, **waited_between(before, _scheduled_ns())}
 
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
@@ -103,7 +105,7 @@ class Session:
         return self.request
 
     def _reset(self, request: ov.InferRequest) -> None:
-        if request.query_state():
+        if self.stateful:
             request.reset_state()
 
 
@@ -178,12 +180,23 @@ def _schedule(policy: int, priority: int) -> None:
         os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
 
 
-def _run_delay_ns() -> int:
-    """Return how long the threads of this process have waited for a processor; 0 where the kernel does not say."""
-    total = 0
+def _scheduled_ns() -> dict[str, tuple[int, int]]:
+    """Return how long each thread of this process has run and has waited for a processor; {} where nobody says."""
+    found: dict[str, tuple[int, int]] = {}
     for stat in Path("/proc/self/task").glob("*/schedstat"):
-        total += int(stat.read_text(encoding="ascii").split()[1])
-    return total
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since it was listed
+            ran, waited, _ = stat.read_text(encoding="ascii").split()
+            found[stat.parent.name] = int(ran), int(waited)
+    return found
+
+
+def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Return how long the threads waited for a processor, and how long they wanted one: waiting or running."""
+    ran = waited = 0
+    for thread, (ran_ns, waited_ns) in after.items():
+        first_ran_ns, first_waited_ns = before.get(thread, (0, 0))
+        ran, waited = ran + ran_ns - first_ran_ns, waited + waited_ns - first_waited_ns
+    return {"run_delay_s": waited * 1e-9, "runnable_s": (ran + waited) * 1e-9}
 
 
 def _limit_memory(limit_bytes: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.core.devices import Topology
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import Semantics
+from tests.plain_tensors import tensor_of
 
 RELEASE, BUS, DEVICE = range(3)  # at one moment ends come first, then arrivals, then starts
 
@@ -48,18 +49,20 @@ class PlainMachine:
         self.busy = [False] * topology.p
         self.out_s, self.in_s, self.free_s = ([0.0] * topology.p for _ in range(3))
         self.waiting = graph.in_degree.tolist()
+        self.tensor = tensor_of(graph)
         self.run = Run()
         self.holds: list[tuple[float, int, int, float]] = []  # when, 1 for taking, device, bytes
 
-    def tensors(self, i: int) -> dict[float, list[int]]:
-        """Return bytes -> readers of an operation's outputs."""
-        found: dict[float, list[int]] = {}
-        for (a, b), size in zip(self.graph.edges.T.tolist(), self.graph.edge_bytes.tolist(), strict=True):
+    def tensors(self, i: int) -> list[tuple[float, list[int]]]:
+        """Return the bytes and the readers of an operation's outputs, and of their parts, smallest first."""
+        found: dict[tuple[float, int], list[int]] = {}
+        for e, (a, b) in enumerate(self.graph.edges.T.tolist()):
+            size = int(self.graph.edge_bytes[e])
             if a == i:
                 if size == 0 and self.quirks:
                     size = int(self.graph.out_bytes[i])
-                found.setdefault(float(size), []).append(b)
-        return dict(sorted(found.items()))
+                found.setdefault((float(size), self.tensor[e]), []).append(b)
+        return [(size, readers) for (size, _), readers in sorted(found.items())]
 
     def at(self, when: float, kind: int, *what: object) -> None:
         heapq.heappush(self.calendar, (when, kind, next(self.turn), what))
@@ -104,7 +107,7 @@ class PlainMachine:
     def end(self, i: int, now: float) -> None:
         d = self.device[i]
         self.busy[d] = False
-        for size, readers in self.tensors(i).items():
+        for size, readers in self.tensors(i):
             for j in readers:
                 if self.device[j] == d:
                     self.read(j, now)
@@ -140,10 +143,10 @@ class PlainMachine:
         for i in range(self.graph.n):
             d = self.device[i]
             events.append((self.run.start_s[i], 2, d, float(self.graph.out_bytes[i])))
-            local = [self.run.end_s[j] for js in self.tensors(i).values() for j in js if self.device[j] == d]
+            local = [self.run.end_s[j] for _, js in self.tensors(i) for j in js if self.device[j] == d]
             arrived = [over for maker, _, _, over, _ in self.run.sent if maker == i]
             events.append((max([self.run.end_s[i], *local, *arrived]), 0, d, -float(self.graph.out_bytes[i])))
-            for size, readers in self.tensors(i).items():
+            for size, readers in self.tensors(i):
                 for e in {self.device[j] for j in readers} - {d}:
                     last = max(self.run.end_s[j] for j in readers if self.device[j] == e)
                     events.append((last, 0, e, -size))

@@ -54,15 +54,19 @@ def zoo() -> None:
 @json_option
 @debug_option
 def zoo_list(as_json: bool, debug: bool) -> None:
-    """List the models, which tune takes, and the graphs, which search takes; search takes models as well."""
+    """List the models, which tune and search take, and the graphs, which search takes."""
     from runtime import workloads
     from runtime import zoo as models
 
+    known = {"models": models.descriptions(), "graphs": {n: workloads.description(n) for n in workloads.names()}}
     if as_json:
-        console.print_json({"models": list(models.names()), "graphs": list(workloads.names())})
+        console.print_json(known)
         return
-    click.echo(f"models: {', '.join(models.names())}")
-    click.echo(f"graphs: {', '.join(workloads.names())}")
+    titles = {"models": "models, for tune and search", "graphs": "graphs, for search: zoo:NAME?option=value"}
+    for kind, title in titles.items():
+        click.echo(f"{title}\n")
+        width = max(len(name) for name in known[kind])
+        click.echo("".join(f"  {name:<{width}}  {text}\n" for name, text in known[kind].items()))
 
 
 @zoo.command("export")

@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 if TYPE_CHECKING:
     from pipeline.result import Result
 
-DISTURBED = 0.1  # share of time spent waiting for a processor above which a person should know
+DISTURBED = 0.1  # share of the threads' time spent waiting for a processor above which a person should know
 
 model_argument = click.argument("model")
 run_option = click.option(
@@ -183,7 +183,8 @@ def show_result(result: Result) -> None:
     waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
     if waited > DISTURBED:
         console.say(
-            f"Other processes disturbed the measurement: up to {waited:.0%} of its time was spent waiting for them."
+            "Other processes disturbed the measurement: "
+            f"its threads spent up to {waited:.0%} of their time waiting for a processor."
         )
     console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen, frozen_indices
 from pipeline.core.errors import CyclicGraphError
+from pipeline.core.tensors import tensors_read
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -19,13 +20,13 @@ SOURCES = frozenset({"Parameter", "ReadValue", "RandomUniform", "Multinomial"}) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A directed acyclic graph of n operations and m edges, each edge a tensor that flows.
+    """A directed acyclic graph of n operations and m edges, along each of which a tensor flows, or several.
 
     names: n unique operation names, exactly as in the model: the only identity that leaves the process.
     op_type: int16 [n], index into type_names.
     edges: int32 [2, m], row 0 the producer, row 1 the consumer; sorted by (producer, consumer), unique, no loops.
     flops: float64 [n], floating point operations of one inference; a multiply-add counts 2.
-    weight_bytes, out_bytes: int64 [n], bytes of constants held and of tensors produced.
+    weight_bytes, out_bytes: int64 [n], bytes of constants held and of all tensors produced, each counted once.
     edge_bytes: int64 [m], bytes that flow along the edge in one inference; 0 behind constants.
     shape_ptr, shape_dim: int64 [n + 1] and int64 [...], shapes of the first outputs; -1 is a dynamic dimension.
     tie: int32 [n], operations of equal number must run in one sub-model (state, quantisation); -1 is free.
@@ -96,6 +97,14 @@ class Graph:
     def shape(self, operation: int) -> tuple[int, ...]:
         """Return the shape of the first output of one operation, -1 for a dynamic dimension."""
         return tuple(int(d) for d in self.shape_dim[self.shape_ptr[operation] : self.shape_ptr[operation + 1]])
+
+    @property
+    def tensor(self) -> Int64:
+        """Return int64 [m], equal for edges of one producer that carry the same tensor: the first such edge's index.
+
+        Bytes have to tell, see `tensors_read`; whoever counts what is sent counts each of these once per receiver.
+        """
+        return tensors_read(self.edges[0], self.edge_bytes, self.out_bytes)
 
     @property
     def in_degree(self) -> Int64:
@@ -264,18 +273,18 @@ def followed(graph: Graph) -> Int32:
 def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64]:
     """Return the edges between different groups, int32 [2, e] sorted and unique, and their bytes, int64 [e].
 
-    A tensor that several operations of one group read from one producer is counted once.
+    A tensor that several operations of one group read is counted once.
     """
     producer, consumer = graph.edges
     source, target = grouping.group[producer], grouping.group[consumer]
     cut = source != target
-    producer, source, target, size = producer[cut], source[cut], target[cut], graph.edge_bytes[cut]
+    tensor, target, size = graph.tensor[cut], target[cut], graph.edge_bytes[cut]
     if size.size == 0:
         return np.zeros((2, 0), np.int32), np.zeros(0, np.int64)
-    tensors, which = np.unique(np.stack([producer, target]), axis=1, return_inverse=True)
+    tensors, which = np.unique(np.stack([tensor, target]), axis=1, return_inverse=True)
     tensor_bytes = np.zeros(tensors.shape[1], np.int64)
     np.maximum.at(tensor_bytes, which.reshape(-1), size)
-    pairs = np.stack([grouping.group[tensors[0]], tensors[1]])
+    pairs = np.stack([grouping.group[producer[tensors[0]]], tensors[1]])
     edges, which = np.unique(pairs, axis=1, return_inverse=True)
     total = np.zeros(edges.shape[1], np.int64)
     np.add.at(total, which.reshape(-1), tensor_bytes)

@@ -20,8 +20,8 @@ class Measurement:
     warm_up: how many inferences ran before the first sample. compile_s: seconds of compilation, 0 in a simulator.
     executed_on: the devices that really ran, by name. subgraphs: how many sub-models the runtime made.
     precision: what was really computed in, "f32", or "bf16+f32" for a mixture; "" in a simulator.
-    waited_share: share of the time that its threads waited for a processor, which others had. realtime: whether it
-    ran under real-time scheduling.
+    waited_share: of the time that its threads wanted a processor, the share that they waited for one, which others had.
+    realtime: whether it ran under real-time scheduling.
     """
 
     samples_s: Float64

@@ -34,7 +34,7 @@ class EmbedSettings:
     use: str = param("directed", "embedder")
     blocks: tuple[str, ...] = param(
         ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread"),
-        "features: these, and times (a column per device) and index (place in a topological order)",
+        "features: these, times (a column per device), index, and as published degree_values, dims, index_encoding",
     )
 
 

@@ -41,7 +41,7 @@ class CpSat(Method):
     solver's own steps, so that equal seeds give equal answers.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     max_nodes: int = param(400, "graphs with more nodes are skipped")
     workers: int = param(2, "threads of the solver, where there is a time limit")

@@ -14,9 +14,9 @@ from policy.place.parsing.episodes import Course, check_course, learn
 from policy.place.parsing.network import Rounds
 from policy.place.search import Method, Search, policy_of
 
-BLOCKS = ("types", "degrees", "shapes", "fractal", "position")
+BLOCKS = ("types", "degree_values", "dims", "fractal", "index_encoding")
 # Table 3 of the paper: the features that each of its ablations does without.
-ABLATIONS = {"": (), "shape": ("shapes",), "id": ("position",), "structure": ("degrees", "fractal")}
+ABLATIONS = {"": (), "shape": ("dims",), "id": ("index_encoding",), "structure": ("degree_values", "fractal")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,24 @@ class HsdagPaper(Method):
         device of a cluster ~ softmax(placer(its features)),  state_v += features of v's cluster
         after x steps: loss = - sum over i = 1 ... x of gamma^i r_i log p(P_i),  r = 1 / latency
 
-    Chains of operations are one node before learning. Features, sizes and rates are the paper's. The answer is the
-    best placement seen.
+    Chains of operations are one node before learning. Features of a node: the mean of its operations' one-hot types;
+    its in-degree and out-degree, one-hot over the values that occur; the dimensions of its output, zero-padded to the
+    longest; its fractal dimension; the sine encoding of its index in a topological order. Rates and sizes are those of
+    table 6. The answer is the best placement seen.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
-    2024, sections 2 and 3, appendices G and H. Where the paper leaves something open we chose: features of clusters are
-    those of the code published with it (see `Pool`), gamma is its 0.95, and no gradient goes through the state.
-    Deliberate differences: placements on one device may be drawn and are evaluated first; what fails has reward 0; a
-    placement seen before is not evaluated again and costs nothing; learning ends after `patience` episodes without a
-    new placement; devices that an operation may not use are never drawn, and clusters that no device may run are
-    taken apart; positions are shared by operations of one level and always encoded by sines; an input network and a
-    residual around the convolutions, as in the published code, which symmetrise the graph.
+    2024, sections 2 and 3, appendices G and H. Where the paper leaves something open we chose: 8 columns for the
+    encoding of the index, which it may also leave unencoded; the output of a chain is its last operation's, and a
+    dynamic dimension is 0; degrees and fractal dimension are of the graph of chains, distances in it go either way;
+    features of clusters are those of the code published with it (see `Pool`), gamma is its 0.95, and no gradient goes
+    through the state. Deliberate differences: types have a column for every known type, not for those of the models
+    at hand; placements on one device may be drawn and are evaluated first; what fails has reward 0; a placement seen
+    before is not evaluated again and costs nothing; learning ends after `patience` episodes without a new placement;
+    devices that an operation may not use are never drawn, and clusters that no device may run are taken apart; an
+    input network and a residual around the convolutions, as in the published code, which symmetrise the graph.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     episodes: int = param(100, "updates at most")
     steps: int = param(20, "placements drawn per update")

@@ -36,7 +36,7 @@ class MinCut(Method):
     Devices that work at the same time are not what a cut models: it then gives placements of few transfers.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     passes: int = param(10, "rounds of single moves, and of offers of every device, at most")
     prices: int = param(16, "prices of memory to try where the weights do not fit")

@@ -47,7 +47,7 @@ class ListSched:
     read of 0 bytes is no transfer, an operation of 0 seconds never blocks.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     real: ClassVar[bool] = False
 
     level: str = param("T2", "T0, T1 or T2: how links are shared; T1-bare is T1 without block and gap")
@@ -84,7 +84,7 @@ class ListSched:
 class ListSchedEvaluator:
     """Evaluates plans of one subject's nodes, by its operations."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __init__(self, subject: Subject, nodes: Nodes, semantics: Semantics, machine: Machine) -> None:
         self.semantics = semantics
@@ -194,10 +194,10 @@ def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Machine:
     graph, topology = subject.graph, subject.topology
     costs = known_costs(subject, "listsched")
     size = np.where((graph.edge_bytes == 0) & quirks, graph.out_bytes[graph.edges[0]], graph.edge_bytes)
-    producer, consumer = graph.edges
-    by_tensor = np.lexsort((consumer, size, producer))
-    producer, consumer, size = producer[by_tensor], consumer[by_tensor], size[by_tensor]
-    first = np.r_[True, (np.diff(producer) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader
+    (producer, consumer), tensor = graph.edges, graph.tensor
+    by_tensor = np.lexsort((consumer, tensor, size, producer))
+    producer, consumer, tensor, size = producer[by_tensor], consumer[by_tensor], tensor[by_tensor], size[by_tensor]
+    first = np.r_[True, (np.diff(tensor) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader
     maker = producer[first]
     stored = np.isin(np.array(graph.type_names)[graph.op_type], list(STORED))
     return Machine(

@@ -25,21 +25,21 @@ from runtime.simulators.walks import changes_of, diary_of, walk_of
 class Pipelined:
     """Predicts the seconds from one inference to the next when many are under way at once.
 
-        T(P) = max over devices d of: sum_{i on d} op_s[i, d] + sum over nets u that d holds partly: c[u, d]
+        T(P) = max over devices d of: sum_{i on d} op_s[i, d] + sum over nets t that d holds partly: c[t, d]
 
-    The net of an operation u is u and its consumers. A device that holds part of it but not all either sends or
-    receives u's output, once. Nothing else is waited for: consecutive inferences fill the gaps. Devices of kind "cpu"
+    The net of a tensor t is who makes it and who reads it. A device that holds part of it but not all either sends or
+    receives t, once. Nothing else is waited for: consecutive inferences fill the gaps. Devices of kind "cpu"
     work in host memory, through which all devices exchange tensors, and pay nothing.
 
-    c[u, d] is latency + bytes / bandwidth of the slowest link between d and another device, in either direction, for
-    the bytes of u's largest edge; a tensor without bytes costs its latency. Weights count against memory; priorities
+    c[t, d] is latency + bytes / bandwidth of the slowest link between d and another device, in either direction, for
+    the bytes of t's largest edge; a tensor without bytes costs its latency. Weights count against memory; priorities
     mean nothing.
 
     Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators (2020), maximum
-    throughput; there every c[u] is given and equal on all accelerators.
+    throughput; there every operation has one output, whose c is given and equal on all accelerators.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
 
@@ -162,10 +162,10 @@ class PipelinedEvaluator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nets:
-    """What may have to be sent: an operation's output, the node that makes it and those that read it.
+    """What may have to be sent: a tensor, the node that makes it and those that read it.
 
-    maker: int32 [t], the operation. size: int64 [t], bytes of its largest edge. ptr: int64 [t + 1], member: int32: the
-    two or more different nodes of net i are member[ptr[i]:ptr[i + 1]].
+    maker: int32 [t], the operation that makes it. size: int64 [t], bytes of its largest edge. ptr: int64 [t + 1],
+    member: int32: the two or more different nodes of net i are member[ptr[i]:ptr[i + 1]].
     """
 
     maker: Int32
@@ -176,13 +176,13 @@ class Nets:
     @classmethod
     def of(cls, graph: Graph, node: Int32) -> Nets:
         """Return the nets of operations that are read by other nodes; node: int32 [n], what each belongs to."""
-        producer, consumer = graph.edges
-        pairs = np.stack([np.r_[producer, producer], np.r_[node[producer], node[consumer]]])
-        pairs = np.unique(pairs[:, np.isin(pairs[0], producer[node[producer] != node[consumer]])], axis=1)
-        maker, start = np.unique(pairs[0], return_index=True)
-        largest = np.zeros(graph.n, np.int64)
-        np.maximum.at(largest, producer, graph.edge_bytes)
-        return cls(maker, largest[maker], np.r_[start, pairs.shape[1]], pairs[1].copy())
+        (producer, consumer), tensor = graph.edges, graph.tensor
+        pairs = np.stack([np.r_[tensor, tensor], np.r_[node[producer], node[consumer]]])
+        pairs = np.unique(pairs[:, np.isin(pairs[0], tensor[node[producer] != node[consumer]])], axis=1)
+        sent, start = np.unique(pairs[0], return_index=True)
+        largest = np.zeros(graph.m, np.int64)
+        np.maximum.at(largest, tensor, graph.edge_bytes)
+        return cls(producer[sent], largest[sent], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32))
 
     @property
     def owner(self) -> Int64:

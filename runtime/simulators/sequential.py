@@ -36,7 +36,7 @@ class Sequential:
     node is placed on.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
 
@@ -209,11 +209,11 @@ class Tensors:
         """
         producer, consumer = graph.edges
         flows = (node[producer] != node[consumer]) & ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([producer, node[consumer]])[:, flows], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([graph.tensor, node[consumer]])[:, flows], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1])
         np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
         tensors, start = np.unique(pairs[0], return_index=True)
-        return cls(node[tensors], np.r_[start, pairs.shape[1]], pairs[1].copy(), size)
+        return cls(node[producer[tensors]], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32), size)
 
     def by_node(self, k: int) -> tuple[Int64, Int64]:
         """Return (ptr, tensor): node j makes or reads the tensors tensor[ptr[j]:ptr[j + 1]]; both int64."""
@@ -241,9 +241,10 @@ class Sent(NamedTuple):
         """Return the transfers for device int32 [n] and the place of each operation's sub-graph, int64 [n]."""
         producer, consumer = graph.edges
         cut = (device[producer] != device[consumer]) & ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([producer, device[consumer]])[:, cut], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([graph.tensor, device[consumer]])[:, cut], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1], np.int64)
         np.maximum.at(size, which.reshape(-1), graph.edge_bytes[cut])
         first = np.full(pairs.shape[1], graph.n)
         np.minimum.at(first, which.reshape(-1), rank[consumer[cut]])
-        return cls(pairs[0], device[pairs[0]], pairs[1], size, first)
+        maker = producer[pairs[0]]
+        return cls(maker, device[maker], pairs[1].astype(np.int32), size, first)

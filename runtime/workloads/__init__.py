@@ -15,18 +15,19 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.workload import Workload
 
+# A name is either here or a model's in runtime/zoo.
 # name -> "module:function", with values for some of its options behind a question mark.
 TABLE = {
     "amoebanet": "runtime.workloads.amoebanet:amoebanet",
     "barabasi-albert": "runtime.workloads.random_graphs:barabasi_albert",
-    "bert-base": "runtime.workloads.transformer:bert",
+    "bert-base-training": "runtime.workloads.transformer:bert",
     "chainmm": "runtime.workloads.tiled:chainmm",
     "erdos-renyi": "runtime.workloads.random_graphs:erdos_renyi",
     "ffnn": "runtime.workloads.tiled:ffnn",
     "gnmt2": "runtime.workloads.gnmt:gnmt?layers=2",
     "gnmt4": "runtime.workloads.gnmt:gnmt?layers=4",
     "gnmt8": "runtime.workloads.gnmt:gnmt?layers=8",
-    "inception-v3": "runtime.workloads.cnn:inception_v3",
+    "inception-v3-training": "runtime.workloads.cnn:inception_v3",
     "layered": "runtime.workloads.random_graphs:layered",
     "llama-block": "runtime.workloads.tiled:llama_block",
     "llama-layer": "runtime.workloads.tiled:llama_layer",
@@ -37,7 +38,7 @@ TABLE = {
     "nasnet-large": "runtime.workloads.nasnet:nasnet?cells=6&filters=168&stem=96&image=331",
     "nasnet-mobile": "runtime.workloads.nasnet:nasnet",
     "nmt": "runtime.workloads.nmt:nmt",
-    "resnet50": "runtime.workloads.cnn:resnet50",
+    "resnet50-training": "runtime.workloads.cnn:resnet50",
     "rnnlm2": "runtime.workloads.rnnlm:rnnlm?layers=2",
     "rnnlm4": "runtime.workloads.rnnlm:rnnlm?layers=4",
     "rnnlm8": "runtime.workloads.rnnlm:rnnlm?layers=8",
@@ -66,6 +67,16 @@ def options(name: str) -> dict[str, Any]:
     """
     generator, preset = _generator(name)
     return {key: preset.get(key, default) for key, (_, default) in _options(generator).items()}
+
+
+def description(name: str) -> str:
+    """Return what a workload is, in one line.
+
+    Raises:
+        UnknownNameError: there is no such workload.
+    """
+    text = inspect.getdoc(_generator(name)[0]) or ""
+    return text.partition("\n")[0].removeprefix("Return ")
 
 
 def build(text: str, *, seed: int = 0) -> Workload:

@@ -28,7 +28,7 @@ def gnmt(
     vocab: int = 32_000,
     recipe: Recipe = USUAL,
 ) -> Workload:
-    """Return the graph of one training step; `steps` is the length of source and target."""
+    """Return a training step of GNMT; `steps` is the length of source and target."""
     require(2, layers=layers)
     b = recipe.builder(GLUE)
     with b.at(layer=0):

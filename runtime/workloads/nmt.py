@@ -22,7 +22,7 @@ def nmt(
     vocab: int = 20_000,
     recipe: Recipe = USUAL,
 ) -> Workload:
-    """Return the graph of one training step; `steps` is the length of source and target."""
+    """Return a training step of a translator of LSTM layers; `steps` is the length of source and target."""
     require(1, layers=layers)
     b = recipe.builder(GLUE)
     with b.at(layer=0):

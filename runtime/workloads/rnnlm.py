@@ -26,7 +26,7 @@ def rnnlm(
     softmax: Literal["per-step", "time-major"] = "per-step",
     recipe: Recipe = USUAL,
 ) -> Workload:
-    """Return the graph of one training step.
+    """Return a training step of a language model of LSTM layers.
 
     softmax: "per-step": a product with the vocabulary per time step; "time-major": one for all steps at once.
     """

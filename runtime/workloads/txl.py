@@ -58,7 +58,7 @@ def txl(
     vocab: int = 30_000,
     recipe: Recipe = USUAL,
 ) -> Workload:
-    """Return the graph of one training step over `segments` segments of `length` tokens."""
+    """Return a training step of Transformer-XL over `segments` segments of `length` tokens."""
     require(1, layers=layers)
     b = recipe.builder(GLUE)
     if hidden % HEAD:

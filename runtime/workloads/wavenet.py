@@ -46,7 +46,7 @@ def wavenet(
     skip: int = 256,
     recipe: Recipe = USUAL,
 ) -> Workload:
-    """Return the graph of one training step; `layers` counts those of one stack, whose dilations are 1, 2, 4, ..."""
+    """Return a training step of WaveNet; `layers` counts those of one stack, whose dilations are 1, 2, 4, ..."""
     require(1, stacks=stacks, layers=layers)
     b = recipe.builder(GLUE)
     with b.at("input", layer=0):

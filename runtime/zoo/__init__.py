@@ -16,12 +16,18 @@ from pipeline.core.errors import UnknownNameError, UsageError
 if TYPE_CHECKING:
     import openvino as ov
 
+# A name is either here or a graph's in runtime/workloads.
 TABLE = {
     "bert-base": "runtime.zoo.bert_base:bert_base",
     "inception-v3": "runtime.zoo.inception_v3:inception_v3",
     "resnet50": "runtime.zoo.resnet50:resnet50",
 }
-
+# Here and not in the modules of the networks, which load the runtime.
+DESCRIPTIONS = {
+    "bert-base": "BERT-base, uncased: the inference of one sentence of 32 tokens, as IR.",
+    "inception-v3": "Inception-v3: the inference of one image of 299 x 299, as IR.",
+    "resnet50": "ResNet-50: the inference of one image of 224 x 224, as IR.",
+}
 
 VERSION = 1  # raised when a network comes out differently for an equal seed
 
@@ -29,6 +35,11 @@ VERSION = 1  # raised when a network comes out differently for an equal seed
 def names() -> tuple[str, ...]:
     """Return the names of all networks."""
     return tuple(TABLE)
+
+
+def descriptions() -> dict[str, str]:
+    """Return what each network is, in one line, by name."""
+    return dict(DESCRIPTIONS)
 
 
 def build_model(name: str, *, seed: int = 0) -> ov.Model:

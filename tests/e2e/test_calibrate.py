@@ -16,6 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
+from runtime import devices
 from runtime.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES
@@ -81,6 +82,27 @@ def test_a_calibration_goes_on_where_it_stopped(model: Path, tmp_path: Path, ran
     assert ran(*arguments(model, tmp_path)) == first
     assert len(lazy.asked) == 6
     assert journal.read_bytes() == b"".join(lines)
+
+
+def test_measurements_of_another_machine_do_not_count(
+    model: Path, tmp_path: Path, ran: Ran, lazy: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(*arguments(model, tmp_path))
+    del lazy.asked[:]
+    facts = devices.hardware()
+    monkeypatch.setattr(devices, "hardware", lambda: facts | {"cpu": "another"})
+    ran(*arguments(model, tmp_path))
+    assert len(lazy.asked) == 12
+
+
+def test_settings_of_measure_hold_and_those_of_the_measurer_before_them(
+    model: Path, tmp_path: Path, ran: Ran, lazy: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Hetero] = []
+    monkeypatch.setattr(Hetero, "bind", lambda self, subject: (built.append(self), lazy.bind(subject))[1])
+    shared = ["--set", "measure.low_tolerance=0.3", "--set", "measure.timeout_s=7"]
+    ran(*arguments(model, tmp_path), *shared, "--set", "measure.hetero.timeout_s=9")
+    assert {(h.low_tolerance, h.timeout_s, h.tolerance) for h in built} == {(0.3, 9.0, 1e-3)}
 
 
 def test_the_files_of_a_calibration_serve_a_search(model: Path, tmp_path: Path, ran: Ran, lazy: Lazy) -> None:

@@ -268,10 +268,29 @@ def test_a_graph_of_the_zoo_takes_options(ran: Ran) -> None:
     assert found["graph"] == "zoo:layered?n=20"
 
 
-def test_the_zoo_lists_models_and_graphs(ran: Ran) -> None:
+def test_the_zoo_lists_models_and_graphs(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     found = ran("zoo", "list")
-    assert "resnet50" in found["models"]
-    assert "layered" in found["graphs"]
+    assert "inference" in found["models"]["resnet50"]
+    assert "training step" in found["graphs"]["resnet50-training"]
+    assert run(["zoo", "list"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told and text in told for kind in found.values() for name, text in kind.items())
+
+
+def test_the_zoos_model_is_searched_under_its_name_and_its_training_step_under_another(ran: Ran) -> None:
+    common = ("--topology", "cpu+gpu", "--evaluator", "sequential", "--placer", "single", "--evaluations", "2")
+    model = ran("search", "zoo:resnet50", *common)
+    assert model["operations"] == 178  # of 396, without what is computed from weights alone
+    assert model["costs"] == {"cpu": "modelled", "gpu": "modelled"}
+    assert len(model["placement"]) == 396
+    step = ran("search", "zoo:resnet50-training", *common)
+    assert step["operations"] == len(step["placement"]) > 1000
+
+
+def test_a_model_of_the_zoo_takes_no_options(fails: Fails) -> None:
+    cause, fix = fails(2, "search", "zoo:resnet50?batch=2", "--topology", "equal:2", *QUICK)
+    assert "resnet50 has no options" in cause
+    assert "zoo list" in fix
 
 
 def test_people_read_standard_error_and_programs_standard_output(

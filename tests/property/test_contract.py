@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping, components, contract, is_acyclic, topological_order
+from tests.plain_tensors import tensor_of
 from tests.strategies import connected, graphs, grouped_graphs, groupings
 
 
@@ -23,10 +24,10 @@ def test_contract_conserves_flops_and_weights(case: tuple[Graph, Grouping]) -> N
 def test_contract_edges_equal_brute_force(case: tuple[Graph, Grouping]) -> None:
     graph, grouping = case
     group = grouping.group.tolist()
-    tensors: dict[tuple[int, int, int], int] = {}  # (producer, its group, reading group) -> bytes
-    for (a, b), size in zip(graph.edges.T.tolist(), graph.edge_bytes.tolist(), strict=True):
+    tensors: dict[tuple[int, int, int], int] = {}  # (tensor, its group, reading group) -> bytes
+    for (a, b), tensor, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
         if group[a] != group[b]:
-            key = (a, group[a], group[b])
+            key = (tensor, group[a], group[b])
             tensors[key] = max(tensors.get(key, 0), size)
     expected: dict[tuple[int, int], int] = {}
     for (_, source, target), size in tensors.items():

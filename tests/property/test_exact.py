@@ -25,6 +25,7 @@ from policy.place.min_cut import MinCut
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
+from tests.plain_tensors import tensor_of
 from tests.toys import silent, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose
@@ -93,15 +94,16 @@ class Machine:
         self.best_s = math.inf
         self.sends: list[tuple[int, list[int], int | None, float]] = []  # maker, readers, target, seconds
         self.at_once: list[tuple[int, int, float]] = []  # maker, reader, seconds
-        tensors: dict[tuple[int, int], list[int]] = {}
-        for (u, v), size in zip(problem.graph.edges.T.tolist(), problem.graph.edge_bytes.tolist(), strict=True):
+        tensors: dict[tuple[int, int, int], list[int]] = {}
+        graph = problem.graph
+        for (u, v), t, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
             if device[u] == device[v]:
                 self.at_once.append((u, v, 0.0))
             elif size == 0 or semantics.level == "T0":
                 self.at_once.append((u, v, self.link_s(device[u], device[v], size) + self.latency_s(u, v)))
             else:
-                tensors.setdefault((u, size), []).append(v)
-        for (u, size), readers in tensors.items():
+                tensors.setdefault((u, t, size), []).append(v)
+        for (u, _, size), readers in tensors.items():
             targets = sorted({device[v] for v in readers})
             if semantics.level == "T1":
                 self.sends.append((u, readers, None, max(self.link_s(device[u], d, size) for d in targets)))

@@ -15,6 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.simulators.sequential import Sequential
 from runtime.simulators.subgraphs import count_by_device, split
+from tests.plain_tensors import tensor_of
 from tests.strategies import connected, graphs, grouped_graphs
 
 
@@ -76,11 +77,12 @@ def expected_s(subject: Subject, placement: Placement) -> float:
     device = settled(graph, chosen)
     total = sum(float(costs.op_s[i, d]) for i, d in enumerate(chosen))
     weights = from_constants(graph)
-    crossings: dict[tuple[int, int], int] = {}
-    for (a, b), size in zip(graph.edges.T.tolist(), graph.edge_bytes.tolist(), strict=True):
+    crossings: dict[tuple[int, int, int], int] = {}
+    for (a, b), tensor, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
         if device[a] != device[b] and not weights[a]:
-            crossings[a, device[b]] = max(size, crossings.get((a, device[b]), 0))
-    for (a, d), size in crossings.items():
+            key = (a, tensor, device[b])
+            crossings[key] = max(size, crossings.get(key, 0))
+    for (a, _, d), size in crossings.items():
         total += topology.link_latency_s[device[a], d] + size / topology.link_bytes_per_s[device[a], d]
     counts = count_by_device(graph, np.array(device, np.int32), topology.p)
     return total + float(counts @ costs.launch_s)

@@ -19,7 +19,8 @@ from runtime.affinity import HETERO_PROPERTIES
 from runtime.baselines import reference_variant
 from runtime.child import Child, ChildError, speaks_of_memory
 from runtime.variant import Variant, check, compare_outputs, hetero_variant, outputs_of, relative_l2, start, warm_up
-from tests.models import two_towers
+from runtime.worker import waited_between
+from tests.models import two_towers, with_state
 from tests.two_cpus import two_cpus, write
 
 SETTINGS = MeasureSettings(timeout_s=60.0)
@@ -80,7 +81,7 @@ def test_a_run_gives_at_least_the_minimum(split_child: Loaded) -> None:
     answer = child.ask("run", seconds=0.0, minimum=4, realtime=False)
     assert len(answer["samples_s"]) == 4
     assert min(answer["samples_s"]) > 0
-    assert answer["run_delay_s"] >= 0
+    assert 0 <= answer["run_delay_s"] < answer["runnable_s"]
     assert warm_up(child) >= 3
 
 
@@ -212,3 +213,20 @@ def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tu
     failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
     assert failed is not None
     assert failed.kind == "wrong_output"
+
+
+def test_state_is_reset_before_every_inference(tmp_path: Path) -> None:
+    path, _ = write(with_state(), tmp_path)
+    child, _ = start(reference_variant(), path, MeasureSettings(), seed=0)
+    with child:
+        first = outputs_of(child)["output_0"]
+        child.ask("run", seconds=0.0, minimum=3, realtime=False)
+        np.testing.assert_array_equal(outputs_of(child)["output_0"], first)
+
+
+def test_what_threads_waited_is_part_of_what_they_wanted() -> None:
+    # Thread 1 ran 1 s and waited 3 s since before, thread 2 was born and waited 4 s, thread 3 has ended.
+    before = {"1": (10**9, 0), "3": (5 * 10**9, 9 * 10**9)}
+    after = {"1": (2 * 10**9, 3 * 10**9), "2": (0, 4 * 10**9)}
+    assert waited_between(before, after) == {"run_delay_s": pytest.approx(7.0), "runnable_s": pytest.approx(8.0)}
+    assert waited_between({}, {}) == {"run_delay_s": 0.0, "runnable_s": 0.0}

@@ -10,6 +10,7 @@ import pytest
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from runtime import devices
 from runtime.devices import Plugin, core_for, default_devices, make_spec, parse_devices, precision_name, threads_of
+from tests.openvino_calls import RecordingCore
 
 CPU = Plugin(
     name="CPU",
@@ -20,7 +21,8 @@ CPU = Plugin(
     default_precision="bf16",
     settable=frozenset({"INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT", "ENABLE_CPU_PINNING"}),
 )
-PLUGINS = {"CPU": CPU, "GPU.0": replace(CPU, name="GPU.0"), "GPU.1": replace(CPU, name="GPU.1")}
+GPU = replace(CPU, name="GPU.0", settable=CPU.settable | {"DEVICE_ID"})
+PLUGINS = {"CPU": CPU, "GPU.0": GPU, "GPU.1": replace(GPU, name="GPU.1")}
 
 
 def test_a_plain_device_is_itself_with_its_precision_pinned() -> None:
@@ -54,8 +56,48 @@ def test_an_alias_contains_its_plugin_and_no_dot(name: str) -> None:
     assert spec.openvino_name.replace("_", "").isalnum()
 
 
-def test_gpu_without_a_number_is_the_first() -> None:
-    assert make_spec("GPU", "GPU", {}, PLUGINS).plugin == "GPU.0"
+def test_gpu_without_a_number_is_the_first_itself_and_no_alias() -> None:
+    (gpu,) = parse_devices(["GPU"], PLUGINS)
+    assert (gpu.name, gpu.plugin, gpu.openvino_name) == ("GPU", "GPU.0", "GPU.0")
+    assert not gpu.is_alias
+
+
+def test_the_only_gpu_may_be_given_with_its_number() -> None:
+    only = {"CPU": CPU, "GPU": replace(CPU, name="GPU")}
+    (gpu,) = parse_devices(["GPU.0"], only)
+    assert (gpu.name, gpu.plugin, gpu.openvino_name) == ("GPU.0", "GPU", "GPU")
+    with pytest.raises(DeviceError, match=r"no device GPU\.1"):
+        parse_devices(["GPU.1"], only)
+
+
+@pytest.mark.parametrize(
+    ("text", "plugin", "number"),
+    [
+        ("B=GPU.1{ENABLE_CPU_PINNING=NO}", "GPU.1", "1"),
+        ("B=GPU.0", "GPU.0", "0"),
+        ("B=GPU", "GPU.0", "0"),
+        ("B=CPU", "CPU", None),
+    ],
+)
+def test_a_named_device_says_which_of_several_it_is(text: str, plugin: str, number: str | None) -> None:
+    (named,) = parse_devices([text], PLUGINS)
+    assert (named.plugin, named.openvino_name) == (plugin, f"{plugin.split('.')[0]}_B")
+    assert named.properties.get("DEVICE_ID") == number
+
+
+def test_the_calls_that_register_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.ov, "Core", RecordingCore)
+    core = core_for(parse_devices(["B=GPU.1{ENABLE_CPU_PINNING=NO},GPU,GPU.1"], PLUGINS))
+    assert core.calls == [
+        ("register_plugin", "openvino_intel_gpu_plugin", "GPU_B"),
+        (
+            "set_property",
+            "GPU_B",
+            {"DEVICE_ID": "1", "ENABLE_CPU_PINNING": "NO", "INFERENCE_PRECISION_HINT": "bf16"},
+        ),
+        ("set_property", "GPU.0", {"INFERENCE_PRECISION_HINT": "bf16"}),
+        ("set_property", "GPU.1", {"INFERENCE_PRECISION_HINT": "bf16"}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +114,8 @@ def test_gpu_without_a_number_is_the_first() -> None:
         ("CPU,CPU", "named twice: CPU"),
         ("A=CPU,B=CPU,A=GPU.0", "named twice: A"),
         ("a-b=CPU,a_b=CPU", "too alike: a-b, a_b"),
+        ("GPU,CPU,GPU.0", "too alike: GPU, GPU.0"),
+        ("A=GPU.0{DEVICE_ID=1}", "DEVICE_ID.*A=GPU.1"),
         ("", "empty"),
         (" , ", "empty"),
     ],

@@ -295,6 +295,30 @@ def test_index_counts_in_a_topological_order():
     assert found.column("index").tolist() == [1, 2, 3, 0]
 
 
+def test_the_degrees_of_the_paper_are_those_that_occur():
+    graph = toy_graph(12, [(0, i) for i in range(1, 12)])
+    found = alone(graph, None, "degree_values")
+    assert found.columns == ("in=0", "in=1", "out=0", "out=11")
+    assert found.values.tolist() == [[1, 0, 0, 1]] + [[0, 1, 1, 0]] * 11
+
+
+def test_the_shapes_of_the_paper_are_dimensions_padded_to_the_longest():
+    graph = toy_graph(3, [(0, 1)], shapes=[(2, 3, 4, 5, 6, 7), (224,), (-1, 9)])
+    found = alone(graph, None, "dims")
+    assert found.columns == tuple(f"dim:{i}" for i in range(6))
+    assert found.values.tolist() == [[2, 3, 4, 5, 6, 7], [224, 0, 0, 0, 0, 0], [0, 9, 0, 0, 0, 0]]
+    assert alone(toy_graph(2, [], shapes=[(), ()]), None, "dims").values.shape == (2, 0)
+
+
+def test_the_index_of_the_paper_is_encoded_from_one_on_by_sines_of_base_1000():
+    found = alone(toy_graph(3, [(2, 0), (2, 1)]), None, "index_encoding")  # the order is 2, 0, 1
+    for i in range(4):
+        angle = np.array([2, 3, 1]) / 1000 ** (2 * i / 8)
+        assert np.allclose(found.column(f"index_sin:{i}"), np.sin(angle))
+        assert np.allclose(found.column(f"index_cos:{i}"), np.cos(angle))
+    assert len(found.columns) == 8
+
+
 def test_index_of_a_cyclic_quotient_is_that_of_the_first_member():
     graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)])
     found = node_features(graph, Grouping(np.array([0, 1, 0, 1])), None, blocks=("index",))
@@ -340,7 +364,8 @@ def test_blocks_of_the_settings_are_the_default_and_name_no_device():
 
 def test_the_columns_are_the_same_for_every_graph():
     small, large = toy_graph(1, []), toy_graph(5, [(0, 1), (1, 4)], types=("Relu", "Odd"))
-    assert alone(small).columns == alone(large).columns
+    blocks = tuple(block for block in BLOCKS if block not in ("degree_values", "dims"))
+    assert alone(small, None, *blocks).columns == alone(large, None, *blocks).columns
     assert len(set(alone(large).columns)) == len(alone(large).columns)
 
 
@@ -371,7 +396,7 @@ def test_renumbering_operations_renumbers_the_rows(graph: Graph, data: st.DataOb
     other = renumbered(graph, number)
     other_costs = table(other, op_s[np.argsort(number)].tolist())
     # float32 rounding of sums taken in another order
-    blocks = tuple(block for block in BLOCKS if block != "index")  # which goes by the numbering
+    blocks = tuple(block for block in BLOCKS if not block.startswith("index"))  # which go by the numbering
     found = alone(graph, costs, *blocks)
     assert np.allclose(alone(other, other_costs, *blocks).values[number], found.values, atol=1e-5)
 

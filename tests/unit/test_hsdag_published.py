@@ -254,7 +254,7 @@ def test_devices_that_a_cluster_may_not_use_are_never_drawn():
 def test_recipes_are_those_of_the_paper_and_of_its_code():
     paper, released = HsdagPaper().recipe, HsdagReleased().recipe
     assert paper.coarsen == (("colocate", {"rule": "paper"}),)
-    assert paper.blocks == ("types", "degrees", "shapes", "fractal", "position")
+    assert paper.blocks == ("types", "degree_values", "dims", "fractal", "index_encoding")
     assert paper.embed == ("gcn", {"width": 128, "layers": 2, "dropout": 0.0})
     assert released.coarsen == (("colocate", {"rule": "released"}),)
     assert released.blocks == ("types", "index")
@@ -263,7 +263,7 @@ def test_recipes_are_those_of_the_paper_and_of_its_code():
 
 @pytest.mark.parametrize(
     ("without", "left_out"),
-    [("", set()), ("shape", {"shapes"}), ("id", {"position"}), ("structure", {"degrees", "fractal"})],
+    [("", set()), ("shape", {"dims"}), ("id", {"index_encoding"}), ("structure", {"degree_values", "fractal"})],
 )
 def test_an_ablation_leaves_out_its_features_and_nothing_else(without: str, left_out: set[str]):
     whole, part = HsdagPaper().recipe, build("place", "hsdag_paper", {"without": without}).recipe

@@ -68,7 +68,7 @@ class FakeChild:
             raise ChildError(MeasurementFailed("crashed", "killed by SIGSEGV"))
         self.bench.turns.append(self.name)
         middle = int(self.name[1:]) + i / 100
-        return {"samples_s": [9.0, middle, 0.0], "run_delay_s": 0.0}
+        return {"samples_s": [9.0, middle, 0.0], "run_delay_s": 0.5, "runnable_s": 2.0}
 
     def close(self) -> None:
         self.bench.alive.discard(self.name)
@@ -118,6 +118,11 @@ def test_a_sample_is_the_median_of_a_turn_and_pairs_by_round(bench: Bench, tmp_p
     first = results["v1"]
     assert isinstance(first, Measurement)
     assert (first.warm_up, first.compile_s, first.executed_on) == (3, 0.5, ("CPU",))
+
+
+def test_the_share_waited_is_of_the_time_that_all_threads_wanted(bench: Bench, tmp_path: Path) -> None:
+    results = measure(tmp_path / "j")
+    assert [r.waited_share for r in results.values() if isinstance(r, Measurement)] == [0.25] * 3
 
 
 def test_progress_tells_loading_and_rounds(bench: Bench, tmp_path: Path) -> None:
@@ -255,7 +260,8 @@ class Scripted:
         if do == "realtime":
             return {"allowed": self.allowed}
         realtime = command["realtime"]
-        return {"samples_s": [self.latency_s[realtime]] * 3, "run_delay_s": 0.0 if realtime else self.waited_s}
+        delay_s = 0.0 if realtime else self.waited_s
+        return {"samples_s": [self.latency_s[realtime]] * 3, "run_delay_s": delay_s, "runnable_s": 3.0}
 
 
 @pytest.mark.parametrize(

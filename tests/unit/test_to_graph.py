@@ -87,6 +87,25 @@ def test_parallel_edges_merge(tmp_path: Path) -> None:
     assert graph.shape(graph.names.index("halves")) == (2, 4)
 
 
+def test_an_output_that_nobody_reads_is_no_second_tensor(tmp_path: Path) -> None:
+    x = op.parameter([1, 1, 4, 4], np.float32, name="x")
+    pool = op.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2], name="pool")  # beside values it has int64 indices
+    total = op.add(op.relu(pool.output(0), name="left"), op.tanh(pool.output(0), name="right"), name="total")
+    graph = graph_of_file(ov.Model([op.result(total, name="out")], [x]), tmp_path)
+    assert of(graph, "pool", "out_bytes") == 9 * 4
+    sent = graph.tensor[graph.edges[0] == graph.names.index("pool")]
+    assert len(sent) == 2
+    assert len(set(sent.tolist())) == 1
+
+
+def test_outputs_of_one_size_are_tensors_of_their_own(tmp_path: Path) -> None:
+    x = op.parameter([4, 4], np.float32, name="x")
+    halves = op.split(x, models.constant(0, "axis", np.int64), 2, name="halves")
+    total = op.add(op.relu(halves.output(0), name="left"), op.tanh(halves.output(1), name="right"), name="total")
+    graph = graph_of_file(ov.Model([op.result(total, name="out")], [x]), tmp_path)
+    assert len(set(graph.tensor[graph.edges[0] == graph.names.index("halves")].tolist())) == 2
+
+
 def test_bits_are_rounded_up_to_bytes(tmp_path: Path) -> None:
     x = op.parameter([3], np.float32, name="x")
     packed = op.constant(ov.Tensor(np.zeros(2, np.uint8), [3], ov.Type.u4), name="packed")

@@ -27,11 +27,11 @@ MIB = 2**20
 Maker = Callable[..., Workload]
 NETWORKS: dict[str, Maker] = {
     "amoebanet": amoebanet,
-    "bert-base": bert,
-    "inception-v3": inception_v3,
+    "bert-base-training": bert,
+    "inception-v3-training": inception_v3,
     "moe-block": moe_block,
     "nasnet-mobile": nasnet,
-    "resnet50": resnet50,
+    "resnet50-training": resnet50,
 }
 TILED: dict[str, Maker] = {"chainmm": chainmm, "ffnn": ffnn, "llama-block": llama_block, "llama-layer": llama_layer}
 
@@ -71,12 +71,12 @@ def tiled() -> dict[str, Workload]:
 # --- networks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "count"), [("inception-v3", 1260), ("amoebanet", 4070)])
+@pytest.mark.parametrize(("name", "count"), [("inception-v3-training", 1260), ("amoebanet", 4070)])
 def test_kernels_of_a_training_step_are_as_many_as_stated(core: dict[str, Workload], name: str, count: int) -> None:
     assert core[name].graph.n == pytest.approx(count, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "count"), [("inception-v3", 24_713), ("amoebanet", 9_430)])
+@pytest.mark.parametrize(("name", "count"), [("inception-v3-training", 24_713), ("amoebanet", 9_430)])
 def test_with_a_frameworks_operations_the_counts_are_those_of_tensorflow(name: str, count: int) -> None:
     assert NETWORKS[name]().graph.n == pytest.approx(count, rel=0.03)
 
@@ -84,15 +84,20 @@ def test_with_a_frameworks_operations_the_counts_are_those_of_tensorflow(name: s
 @pytest.mark.parametrize(
     ("name", "millions"),
     # ResNet-50 and Inception-v3: torchvision, the latter without the auxiliary head; BERT: with pooler and classifier.
-    [("resnet50", 25.557), ("inception-v3", 23.835), ("bert-base", 109.484), ("nasnet-mobile", 5.29)],
+    [
+        ("resnet50-training", 25.557),
+        ("inception-v3-training", 23.835),
+        ("bert-base-training", 109.484),
+        ("nasnet-mobile", 5.29),
+    ],
 )
 def test_parameters_are_those_of_the_paper(core: dict[str, Workload], name: str, millions: float) -> None:
     assert parameter_bytes(core[name]) / 4e6 == pytest.approx(millions, rel=1e-3)
 
 
 def test_inception_takes_91_mebibytes_and_1_1_teraflop_per_step_of_32_images(core: dict[str, Workload]) -> None:
-    assert parameter_bytes(core["inception-v3"]) / MIB == pytest.approx(91, rel=0.01)
-    assert core["inception-v3"].graph.flops.sum() == pytest.approx(1.10e12, rel=0.01)
+    assert parameter_bytes(core["inception-v3-training"]) / MIB == pytest.approx(91, rel=0.01)
+    assert core["inception-v3-training"].graph.flops.sum() == pytest.approx(1.10e12, rel=0.01)
     assert inception_v3(batch=64, recipe=CORE).graph.flops.sum() == pytest.approx(2.21e12, rel=0.01)
 
 
@@ -156,9 +161,9 @@ def test_fused_networks_keep_the_parameters_and_the_work(core: dict[str, Workloa
 def test_auxiliary_operations_add_no_work(core: dict[str, Workload]) -> None:
     graph = inception_v3().graph
     auxiliary = of_type(graph, *AUXILIARY)
-    assert graph.n - len(auxiliary) == core["inception-v3"].graph.n
+    assert graph.n - len(auxiliary) == core["inception-v3-training"].graph.n
     assert graph.flops[auxiliary].sum() == 0
-    assert graph.flops.sum() == core["inception-v3"].graph.flops.sum()
+    assert graph.flops.sum() == core["inception-v3-training"].graph.flops.sum()
 
 
 def test_inception_halves_its_images_as_in_the_paper() -> None:
@@ -246,8 +251,8 @@ def test_bert_has_a_softmax_per_layer_over_all_pairs_of_tokens() -> None:
         "amoebanet?layers=4",
         "amoebanet?filters=8",
         "nasnet-mobile?cells=0",
-        "bert-base?heads=7",
-        "bert-base?sequence=513",
+        "bert-base-training?heads=7",
+        "bert-base-training?sequence=513",
         "moe-block?experts=1",
         "chainmm?size=10",
         "ffnn?hidden=2",

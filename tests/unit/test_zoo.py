@@ -16,7 +16,7 @@ from coarsen.read import read_model, to_graph
 from pipeline import registry
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract
-from runtime import zoo
+from runtime import workloads, zoo
 
 
 @dataclass(frozen=True)
@@ -201,3 +201,12 @@ def test_an_unknown_network_offers_the_nearest(tmp_path: Path) -> None:
 def test_an_ir_must_be_called_xml(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.xml"):
         zoo.export("resnet50", tmp_path / "model.onnx")
+
+
+def test_no_name_is_both_a_models_and_a_graphs() -> None:
+    assert not set(zoo.names()) & set(workloads.names())
+
+
+def test_every_network_and_every_graph_says_what_it_is() -> None:
+    assert tuple(zoo.descriptions()) == zoo.names()
+    assert all(workloads.description(name).endswith((".", ",", "...")) for name in workloads.names())

@@ -221,14 +221,15 @@ def fine_tick(unit_s: Float64) -> float:
 
 
 def whole_nets(problem: Problem, units: Units) -> list[tuple[list[int], int]]:
-    """Return, for every operation read by other units, (its unit and theirs, the bytes of its largest edge)."""
+    """Return, for every tensor read by other units, (its maker's unit and theirs, the bytes of its largest edge)."""
     members: dict[int, dict[int, None]] = {}
     largest: dict[int, int] = {}
     unit = units.grouping.group.tolist()
-    for (u, v), size in zip(problem.graph.edges.T.tolist(), problem.graph.edge_bytes.tolist(), strict=True):
-        members.setdefault(u, {unit[u]: None})[unit[v]] = None
-        largest[u] = max(largest.get(u, 0), size)
-    return [(list(held), largest[u]) for u, held in members.items() if len(held) > 1]
+    graph = problem.graph
+    for (u, v), t, size in zip(graph.edges.T.tolist(), graph.tensor.tolist(), graph.edge_bytes.tolist(), strict=True):
+        members.setdefault(t, {unit[u]: None})[unit[v]] = None
+        largest[t] = max(largest.get(t, 0), size)
+    return [(list(held), largest[t]) for t, held in members.items() if len(held) > 1]
 
 
 def dearest_link_s(problem: Problem, size: int) -> Float64:

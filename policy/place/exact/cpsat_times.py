@@ -116,17 +116,18 @@ class Times:
 
 def _tensors(problem: Problem, unit: list[int], tick_s: float) -> tuple[list[Tensor], list[tuple[int, int]]]:
     """Return (what may have to be sent, the edges within units)."""
-    topology = problem.topology
+    graph, topology = problem.graph, problem.topology
     late = in_ticks(topology.link_latency_s, tick_s)
-    readers: dict[tuple[int, int], list[int]] = {}
+    readers: dict[tuple[int, int, int], list[int]] = {}
     inner = []
-    for (u, v), size in zip(problem.graph.edges.T.tolist(), problem.graph.edge_bytes.tolist(), strict=True):
+    for (u, v), t, size in zip(graph.edges.T.tolist(), graph.tensor.tolist(), graph.edge_bytes.tolist(), strict=True):
         if unit[u] == unit[v]:
             inner.append((u, v))
         else:
-            readers.setdefault((u, size), []).append(v)
+            readers.setdefault((u, t, size), []).append(v)
     return [
-        Tensor(u, held, in_ticks(size / topology.link_bytes_per_s, tick_s), late) for (u, size), held in readers.items()
+        Tensor(u, held, in_ticks(size / topology.link_bytes_per_s, tick_s), late)
+        for (u, _, size), held in readers.items()
     ], inner
 
 

@@ -52,28 +52,31 @@ class Nets:
         flows = place[producer] != place[consumer]
         if settled:
             flows &= ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([producer, place[consumer]])[:, flows], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([graph.tensor, place[consumer]])[:, flows], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1])
         np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
-        return cls._layered(pairs[0], pairs[1], size, place)
+        return cls._layered(pairs[0], pairs[1].astype(np.int32), size, place[producer])
 
     @classmethod
-    def _layered(cls, maker: Int32, reader: Int32, size: Float64, place: Int32) -> Nets:
-        """Return the nets of tensors, sorted by maker, that their readers read in parts of different size."""
+    def _layered(cls, tensor: Int64, reader: Int32, size: Float64, home_of: Int32) -> Nets:
+        """Return the nets of tensors, sorted, that their readers read in parts of different size.
+
+        home_of: int32, the unit that makes each tensor, by the tensor's number.
+        """
         home, lengths, readers, steps, first = [], [], [], [], []
-        sent = np.zeros(place.size)  # bytes of each maker's tensor that are in nets already
+        sent = np.zeros(home_of.size)  # bytes of each tensor that are in nets already
         layer = 0
-        while maker.size:
-            makers, start, which = np.unique(maker, return_index=True, return_inverse=True)
+        while tensor.size:
+            tensors, start, which = np.unique(tensor, return_index=True, return_inverse=True)
             least = np.minimum.reduceat(size, start)
-            home.append(place[makers])
-            lengths.append(np.diff(np.r_[start, maker.size]))
+            home.append(home_of[tensors])
+            lengths.append(np.diff(np.r_[start, tensor.size]))
             readers.append(reader)
-            steps.append(least - sent[makers])
-            first.append(np.full(makers.size, layer == 0))
-            sent[makers] = least
+            steps.append(least - sent[tensors])
+            first.append(np.full(tensors.size, layer == 0))
+            sent[tensors] = least
             more = size > least[which]
-            maker, reader, size = maker[more], reader[more], size[more]
+            tensor, reader, size = tensor[more], reader[more], size[more]
             layer += 1
         none = np.zeros(0, np.int32)
         return cls(

@@ -77,7 +77,7 @@ def _finest(problem: Problem) -> Level:
     """Return the level of the units themselves."""
     graph, units = problem.graph, Units.of(problem)
     producer, consumer = graph.edges
-    readers = np.maximum(graph.out_degree, 1)[producer]
+    readers = np.bincount(graph.tensor, minlength=graph.m)[graph.tensor]
     seconds = problem.topology.mean_transfer_s(graph.edge_bytes) / readers
     ends = np.concatenate([producer, consumer])
     by_end = np.argsort(ends, kind="stable")

@@ -25,10 +25,11 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Gr
     cell = cells.group
     producer, consumer = graph.edges
     cut = cell[producer] != cell[consumer]
-    by_cell = np.lexsort((consumer[cut], graph.edge_bytes[cut], producer[cut], cell[producer[cut]]))
-    source, reader = producer[cut][by_cell], cell[consumer[cut]][by_cell]
+    tensor = graph.tensor[cut]
+    by_cell = np.lexsort((consumer[cut], tensor, graph.edge_bytes[cut], producer[cut], cell[producer[cut]]))
+    source, reader, tensor = producer[cut][by_cell], cell[consumer[cut]][by_cell], tensor[by_cell]
     size = graph.edge_bytes[cut][by_cell].astype(np.float64)
-    pair = np.concatenate([[True], (np.diff(source) != 0) | (np.diff(size) != 0)]) if source.size else cut[:0]
+    pair = np.concatenate([[True], (np.diff(tensor) != 0) | (np.diff(size) != 0)]) if source.size else cut[:0]
     begins = np.flatnonzero(pair)
     tensor_ptr = np.searchsorted(cell[source[begins]], np.arange(cells.k + 1))
     seconds = np.zeros((cells.k, topology.p))
