@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-import jinja2
-
 PLOT_PIXELS = 190.0
 
 
 def render(document: Mapping[str, Any], placement: Mapping[str, str]) -> str:
     """Return the HTML of a result document and of the placement {operation: device} of its best candidate."""
+    import jinja2
+
     template = files("pipeline").joinpath("report.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     highest = max((c["latency_s"]["high"] for c in document["candidates"] if c["latency_s"]), default=1.0)

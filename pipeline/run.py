@@ -24,6 +24,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.declared import declared
 from pipeline.payload import read_json
 from pipeline.stale import take_away_stale
 from pipeline.steps import STEPS
@@ -82,7 +83,7 @@ def look_at_machine(devices: Sequence[str]) -> Machine:
 
     plugins = found.discover()
     specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
-    facts = found.hardware()
+    facts = found.hardware(plugins)
     return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts))
 
 
@@ -98,7 +99,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     def add(
         stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
     ) -> None:
-        version = {"step": STEP_VERSION[stage]} | {n: registry.implementation(s, n).version for n, s in uses.items()}
+        version = {"step": STEP_VERSION[stage]} | {n: declared(s, n).version for n, s in uses.items()}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
@@ -126,7 +127,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     )
     add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
     asked = _asked(s)
-    real = any(registry.implementation("measure", name).real for name in asked)
+    real = any(declared("measure", name).real for name in asked)
     add(
         "place",
         dict.fromkeys(s.place.use, "place") | dict.fromkeys(asked, "measure"),
@@ -186,20 +187,19 @@ def _machine(machine: Machine | None) -> Machine:
 
 def _one(settings: Settings, stage: str, name: str) -> list[Any]:
     """Return [name, all parameters] of an implementation, defaults filled in."""
-    built = registry.build(stage, name, settings.params_of(stage, name))
-    return [name, registry.canonical(built)]
+    return [name, declared(stage, name, settings.params_of(stage, name)).params]
 
 
 def _files(settings: Settings, stage: str, name: str) -> list[str]:
     """Return the sha256 of every file that the parameters of an implementation name."""
-    built = registry.build(stage, name, settings.params_of(stage, name))
-    return [file_digest(path) for path in registry.named_files(built)]
+    named = map(Path, declared(stage, name, settings.params_of(stage, name)).files)
+    return [file_digest(path) for path in named if path.is_file()]
 
 
 def _asked(settings: Settings) -> tuple[str, ...]:
     """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
     place, devices = settings.place, settings.measure.use
-    if place.reward == "simulated" or registry.implementation("measure", place.evaluator).real:
+    if place.reward == "simulated" or declared("measure", place.evaluator).real:
         return (place.evaluator,)
     return (devices,) if place.reward == "measured" else (place.evaluator, devices)
 
@@ -210,15 +210,14 @@ def _reward(settings: Settings, asked: Sequence[str]) -> dict[str, Any]:
     if len(asked) > 1:
         rounds = {"rounds": place.rounds, "measurements": place.measurements}
         return {"reward": "hybrid", "devices": _measurer(settings, asked[1]), **rounds}
-    return {"reward": "measured" if registry.implementation("measure", asked[0]).real else "simulated"}
+    return {"reward": "measured" if declared("measure", asked[0]).real else "simulated"}
 
 
 def _measurer(settings: Settings, name: str) -> list[Any]:
     """Return [name, all parameters] of an evaluator; what is set of the last measurement holds for it as well."""
-    known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
+    known = declared("measure", name).params
     shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
-    built = registry.build("measure", name, {**shared, **settings.params_of("measure", name)})
-    return [name, registry.canonical(built)]
+    return [name, declared("measure", name, {**shared, **settings.params_of("measure", name)}).params]
 
 
 def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:
@@ -231,10 +230,8 @@ def _recipes(settings: Settings) -> list[list[Any]]:
     """Return [stage, implementation, version] of all that placers bring along instead of what the stages have made."""
     found = []
     for name in settings.place.use:
-        recipe = getattr(registry.build("place", name, settings.params_of("place", name)), "recipe", None)
-        if recipe is not None:
-            own = [("coarsen", c) for c, _ in recipe.coarsen] + [("embed", recipe.embed[0]), ("group", recipe.group[0])]
-            found += [[stage, used, registry.implementation(stage, used).version] for stage, used in own]
+        brought = declared("place", name, settings.params_of("place", name)).recipe
+        found += [[stage, used, declared(stage, used).version] for stage, used in brought]
     return found
 
 

@@ -225,8 +225,11 @@ def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def hardware() -> dict[str, Any]:
-    """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices."""
+def hardware(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
+    """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices.
+
+    plugins: what `discover` has found; None to look now.
+    """
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
         "cpu": _cpu_model(),
@@ -237,7 +240,7 @@ def hardware() -> dict[str, Any]:
         "governor": governor.read_text(encoding="ascii").strip() if governor.exists() else "unknown",
         "container": Path("/.dockerenv").exists(),
         "openvino": ov.get_version(),
-        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in discover().values()},
+        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in (plugins or discover()).values()},
     }
 
 
