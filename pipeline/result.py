@@ -171,7 +171,9 @@ def write_result(
     rows = candidate_rows(measured, settings.seed)
     best, verdict, speedup = decide(rows, settings.seed)
     files = write_placed(path, outcomes["read"].entry, next(m for m in measured if m["name"] == best), model.sha256)
-    files |= write_training(path, outcomes["place"].entry)
+    files |= write_training(
+        path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
+    )
     document = {
         "schema": SCHEMA,
         "model": {"path": str(model.path), "sha256": model.sha256},
@@ -195,6 +197,15 @@ def write_result(
     placement = payload.read_json(path / files["placement"])["placement"]
     write_text(path / files["report"], render(document, placement))
     return Result(path, document)
+
+
+def _told(path: Path) -> tuple[str, dict[str, str]] | None:
+    """Return the key of the place artifact that the result in a run directory tells of, and by which versions."""
+    try:
+        document = payload.read_json(path / "result.json")
+        return next(s["key"] for s in document["stages"] if s["stage"] == "place"), document["versions"]
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # there is none, or nothing that can be read
+        return None
 
 
 def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) -> dict[str, str]:
