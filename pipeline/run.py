@@ -1,6 +1,7 @@
 """A run: the stages of one model on one machine, in order, and the directory a person looks into.
 
     read      model file -> graph, normalised model
+    precisions  what outputs in low precisions differ by          (only if such a precision is in question)
     kernels   what the CPU runtime fuses                         (only if the coarsening asks for it)
     coarsen   graph -> fewer nodes
     profile   seconds per operation and device, links            (measured)
@@ -33,11 +34,11 @@ from pipeline.task import Outcome, Progress, Task, carry_out, look_up
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
+STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"embed": 2, "place": 4, "measure": 2}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"embed": 2, "place": 5, "measure": 3}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
-SEEDLESS = ("read", "kernels", "profile")
+SEEDLESS = ("read", "kernels", "precisions", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
 MEASURE_SHARE = 0.45  # of the budget, for the rounds
 # Settings of the measure stage that hold wherever a placement is measured.
@@ -46,11 +47,17 @@ MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "me
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The devices of a run and the hardware they are on. facts: see `runtime.devices.hardware`."""
+    """The devices of a run and the hardware they are on.
+
+    facts: see `runtime.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute in other
+    than f32. open_names: those whose precision nobody asked for, and which compute in f32 if a model needs that.
+    """
 
     devices: tuple[Mapping[str, Any], ...]
     facts: Mapping[str, Any]
     fingerprint: str
+    low: tuple[tuple[str, str], ...] = ()
+    open_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,14 @@ def look_at_machine(devices: Sequence[str]) -> Machine:
         UsageError: a device is not written as it should be.
     """
     from runtime import devices as found
+    from runtime.precisions import FULL, PRECISION, low_precisions
 
     plugins = found.discover()
     specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
     facts = found.hardware(plugins)
-    return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts))
+    low = low_precisions(specs, plugins)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[PRECISION] != FULL)
+    return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts), tuple(low), open_names)
 
 
 def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str = "measure") -> list[Task]:
@@ -115,9 +125,20 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
     if upto in ("read", "kernels", "coarsen"):
         return _upto(tasks, upto)
-    devices = list(_machine(machine).devices)
-    dynamic_size = s.measure.dynamic_size
-    add("profile", {}, ("read",), measured=True, settings=asdict(s.profile), devices=devices, dynamic_size=dynamic_size)
+    devices, open_names = list(_machine(machine).devices), list(_machine(machine).open_names)
+    if _machine(machine).low and (open_names or s.measure.use == "hetero"):
+        alike = {name: getattr(s.measure, name) for name in MEASURED_ALIKE}
+        add("precisions", {}, ("read",), measured=True, low=list(map(list, _machine(machine).low)), settings=alike)
+    add(
+        "profile",
+        {},
+        ("read", "precisions") if open_names else ("read",),
+        measured=True,
+        settings=asdict(s.profile),
+        devices=devices,
+        open_names=open_names,
+        dynamic_size=s.measure.dynamic_size,
+    )
     add(
         "embed",
         {s.embed.use: "embed"},
@@ -149,7 +170,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     add(
         "measure",
         {s.measure.use: "measure"},
-        ("read", "place", "profile"),
+        ("read", "precisions", "place", "profile"),
         measured=True,
         settings=asdict(replace(s.measure, seconds=rounds_s)),
         evaluator=_one(s, "measure", s.measure.use),

@@ -220,6 +220,12 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
     return replace(spec, fingerprint=_device_fingerprint(spec, found))
 
 
+def with_precision(spec: DeviceSpec, precision: str, plugin: Plugin) -> DeviceSpec:
+    """Return a device that computes in another precision."""
+    changed = replace(spec, properties={**spec.properties, "INFERENCE_PRECISION_HINT": precision})
+    return replace(changed, fingerprint=_device_fingerprint(changed, plugin))
+
+
 def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:
     parts = [plugin.full_name, plugin.driver, *(f"{k}={v}" for k, v in spec.properties.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
