@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import shortest_path
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Graph, adjacency
@@ -63,6 +61,9 @@ def fractal_dimension(n: int, edges: Int32, *, exact_up_to: int = 2000, radius: 
 
 def _shells_exact(n: int, edges: Int32) -> Int64:
     """Return int64 [n, largest distance], how many nodes lie at distance 1, 2, ... of each node."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import shortest_path
+
     links = coo_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(n, n)).tocsr()
     distance = shortest_path(links, method="D", directed=False, unweighted=True)
     row, column = np.nonzero(np.isfinite(distance) & (distance > 0))

@@ -1,8 +1,8 @@
 """Many jobs over one store: models x devices x settings x seeds.
 
-Jobs advance stage by stage. A stage is a task that a process of its own carries out; stages that do not measure run
-side by side, a stage that measures has the machine to itself. An artifact that two jobs need has one key and is made
-once. A job that fails becomes a row with its cause.
+Jobs advance stage by stage. A stage is a task; what is not in the store is handed to workers (`pipeline/workers.py`).
+Stages that do not measure run side by side, a stage that measures has the machine to itself. An artifact that two jobs
+need has one key and is made once. A job that fails becomes a row with its cause.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ import csv
 import io
 import itertools
 import json
-import os
 import re
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline.api import model_path
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
-from pipeline.core.process import python_command
 from pipeline.result import Result, write_result
 from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
 from pipeline.store import Store, write_json, write_text
 from pipeline.task import Outcome, Task, look_up
+from pipeline.workers import Answer, Workers
 
 TOP_KEYS = ("defaults", "jobs")
 JOB_KEYS = ("name", "models", "devices", "seeds", "settings")
@@ -38,7 +36,6 @@ EXAMPLES = {
     "settings": '{"place.evaluations" = 100}, {}',
     "seeds": "0, 1",
 }
-POLL_S = 0.05
 LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
 COLUMNS = (
     "job",
@@ -56,6 +53,7 @@ COLUMNS = (
 )
 
 Say = Callable[[str], None]
+Look = tuple[Callable[[Path], Model], Callable[[Sequence[str]], Machine]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,8 @@ def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say
         StoreError: `out` cannot be written.
     """
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
-    progress = [_begin(job, out, store, say) for job in jobs]
+    model, machine = cache(look_at_model), cache(look_at_machine)  # jobs share models and devices
+    progress = [_begin(job, out / job.name, store, (model, machine), say) for job in jobs]
     _work(progress, store, workers=workers, say=say)
     rows = [_row(p) for p in progress]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -196,12 +195,13 @@ def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say
     return rows
 
 
-def _begin(job: Job, out: Path, store: Store, say: Say) -> _Progress:
+def _begin(job: Job, folder: Path, store: Store, look: Look, say: Say) -> _Progress:
     """Look at a job's model and devices and plan its stages; what is wrong with them is the job's failure."""
-    p = _Progress(job, RunDirectory(out / job.name))
+    p = _Progress(job, RunDirectory(folder))
+    model, machine = look
     try:
-        p.model = look_at_model(model_path(job.model, store))
-        p.machine = look_at_machine(job.settings.devices)
+        p.model = model(model_path(job.model, store))
+        p.machine = machine(job.settings.devices)
         p.previous = previous_parts(p.directory.check_for(p.model))
         p.tasks = plan(p.model, job.settings, p.machine)
     except PlacewrightError as error:
@@ -210,36 +210,19 @@ def _begin(job: Job, out: Path, store: Store, say: Say) -> _Progress:
     return p
 
 
-@dataclass(slots=True)
-class _Running:
-    """A process at work on a task."""
-
-    task: Task
-    process: subprocess.Popen[bytes]
-    answer: IO[bytes]
-    errors: IO[bytes]
-
-
 def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
-    running: dict[str, _Running] = {}
-    try:
+    tasks: dict[str, Task] = {}  # at work, by their keys
+    with Workers(workers) as pool:
         while True:
-            _take_from_store(progress, store, running, say)
-            _start(progress, store, running, workers, say)
-            if not running:
+            _take_from_store(progress, store, tasks, say)
+            _start(progress, store, tasks, pool, say)
+            if not tasks:
                 return
-            time.sleep(POLL_S)
-            for key in [k for k, r in running.items() if r.process.poll() is not None]:
-                _finish(running.pop(key), progress, store, say)
-    finally:
-        for left in running.values():
-            left.process.kill()
-            left.process.wait()
-            left.answer.close()
-            left.errors.close()
+            for key, answer in pool.wait():
+                _finish(tasks.pop(key), answer, progress, store, say)
 
 
-def _take_from_store(progress: Sequence[_Progress], store: Store, running: Mapping[str, _Running], say: Say) -> None:
+def _take_from_store(progress: Sequence[_Progress], store: Store, running: Collection[str], say: Say) -> None:
     """Advance every job over the tasks whose artifacts are there."""
     for p in progress:
         while (task := p.next) is not None and task.key not in running:
@@ -250,60 +233,38 @@ def _take_from_store(progress: Sequence[_Progress], store: Store, running: Mappi
             _advance(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun), say)
 
 
-def _start(progress: Sequence[_Progress], store: Store, running: dict[str, _Running], workers: int, say: Say) -> None:
-    """Start tasks: those that do not measure up to the number of workers, one that measures only when all is quiet."""
-    if any(r.task.measures for r in running.values()):
+def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task], pool: Workers, say: Say) -> None:
+    """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet."""
+    if any(task.measures for task in running.values()):
         return
+
+    def start(p: _Progress, task: Task) -> None:
+        say(f"{p.job.name}: {task.stage}")
+        running[task.key] = task
+        previous = p.previous.get(task.stage)
+        pool.ask(task.key, {"task": asdict(task), "store": str(store.root), "previous": previous})
+
     ready = {p.next.key: (p, p.next) for p in reversed(progress) if p.next is not None and p.next.key not in running}
-    for key, (p, task) in ready.items():
-        if not task.measures and len(running) < workers:
-            say(f"{p.job.name}: {task.stage}")
-            running[key] = _spawn(task, store, p)
+    for p, task in ready.values():
+        if not task.measures and len(running) < pool.most:
+            start(p, task)
     measuring = [(p, task) for p, task in ready.values() if task.measures]
     if not running and measuring:
-        p, task = measuring[-1]
-        say(f"{p.job.name}: {task.stage}")
-        running[task.key] = _spawn(task, store, p)
+        start(*measuring[-1])
 
 
-def _spawn(task: Task, store: Store, p: _Progress) -> _Running:
-    command = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
-    answer, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  closed when the task ends
-    process = subprocess.Popen(
-        python_command("pipeline.carry"),
-        stdin=subprocess.PIPE,
-        stdout=answer,
-        stderr=errors,
-        env={**os.environ, "CI": "true"},
-    )
-    if process.stdin is not None:
-        process.stdin.write(json.dumps(command).encode())
-        process.stdin.close()
-    return _Running(task, process, answer, errors)
-
-
-def _finish(done: _Running, progress: Sequence[_Progress], store: Store, say: Say) -> None:
+def _finish(task: Task, answer: Answer, progress: Sequence[_Progress], store: Store, say: Say) -> None:
     """Hand the outcome of a task to every job that waited for it."""
-    with done.answer as stream, done.errors as errors:
-        stream.seek(0)
-        text = stream.read()
-        errors.seek(0)
-        words = " ".join(errors.read().decode(errors="replace").split())[-400:]
-    answer: dict[str, Any] = (
-        json.loads(text)
-        if text
-        else {"error": {"cause": f"the process ended with status {done.process.returncode}: {words}", "remedy": ""}}
-    )
-    waiting = [p for p in progress if p.next is not None and p.next.key == done.task.key]
+    waiting = [p for p in progress if p.next is not None and p.next.key == task.key]
     for first, p in zip([True] + [False] * len(waiting), waiting, strict=False):
         if "error" in answer:
             p.failed = f"{answer['error']['cause']} {answer['error']['remedy']}".strip()
             say(f"{p.job.name}: failed: {p.failed}")
             continue
-        entry = store.find(done.task.key)
+        entry = store.find(task.key)
         if entry is not None:
             ran, why = (answer["ran"], answer["why"]) if first else (False, "made for another job")
-            _advance(p, Outcome(done.task, entry, ran=ran, why=why, seconds=answer["seconds"]), say)
+            _advance(p, Outcome(task, entry, ran=ran, why=why, seconds=answer["seconds"]), say)
 
 
 def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:

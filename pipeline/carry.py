@@ -1,7 +1,9 @@
-"""A process that carries out one task: JSON in on standard input, JSON out on standard output.
+"""A process that executes tasks: a JSON line in on standard input, a JSON line out on standard output, for each.
 
 in   {"task": {...}, "store": path, "previous": parts or null}
-out  {"ran", "why", "seconds"} or {"error": {"cause", "remedy", "exit_code"}}
+out  {"ran", "why", "seconds"} or {"error": {"cause", "remedy"}}
+
+It ends when its input does, or when the process that started it dies.
 """
 
 from __future__ import annotations
@@ -25,17 +27,18 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
     try:
         outcome = carry_out(task, Store(Path(command["store"])), STEPS, lambda text: None, command["previous"])
     except PlacewrightError as error:
-        return {"error": {"cause": error.cause, "remedy": error.remedy, "exit_code": error.exit_code}}
+        return {"error": {"cause": error.cause, "remedy": error.remedy}}
     return {"ran": outcome.ran, "why": outcome.why, "seconds": outcome.seconds}
 
 
 def main() -> None:
-    """Carry out the task on standard input."""
+    """Execute the tasks on standard input, one after another."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what native code prints must not mix with the answer
-    answers.write(json.dumps(answer(json.load(sys.stdin))))
-    answers.flush()
+    os.dup2(2, 1)  # what native code prints must not mix with the answers
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,8 +21,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
 import numba
-import platformdirs
 from numba.core import event
+
+from pipeline.folders import own_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,10 +36,7 @@ IMPORT = re.compile(r"^(?:from ([\w.]+) import ([\w, ]+|\((?:[^)]*)\))|import ([
 @cache
 def cache_root() -> Path:
     """Return the folder of all compiled code: the environment's own, or the user's where that cannot be written."""
-    environment = Path(sys.prefix)
-    if sys.prefix != sys.base_prefix and os.access(environment, os.W_OK):
-        return environment / "var" / "cache" / "placewright" / "kernels"
-    return Path(platformdirs.user_cache_dir("placewright")) / "kernels"
+    return own_cache("kernels")
 
 
 def kernel_files(path: Path, root: Path) -> list[Path]:

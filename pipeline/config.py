@@ -15,6 +15,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -28,6 +29,7 @@ from pipeline.core.settings import (
     PlaceSettings,
     ProfileSettings,
 )
+from pipeline.declared import is_ours, recalled
 
 PREFIX = "PLACEWRIGHT__"
 UNITS_S: Mapping[str, float] = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -126,17 +128,26 @@ class Settings:
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:
-        cls = registry.implementation(stage, name)
-        known = {p.name: p for p in registry.parameters(cls)}
-        if parameter not in known:
-            full = [f"{stage}.{name}.{p}" for p in known]
-            raise UsageError(
-                f"There is no key '{stage}.{name}.{parameter}'.", _nearest(f"{stage}.{name}.{parameter}", full)
-            )
-        typed = coerce(known[parameter].type, value, f"{stage}.{name}.{parameter}")
+        ask = partial(_typed_parameter, stage, name, parameter, value)
+        kept = is_ours(stage, name)
+        typed = _frozen(recalled(["parameter", stage, name, parameter, value], ask)) if kept else ask()
         of_stage = dict(self.params.get(stage, {}))
         of_stage[name] = {**of_stage.get(name, {}), parameter: typed}
         return replace(self, params={**self.params, stage: of_stage})
+
+
+def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:
+    """Return the value of an implementation's parameter as the type its field wants; the implementation is imported."""
+    known = {p.name: p for p in registry.parameters(registry.implementation(stage, name))}
+    key = f"{stage}.{name}.{parameter}"
+    if parameter not in known:
+        raise UsageError(f"There is no key '{key}'.", _nearest(key, [f"{stage}.{name}.{p}" for p in known]))
+    return coerce(known[parameter].type, value, key)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a JSON value with tuples in place of arrays."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 SECTIONS: Mapping[str, type[Any]] = {

@@ -74,16 +74,21 @@ def on_devices(
     *,
     journal: Path,
     progress: Callable[[str], None],
+    tried: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the records of the baselines and the finalists, measured against one another on the devices."""
+    """Return the records of the baselines and the finalists, measured against one another on the devices.
+
+    tried: what became of the model in low precisions; there are no baselines in those it does not bear.
+    """
     from runtime.affinity import affinities, settle
     from runtime.baselines import baselines
     from runtime.devices import discover
     from runtime.interleave import interleave
+    from runtime.precisions import without
     from runtime.variant import hetero_variant
 
     graph, devices = subject.graph, subject.topology.devices
-    variants = baselines(devices, discover())
+    variants = baselines(devices, without(discover(), tried))
     placements: dict[str, Placement] = {}
     for row in finalists:
         placement = Placement.from_json(row["placement"], graph.names, subject.topology.names)
@@ -119,7 +124,8 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Mappi
 
 def _name(row: Mapping[str, Any]) -> str:
     """Return what a placer's placement is called among the candidates."""
-    return f"{row['placer']} {row['rank'] + 1}"
+    placer = "drawn split" if row["placer"] == CALIBRATION else row["placer"]
+    return f"{placer} {row['rank'] + 1}"
 
 
 def _record(

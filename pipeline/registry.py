@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
 from typing import Any, get_type_hints
 
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
@@ -35,7 +35,7 @@ def table(stage: str) -> dict[str, str]:
     if stage not in STAGES:
         raise UnknownNameError("stage", stage, STAGES)
     found: dict[str, str] = dict(importlib.import_module(STAGES[stage]).TABLE)
-    for entry in importlib.metadata.entry_points(group=f"placewright.{stage}"):
+    for entry in plugins(stage):
         if entry.name in found:
             raise UsageError(
                 f"The plug-in {entry.value} takes the name {stage}.{entry.name}, which is {found[entry.name]}.",
@@ -43,6 +43,12 @@ def table(stage: str) -> dict[str, str]:
             )
         found[entry.name] = entry.value
     return found
+
+
+@cache
+def plugins(stage: str) -> importlib.metadata.EntryPoints:
+    """Return what other packages add to a stage; to know it, a file of every installed package is read."""
+    return importlib.metadata.entry_points(group=f"placewright.{stage}")
 
 
 def implementation(stage: str, name: str) -> type[Any]:
@@ -99,10 +105,9 @@ def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any
     return cls(**(values or {}))
 
 
-def named_files(obj: Any) -> list[Path]:
-    """Return the files that a built implementation's parameters name; those that do not exist are left out."""
-    found = (Path(getattr(obj, f.name)) for f in dataclasses.fields(obj) if f.metadata.get("file"))
-    return [path for path in found if path.is_file()]
+def file_parameters(obj: Any) -> list[str]:
+    """Return the names of a built implementation's parameters whose values are paths of files."""
+    return [f.name for f in dataclasses.fields(obj) if f.metadata.get("file")]
 
 
 def canonical(obj: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, allowed_devices
 from pipeline.core.stages import Evaluator, Measurer, Placer, Recipe, Simulator, Subject
+from pipeline.core.workload import Tags
 from pipeline.partition import tied
 from pipeline.recipes import prepared
 from pipeline.scenario import UNORDERED, with_policy
@@ -164,4 +165,5 @@ def _problem(p: int, *, memory_bytes: int) -> Problem:
     op_s[3, 0] = np.inf
     origin: tuple[Origin, ...] = tuple("given" for _ in devices)
     costs = CostTable(graph.names, topology.names, op_s, np.full(p, 1e-4), origin)
-    return Problem(graph, topology, tied(graph), costs, allowed_devices(graph, topology, costs, {}))
+    tags = Tags(np.where(np.arange(n) % 5, np.arange(n) // 4, -1), np.full(n, -1))
+    return Problem(graph, topology, tied(graph), costs, allowed_devices(graph, topology, costs, {}), tags=tags)

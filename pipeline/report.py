@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-import jinja2
+from pipeline.words import failure_text
 
 PLOT_PIXELS = 190.0
 
 
 def render(document: Mapping[str, Any], placement: Mapping[str, str]) -> str:
     """Return the HTML of a result document and of the placement {operation: device} of its best candidate."""
+    import jinja2
+
     template = files("pipeline").joinpath("report.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     highest = max((c["latency_s"]["high"] for c in document["candidates"] if c["latency_s"]), default=1.0)
@@ -22,6 +24,7 @@ def render(document: Mapping[str, Any], placement: Mapping[str, str]) -> str:
     return environment.from_string(template).render(
         model=document["model"]["path"],
         verdict=document["verdict"],
+        notes=document["notes"],
         candidates=[_candidate(c, document["best"], highest) for c in document["candidates"]],
         placement=", ".join(f"{device}: {count} operations" for device, count in counts) or "left to the runtime",
         stages=document["stages"],
@@ -33,8 +36,8 @@ def _candidate(c: Mapping[str, Any], best: str, highest_s: float) -> dict[str, A
     """Return a candidate's cells: text in milliseconds, and positions on a line from 0 to the highest latency."""
     row: dict[str, Any] = {"name": c["name"], "best": c["name"] == best, "failed": ""}
     if c["failed"]:
-        return row | {"failed": f"{c['failed']['kind']}: {c['failed']['message']}"}
+        return row | {"failed": failure_text(c["failed"])}
     latency = c["latency_s"]
     row |= {key: f"{latency[key] * 1e3:.2f}" for key in ("median", "low", "high")}
     row |= {f"x_{key}": round(5 + PLOT_PIXELS * latency[key] / highest_s, 1) for key in ("median", "low", "high")}
-    return row | {"subgraphs": c["subgraphs"], "ran_on": ", ".join(c["devices_used"])}
+    return row | {"about": c["about"]}

@@ -14,7 +14,9 @@ import numpy as np
 
 from pipeline import payload
 from pipeline.config import Settings
+from pipeline.core.devices import CostTable
 from pipeline.core.errors import StoreError
+from pipeline.core.graph import Graph
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.finals import check_something_ran
 from pipeline.report import render
@@ -22,6 +24,7 @@ from pipeline.run import Machine, Model
 from pipeline.store import Entry, file_digest, write_json, write_text
 from pipeline.task import Outcome
 from pipeline.watch import write_training
+from pipeline.words import about, time_shares
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -91,14 +94,20 @@ def versions() -> dict[str, str]:
     return found
 
 
-def candidate_rows(measured: Sequence[Mapping[str, Any]], seed: int) -> list[dict[str, Any]]:
-    """Return the documented record of every candidate, fastest first, failed ones last."""
+def candidate_rows(
+    measured: Sequence[Mapping[str, Any]], seed: int, profiled: tuple[Graph, CostTable] | None = None
+) -> list[dict[str, Any]]:
+    """Return the documented record of every candidate, fastest first, failed ones last.
+
+    profiled: the graph and what its operations take; None to leave out which device does how much.
+    """
     rows = []
     for row in measured:
         latency = None
         if not row["failed"]:
             i = median_interval(np.array(row["samples_s"]), seed=seed)
             latency = {"median": i.median, "low": i.low, "high": i.high}
+        shares = time_shares(row["placement"], *profiled) if profiled and row["placement"] else {}
         rows.append(
             {
                 "name": row["name"],
@@ -113,6 +122,8 @@ def candidate_rows(measured: Sequence[Mapping[str, Any]], seed: int) -> list[dic
                 "latency_s": latency,
                 "samples_s": row.get("samples_s", []),
                 "failed": row["failed"],
+                "shares": shares,
+                "about": about(row, shares) if profiled else "",
             }
         )
     return sorted(rows, key=lambda r: (r["latency_s"] is None, (r["latency_s"] or {}).get("median")))
@@ -168,14 +179,19 @@ def write_result(
     """Write result.json, placement.json and the placed model into the run directory; return the result."""
     entry = outcomes["measure"].entry
     measured = payload.read_json(entry.path("measurements.json"))
-    rows = candidate_rows(measured, settings.seed)
+    graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
+    costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
+    devices = [d.to_json() for d in topology.devices]
+    rows = candidate_rows(measured, settings.seed, (graph, costs))
     best, verdict, speedup = decide(rows, settings.seed)
     files = write_placed(path, outcomes["read"].entry, next(m for m in measured if m["name"] == best), model.sha256)
-    files |= write_training(path, outcomes["place"].entry)
+    files |= write_training(
+        path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
+    )
     document = {
         "schema": SCHEMA,
         "model": {"path": str(model.path), "sha256": model.sha256},
-        "devices": list(machine.devices),
+        "devices": devices,
         "fingerprint": machine.fingerprint,
         "hardware": machine.facts,
         "versions": versions(),
@@ -188,6 +204,7 @@ def write_result(
         "candidates": rows,
         "best": best,
         "verdict": verdict,
+        "notes": _notes(outcomes.get("precisions"), machine, devices),
         "speedup_over_best_single": speedup,
         "files": files,
     }
@@ -195,6 +212,24 @@ def write_result(
     placement = payload.read_json(path / files["placement"])["placement"]
     write_text(path / files["report"], render(document, placement))
     return Result(path, document)
+
+
+def _notes(precisions: Outcome | None, machine: Machine, used: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in sentences what else a reader should know: which precisions were left out, and why."""
+    if precisions is None:
+        return []
+    from runtime.precisions import notes
+
+    return notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
+
+
+def _told(path: Path) -> tuple[str, dict[str, str]] | None:
+    """Return the key of the place artifact that the result in a run directory tells of, and by which versions."""
+    try:
+        document = payload.read_json(path / "result.json")
+        return next(s["key"] for s in document["stages"] if s["stage"] == "place"), document["versions"]
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # there is none, or nothing that can be read
+        return None
 
 
 def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """A run: the stages of one model on one machine, in order, and the directory a person looks into.
 
     read      model file -> graph, normalised model
+    precisions  what outputs in low precisions differ by          (only if such a precision is in question)
     kernels   what the CPU runtime fuses                         (only if the coarsening asks for it)
     coarsen   graph -> fewer nodes
     profile   seconds per operation and device, links            (measured)
@@ -24,6 +25,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.declared import declared
 from pipeline.payload import read_json
 from pipeline.stale import take_away_stale
 from pipeline.steps import STEPS
@@ -32,11 +34,11 @@ from pipeline.task import Outcome, Progress, Task, carry_out, look_up
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-STAGES = ("read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure")
+STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 4, "measure": 3}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 5, "measure": 3}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
-SEEDLESS = ("read", "kernels", "profile")
+SEEDLESS = ("read", "kernels", "precisions", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
 MEASURE_SHARE = 0.45  # of the budget, for the rounds
 # Settings of the measure stage that hold wherever a placement is measured.
@@ -45,11 +47,17 @@ MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "me
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The devices of a run and the hardware they are on. facts: see `runtime.devices.hardware`."""
+    """The devices of a run and the hardware they are on.
+
+    facts: see `runtime.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute in other
+    than f32. open_names: those whose precision nobody asked for, and which compute in f32 if a model needs that.
+    """
 
     devices: tuple[Mapping[str, Any], ...]
     facts: Mapping[str, Any]
     fingerprint: str
+    low: tuple[tuple[str, str], ...] = ()
+    open_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +87,14 @@ def look_at_machine(devices: Sequence[str]) -> Machine:
         UsageError: a device is not written as it should be.
     """
     from runtime import devices as found
+    from runtime.precisions import FULL, PRECISION, low_precisions
 
     plugins = found.discover()
     specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
-    facts = found.hardware()
-    return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts))
+    facts = found.hardware(plugins)
+    low = low_precisions(specs, plugins)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[PRECISION] != FULL)
+    return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts), tuple(low), open_names)
 
 
 def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str = "measure") -> list[Task]:
@@ -98,7 +109,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     def add(
         stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
     ) -> None:
-        version = {"step": STEP_VERSION[stage]} | {n: registry.implementation(s, n).version for n, s in uses.items()}
+        version = {"step": STEP_VERSION[stage]} | {n: declared(s, n).version for n, s in uses.items()}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
@@ -114,9 +125,20 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
     if upto in ("read", "kernels", "coarsen"):
         return _upto(tasks, upto)
-    devices = list(_machine(machine).devices)
-    dynamic_size = s.measure.dynamic_size
-    add("profile", {}, ("read",), measured=True, settings=asdict(s.profile), devices=devices, dynamic_size=dynamic_size)
+    devices, open_names = list(_machine(machine).devices), list(_machine(machine).open_names)
+    if _machine(machine).low and (open_names or s.measure.use == "hetero"):
+        alike = {name: getattr(s.measure, name) for name in MEASURED_ALIKE}
+        add("precisions", {}, ("read",), measured=True, low=list(map(list, _machine(machine).low)), settings=alike)
+    add(
+        "profile",
+        {},
+        ("read", "precisions") if open_names else ("read",),
+        measured=True,
+        settings=asdict(s.profile),
+        devices=devices,
+        open_names=open_names,
+        dynamic_size=s.measure.dynamic_size,
+    )
     add(
         "embed",
         {s.embed.use: "embed"},
@@ -126,7 +148,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     )
     add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
     asked = _asked(s)
-    real = any(registry.implementation("measure", name).real for name in asked)
+    real = any(declared("measure", name).real for name in asked)
     add(
         "place",
         dict.fromkeys(s.place.use, "place") | dict.fromkeys(asked, "measure"),
@@ -148,7 +170,7 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
     add(
         "measure",
         {s.measure.use: "measure"},
-        ("read", "place", "profile"),
+        ("read", "precisions", "place", "profile"),
         measured=True,
         settings=asdict(replace(s.measure, seconds=rounds_s)),
         evaluator=_one(s, "measure", s.measure.use),
@@ -186,20 +208,19 @@ def _machine(machine: Machine | None) -> Machine:
 
 def _one(settings: Settings, stage: str, name: str) -> list[Any]:
     """Return [name, all parameters] of an implementation, defaults filled in."""
-    built = registry.build(stage, name, settings.params_of(stage, name))
-    return [name, registry.canonical(built)]
+    return [name, declared(stage, name, settings.params_of(stage, name)).params]
 
 
 def _files(settings: Settings, stage: str, name: str) -> list[str]:
     """Return the sha256 of every file that the parameters of an implementation name."""
-    built = registry.build(stage, name, settings.params_of(stage, name))
-    return [file_digest(path) for path in registry.named_files(built)]
+    named = map(Path, declared(stage, name, settings.params_of(stage, name)).files)
+    return [file_digest(path) for path in named if path.is_file()]
 
 
 def _asked(settings: Settings) -> tuple[str, ...]:
     """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
     place, devices = settings.place, settings.measure.use
-    if place.reward == "simulated" or registry.implementation("measure", place.evaluator).real:
+    if place.reward == "simulated" or declared("measure", place.evaluator).real:
         return (place.evaluator,)
     return (devices,) if place.reward == "measured" else (place.evaluator, devices)
 
@@ -210,15 +231,14 @@ def _reward(settings: Settings, asked: Sequence[str]) -> dict[str, Any]:
     if len(asked) > 1:
         rounds = {"rounds": place.rounds, "measurements": place.measurements}
         return {"reward": "hybrid", "devices": measurer_settings(settings, asked[1]), **rounds}
-    return {"reward": "measured" if registry.implementation("measure", asked[0]).real else "simulated"}
+    return {"reward": "measured" if declared("measure", asked[0]).real else "simulated"}
 
 
 def measurer_settings(settings: Settings, name: str) -> list[Any]:
     """Return [name, all parameters] of an evaluator; what is set of the last measurement holds for it as well."""
-    known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
+    known = declared("measure", name).params
     shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
-    built = registry.build("measure", name, {**shared, **settings.params_of("measure", name)})
-    return [name, registry.canonical(built)]
+    return [name, declared("measure", name, {**shared, **settings.params_of("measure", name)}).params]
 
 
 def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:
@@ -231,10 +251,8 @@ def _recipes(settings: Settings) -> list[list[Any]]:
     """Return [stage, implementation, version] of all that placers bring along instead of what the stages have made."""
     found = []
     for name in settings.place.use:
-        recipe = getattr(registry.build("place", name, settings.params_of("place", name)), "recipe", None)
-        if recipe is not None:
-            own = [("coarsen", c) for c, _ in recipe.coarsen] + [("embed", recipe.embed[0]), ("group", recipe.group[0])]
-            found += [[stage, used, registry.implementation(stage, used).version] for stage, used in own]
+        brought = declared("place", name, settings.params_of("place", name)).recipe
+        found += [[stage, used, declared(stage, used).version] for stage, used in brought]
     return found
 
 

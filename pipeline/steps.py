@@ -53,6 +53,18 @@ def kernels(work: Work) -> None:
     payload.save_arrays(work.out / "kernels.npz", {"kernel": cpu_kernels(_model(work), graph)})
 
 
+def precisions(work: Work) -> None:
+    """Write precisions.json: which low precisions the model bears."""
+    from runtime.precisions import to_json, try_precisions
+
+    pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
+    settings = MeasureSettings(**work.task.params["settings"])
+    work.progress(f"comparing the outputs in {', '.join(sorted({p for _, p in pairs}))} with those in f32")
+    write_json(
+        work.out / "precisions.json", to_json(try_precisions(_model(work), pairs, settings, seed=work.task.seed))
+    )
+
+
 def profile(work: Work) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
     from runtime.profile import profile as measure_profile
@@ -152,7 +164,8 @@ def measure(work: Work) -> None:
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
         journal = work.partial / "rounds.jsonl"
-        measured = on_devices(subject, finalists, settings, journal=journal, progress=work.progress)
+        tried = _tried_precisions(work)
+        measured = on_devices(subject, finalists, settings, journal=journal, progress=work.progress, tried=tried)
     else:
         measured = in_simulator(subject, registry.build("measure", *work.task.params["evaluator"]), finalists)
     check_something_ran(measured)
@@ -162,6 +175,7 @@ def measure(work: Work) -> None:
 STEPS: Mapping[str, Callable[[Work], None]] = {
     "read": read,
     "kernels": kernels,
+    "precisions": precisions,
     "profile": profile,
     "coarsen": coarsen,
     "embed": embed,
@@ -315,10 +329,24 @@ def _model(work: Work) -> Path:
 
 
 def _devices(work: Work) -> tuple[DeviceSpec, ...]:
+    """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
     devices = tuple(DeviceSpec(**d) for d in work.task.params["devices"])
     if not devices:
         raise DeviceError("The run has no devices.", "Give --devices.")
-    return devices
+    if "precisions" not in work.inputs:
+        return devices
+    from runtime.devices import discover
+    from runtime.precisions import raised
+
+    return raised(devices, work.task.params["open_names"], _tried_precisions(work), discover())
+
+
+def _tried_precisions(work: Work) -> Rows:
+    """Return what became of the model in low precisions; nothing where none was in question."""
+    if "precisions" not in work.inputs:
+        return []
+    tried: Rows = payload.read_json(work.read("precisions", "precisions.json"))
+    return tried
 
 
 def _graph_and_grouping(work: Work) -> tuple[Graph, Grouping]:

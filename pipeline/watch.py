@@ -21,6 +21,7 @@ Watcher = Callable[[str, Progress], None]
 
 ENDLESS = 10**9  # as many evaluations as this mean that only the time is limited
 CURVE = f"curve{LINES}"
+FIGURE = "curve.svg"
 TENSORBOARD = "tensorboard"  # in the context of the place stage's task: the folder of its event files
 
 
@@ -131,8 +132,10 @@ def replay(place: Outcome | None, tensorboard: Path | None) -> None:
         files.close()
 
 
-def write_training(folder: Path, place: Entry) -> dict[str, str]:
+def write_training(folder: Path, place: Entry, *, drawn: bool = False) -> dict[str, str]:
     """Write the learning curve and the policies of a place artifact into a run directory; return file names by role.
+
+    drawn: whether the curve that lies there is this artifact's already; drawing takes longer than all the rest.
 
     Raises:
         StoreError: a file cannot be written.
@@ -140,8 +143,9 @@ def write_training(folder: Path, place: Entry) -> dict[str, str]:
     written: dict[str, str] = {}
     rows = read_rows(place.path(CURVE)) if CURVE in place.files else []
     if rows:
-        written["curve"] = "curve.svg"
-        write_curve(folder / written["curve"], rows)
+        written["curve"] = FIGURE
+        if not (drawn and (folder / FIGURE).is_file()):
+            write_curve(folder / FIGURE, rows)
     for name in place.files:
         stem, _, ending = name.partition(".")
         if stem.split("-")[0] == POLICY:

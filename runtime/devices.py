@@ -234,13 +234,22 @@ def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
     raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
 
 
+def with_precision(spec: DeviceSpec, precision: str, plugin: Plugin) -> DeviceSpec:
+    """Return a device that computes in another precision."""
+    changed = replace(spec, properties={**spec.properties, "INFERENCE_PRECISION_HINT": precision})
+    return replace(changed, fingerprint=_device_fingerprint(changed, plugin))
+
+
 def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:
     parts = [plugin.full_name, plugin.driver, *(f"{k}={v}" for k, v in spec.properties.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def hardware() -> dict[str, Any]:
-    """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices."""
+def hardware(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
+    """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices.
+
+    plugins: what `discover` has found; None to look now.
+    """
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
         "cpu": _cpu_model(),
@@ -251,7 +260,7 @@ def hardware() -> dict[str, Any]:
         "governor": governor.read_text(encoding="ascii").strip() if governor.exists() else "unknown",
         "container": Path("/.dockerenv").exists(),
         "openvino": ov.get_version(),
-        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in discover().values()},
+        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in (plugins or discover()).values()},
     }
 
 

@@ -94,21 +94,37 @@ def outputs_of(child: Child) -> Outputs:
 
 
 def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> MeasurementFailed | None:
-    """Return the largest relative L2 difference of an output if it exceeds the tolerance, else None."""
-    if sorted(found) != sorted(expected):
-        return MeasurementFailed("wrong_output", f"{len(found)} outputs instead of {len(expected)}")
-    worst_name, worst = "", 0.0
-    for name, array in expected.items():
-        if found[name].shape != array.shape:
-            return MeasurementFailed("wrong_output", f"{name} has shape {found[name].shape}, not {array.shape}")
-        difference = relative_l2(found[name].astype(np.float64), array.astype(np.float64))
-        if difference > worst:
-            worst_name, worst = name, difference
+    """Return what is wrong with outputs, None if they differ by no more than the tolerance in relative L2 norm."""
+    worst = largest_difference(found, expected)
+    if isinstance(worst, MeasurementFailed):
+        return worst
     if worst <= tolerance:
         return None
     return MeasurementFailed(
-        "wrong_output", f"{worst_name} differs by {worst:.2e} in relative L2 norm, allowed is {tolerance:.1e}"
+        "wrong_output", f"outputs differ by {percent(worst)} from f32 ({percent(tolerance)} allowed)"
     )
+
+
+def largest_difference(found: Outputs, expected: Outputs) -> float | MeasurementFailed:
+    """Return the largest relative L2 difference of an output, or why they cannot be compared."""
+    if sorted(found) != sorted(expected):
+        return MeasurementFailed("wrong_output", f"{len(found)} outputs instead of {len(expected)}")
+    for name, array in expected.items():
+        if found[name].shape != array.shape:
+            return MeasurementFailed("wrong_output", f"{name} has shape {found[name].shape}, not {array.shape}")
+    return max(
+        (relative_l2(found[name].astype(np.float64), array.astype(np.float64)) for name, array in expected.items()),
+        default=0.0,
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it.
+
+    >>> percent(0.1149), percent(0.05), percent(float("inf"))
+    ('11.5 %', '5 %', 'infinitely many %')
+    """
+    return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
 
 
 def relative_l2(found: np.ndarray[Any, np.dtype[np.float64]], expected: np.ndarray[Any, np.dtype[np.float64]]) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +98,10 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
         console.print_json(found)
         return
     for name, implementations in found.items():
-        click.echo(f"{name}: {', '.join(implementations)}")
+        click.echo(
+            textwrap.fill(", ".join(implementations), 100, initial_indent=f"{name:<9}", subsequent_indent=" " * 9)
+        )
+    console.say("`placewright explain STAGE.NAME` says what one does, and its parameters.")
 
 
 @click.command()
@@ -132,11 +138,26 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
         return
     click.echo(f"{what}: {(cls.__doc__ or '').strip()}\n")
     for row in rows:
-        click.echo(f"  {row['key']} = {row['default']!r}\n      {row['help']}")
+        click.echo(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def _echo(document: Mapping[str, Any], indent: str = "") -> None:
+    """Write a nested mapping as indented lines."""
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            click.echo(f"{indent}{key}:")
+            _echo(value, indent + "  ")
+        else:
+            click.echo(f"{indent}{key}: {_word(value)}")
+
+
+def _word(value: Any) -> str:
+    """Return a value as people write it."""
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 @click.command()
@@ -167,12 +188,6 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     if as_json:
         console.print_json(report)
         return
-    for key, value in report.items():
-        if isinstance(value, dict):
-            click.echo(f"{key}:")
-            for name, detail in value.items():
-                click.echo(f"  {name}: {detail}")
-        else:
-            click.echo(f"{key}: {value}")
+    _echo(report)
     if load > 0.5 * found.cpu_count():
         click.echo("warning: other processes load this machine; measurements will be noisy")

@@ -11,7 +11,7 @@ from pipeline.cli.options import debug_option
 @click.command()
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-def prepare(*, quiet: bool, debug: bool) -> None:  # noqa: ARG001  debug is for the entry point
+def prepare(*, quiet: bool, debug: bool) -> None:
     """Compile all kernels now, on two cores, so that no search has to wait for it.
 
     `make setup` does this. What is compiled already is only loaded.

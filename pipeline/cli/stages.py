@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline.result import Result
+    from pipeline.store import Entry
 
+MOST_WORDS = 200  # of a failure in the table; result.json has them all
 DISTURBED = 0.1  # share of the threads' time spent waiting for a processor above which a person should know
 
 model_argument = click.argument("model")
@@ -121,12 +124,12 @@ def _advance(
         show_result(advance.result)
         return
     outcome = advance.outcomes[upto]
-    summary = _summary(upto)(outcome.entry)
+    summary = _summary(upto, outcome.entry)
     if choices.as_json:
-        console.print_json({"stage": upto, "key": outcome.task.key, "ran": outcome.ran, "why": outcome.why, **summary})
+        told = {"stage": upto, "key": outcome.task.key, "ran": outcome.ran, "why": outcome.why}
+        console.print_json(told | summary)
     else:
-        for name, value in summary.items():
-            console.say(f"{name}: {value}")
+        _show_summary(upto, summary)
 
 
 def _show_outlook(rows: list[dict[str, Any]], choices: Choices) -> None:
@@ -135,93 +138,84 @@ def _show_outlook(rows: list[dict[str, Any]], choices: Choices) -> None:
         return
     for row in rows:
         console.say(
-            f"{row['stage']:<8} {'would run ' if row['would_run'] else 'not needed'}  {row['key'][:12]}  {row['why']}"
+            f"{row['stage']:<10} {'would run ' if row['would_run'] else 'not needed'}  {row['key'][:12]}  {row['why']}"
         )
 
 
-def _summary(stage: str) -> Callable[[Any], dict[str, Any]]:
-    """Return the function that says in a few figures what a stage's artifact holds."""
+def _summary(stage: str, entry: Entry) -> dict[str, Any]:
+    """Return in a few figures what a stage's artifact holds."""
     from pipeline import payload
 
-    def coarsened(entry: Any) -> dict[str, Any]:
+    if stage == "coarsen":
         return {"nodes": payload.read_json(entry.path("steps.json"))}
-
-    def embedded(entry: Any) -> dict[str, Any]:
+    if stage == "embed":
         arrays = payload.load_arrays(entry.path("embedding.npz"))
         return {name: list(arrays[name].shape) for name in ("features", "nodes")}
-
-    def grouped(entry: Any) -> dict[str, Any]:
+    if stage == "group":
         return {"groups": payload.load_grouping(entry.path("grouping.npz")).k}
+    rows = payload.read_json(entry.path("candidates.json"))
+    kept = ("placer", "rank", "value_s", "found_by", "measured", "failed")
+    return {
+        "candidates": [{k: r[k] for k in kept} | {"devices": dict(Counter(r["placement"].values()))} for r in rows],
+        "searches": payload.read_json(entry.path("searches.json")),
+    }
 
-    def placed(entry: Any) -> dict[str, Any]:
-        rows = payload.read_json(entry.path("candidates.json"))
-        return {"candidates": [{k: r[k] for k in ("placer", "rank", "value_s")} for r in rows]}
 
-    return {"coarsen": coarsened, "embed": embedded, "group": grouped, "place": placed}[stage]
+def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
+    """Write what `_summary` returns as a person reads it."""
+    if stage == "coarsen":
+        rows = [[r["name"], str(r["nodes"]), str(r["edges"])] for r in summary["nodes"]]
+        console.table("", ["after", "nodes", "edges"], rows)
+    elif stage == "embed":
+        (nodes, features), (_, width) = summary["features"], summary["nodes"]
+        console.say(f"Each of {nodes} nodes has {features} features, and an embedding of {width} numbers.")
+    elif stage == "group":
+        console.say(f"The nodes form {summary['groups']} groups.")
+    else:
+        from pipeline.words import search_text
+
+        console.table(
+            "", ["placement", "ms", "", "operations on", "found by"], list(map(_cells, summary["candidates"]))
+        )
+        for search in summary["searches"]:
+            console.say(search_text(search))
+
+
+def _cells(candidate: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a placement that a placer found."""
+    from pipeline.words import failure_text
+
+    name = f"{candidate['placer']} {candidate['rank'] + 1}"
+    counts = ", ".join(f"{device} {count}" for device, count in sorted(candidate["devices"].items()))
+    if candidate["failed"]:
+        return [name, "-", failure_text(candidate["failed"]), counts, candidate["found_by"]]
+    level = "measured" if candidate["measured"] else "predicted"
+    return [name, f"{candidate['value_s'] * 1e3:.2f}", level, counts, candidate["found_by"]]
 
 
 def show_result(result: Result) -> None:
-    """Write the table of candidates, the verdict, and where the files are."""
+    """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
+    from pipeline.words import failure_text, search_text, winner_text
+
     document = result.document
     rows = []
     for c in document["candidates"]:
         mark = "*" if c["name"] == document["best"] else ""
         if c["failed"]:
-            rows.append([mark + c["name"], "-", "-", "-", f"{c['failed']['kind']}: {c['failed']['message'][:60]}"])
+            rows.append([mark + c["name"], "-", "-", failure_text(c["failed"])[:MOST_WORDS]])
             continue
         latency = c["latency_s"]
         interval = f"{latency['low'] * 1e3:.2f} to {latency['high'] * 1e3:.2f}"
-        used = ", ".join(c["devices_used"])
-        rows.append([mark + c["name"], f"{latency['median'] * 1e3:.2f}", interval, str(c["subgraphs"]), used])
-    console.table("", ["candidate", "median ms", "95 % interval", "sub-graphs", "ran on"], rows)
-    for search in document["searches"]:
-        console.say(search_line(search))
-    won = winner_line(document["candidates"])
-    if won:
-        console.say(won)
-    console.say(document["verdict"])
+        rows.append([mark + c["name"], f"{latency['median'] * 1e3:.2f}", interval, c["about"]])
+    console.table("", ["candidate", "median ms", "95 % interval", "what it is"], rows)
+    for line in (*map(search_text, document["searches"]), winner_text(document["candidates"]), *document["notes"]):
+        if line:
+            console.say(line)
     waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
     if waited > DISTURBED:
         console.say(
             "Other processes disturbed the measurement: "
             f"its threads spent up to {waited:.0%} of their time waiting for a processor."
         )
+    console.say(document["verdict"])
     console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")
-
-
-def winner_line(candidates: Sequence[Mapping[str, Any]]) -> str:
-    """Return in one line whose plan was the fastest of all that placers found; "" where none of them ran.
-
-    candidates: of the result, fastest first.
-    """
-    from pipeline.finals import CALIBRATION
-
-    best: dict[str, Mapping[str, Any]] = {}
-    for c in candidates:
-        if not c["baseline"] and c["placer"] != CALIBRATION and c["latency_s"] is not None:
-            best.setdefault(c["placer"], c)
-    if not best:
-        return ""
-    words = [f"{placer} {c['latency_s']['median'] * 1e3:.2f} ms" for placer, c in best.items()]
-    return f"Best plan of each placer, the fastest first: {', '.join(words)}."
-
-
-def search_line(search: Mapping[str, Any]) -> str:
-    """Return in one line what a placer's search came to."""
-    figures = {"measured": search["measured_s"]}
-    if search["reward"] != "measured":
-        figures["predicted"] = search.get("predicted_s") or search["value_s"]
-    best = ", ".join(f"{name} {value * 1e3:.2f} ms" for name, value in figures.items() if value is not None)
-    words = [f"{search['placer']}: best {best or 'failed'}", f"found by {search['found_by']}"]
-    if search["lower_bound_s"] and search["reward"] != "hybrid":  # whose simulator changes with every measurement
-        proof = "optimal" if search["proven"] else f"gap {search['gap']:.1%}"
-        words.append(f"bound {search['lower_bound_s'] * 1e3:.2f} ms ({proof})")
-    words.append(f"{search['evaluations']} evaluations")
-    if search["measurements"] and search["reward"] == "hybrid":
-        words.append(f"{search['measurements']} measurements")
-    if search.get("refused") and not search["used"]:
-        words.append(f"not calibrated ({search['refused'][:60]})")
-    errors = [f"{r['error']:.1%}" for r in search.get("rounds", ()) if r["error"] is not None]
-    if errors:
-        words.append(f"prediction off by {', '.join(errors)}")
-    return ", ".join(words)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from coarsen.files import model_files, sha256_of
 from coarsen.read import save_model
 from pipeline import batch, carry
 from pipeline.batch import COLUMNS, read_jobs
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.core.start import PACKAGES
+from pipeline.workers import Answer, Workers
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers
@@ -45,29 +48,29 @@ def jobs_file(folder: Path, *models: str, devices: list[str] | None = None, defa
     return path
 
 
-class Answered:
-    """Stands for a process that carries out a task; it has done so when it is made."""
+class InProcess(Workers):
+    """Workers that are this very process: a command is carried out when it is handed over."""
 
-    returncode = 0
+    started_stages: ClassVar[list[str]] = []
 
-    def poll(self) -> int:
-        return 0
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.done: list[tuple[str, Answer]] = []
+
+    def ask(self, name: str, command: Mapping[str, Any]) -> None:
+        InProcess.started_stages.append(command["task"]["stage"])
+        self.done.append((name, carry.answer(json.loads(json.dumps(command)))))
+
+    def wait(self) -> list[tuple[str, Answer]]:
+        return [self.done.pop(0)]
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> list[str]:
-    """Carry tasks out in this process instead of one each, and return the list of stages that were started."""
-    started: list[str] = []
-
-    def spawn(task: Any, store: Any, progress: Any) -> batch._Running:
-        started.append(task.stage)
-        command = {"task": batch.asdict(task), "store": str(store.root), "previous": progress.previous.get(task.stage)}
-        answer = carry.answer(json.loads(json.dumps(command)))
-        stream = io.BytesIO(json.dumps(answer).encode())
-        return batch._Running(task, Answered(), stream, io.BytesIO())  # type: ignore[arg-type]
-
-    monkeypatch.setattr(batch, "_spawn", spawn)
-    return started
+    """Carry tasks out in this process instead of workers, and return the list of stages that were started."""
+    monkeypatch.setattr(batch, "Workers", InProcess)
+    monkeypatch.setattr(InProcess, "started_stages", [])
+    return InProcess.started_stages
 
 
 Rows = Callable[..., list[dict[str, Any]]]
@@ -129,16 +132,46 @@ def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_pro
     assert table[1]["best"] == "A"
 
 
-def test_a_process_that_dies_is_a_row_with_its_last_words(
+def test_a_process_that_dies_fails_its_job_with_its_last_words_and_no_other(
     tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(task: Any, store: Any, progress: Any) -> batch._Running:
-        last_words = io.BytesIO(b"Segmentation\nfault")
-        return batch._Running(task, Answered(), io.BytesIO(), last_words)  # type: ignore[arg-type]
+    def ask(self: InProcess, name: str, command: Mapping[str, Any]) -> None:
+        if command["task"]["params"].get("model_sha256") == sha256_of(model_files(tmp_path / "towers.xml")):
+            cause = "The process was killed by SIGSEGV; it last said: Segmentation fault."
+            self.done.append((name, {"error": {"cause": cause, "remedy": ""}}))
+        else:
+            answered(self, name, command)
 
-    monkeypatch.setattr(batch, "_spawn", die)
-    table = rows(jobs_file(tmp_path, "chain.xml", devices=SETS[:1]), 5)
+    answered = InProcess.ask
+    monkeypatch.setattr(InProcess, "ask", ask)
+    table = rows(jobs_file(tmp_path, "towers.xml", "chain.xml", devices=SETS[:1]), 5)
     assert "Segmentation fault" in table[0]["failed"]
+    assert table[1]["best"] == "A"
+
+
+def test_a_batch_with_nothing_to_do_starts_no_process_and_imports_no_library_of_a_stage(
+    tmp_path: Path, in_process: list[str], rows: Rows
+) -> None:
+    rows(jobs_file(tmp_path, "towers.xml", "chain.xml"))
+    arguments = [
+        "batch",
+        str(tmp_path / "jobs.toml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--store",
+        str(tmp_path / "store"),
+    ]
+    script = (
+        "import subprocess, sys\n"
+        "from pipeline.cli.main import run\n"
+        "started = []\n"
+        "sys.addaudithook(lambda event, given: started.append(given) if event == 'subprocess.Popen' else None)\n"
+        f"assert run({arguments!r}) == 0\n"
+        "heavy = {'torch', 'ortools', 'sklearn', 'numba', 'scipy', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)), started)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[] []\n"
 
 
 @pytest.mark.slow

@@ -92,8 +92,31 @@ def test_nothing_but_the_document_goes_to_standard_output(warm: Warm, capfd: pyt
 def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
     number = r"[0-9.]+"
-    line = rf"greedy: best measured {number} ms, predicted {number} ms, found by \w+, .*{number} evaluations"
-    assert re.search(line, capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search(r"greedy tried \d+ placements in the simulator, and .* measured\. ", said)
+    assert re.search(rf"The best, .*, (took|is predicted to take) {number} ms", said)
+    assert re.search(rf"greedy 1 +{number} +{number} to {number} +[AB] \d+ %, [AB] \d+ %", said)
+
+
+def test_stage_commands_print_tables_and_sentences_and_the_same_as_json(
+    warm: Warm, ran: Ran, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--run", str(warm.run), "--store", str(warm.store)]
+    words = {
+        "coarsen": r"after +nodes +edges\s+─+\s+raw +\d+ +\d+",
+        "embed": r"Each of \d+ nodes has \d+ features, and an embedding of \d+ numbers\.",
+        "group": r"The nodes form \d+ groups\.",
+        "place": r"greedy 1 +[0-9.]+ +(measured|predicted) +A \d+",
+    }
+    for stage, pattern in words.items():
+        arguments = [stage, str(warm.model), *options(warm.store), *at[:2]] if stage == "coarsen" else [stage, *at]
+        assert run(arguments) == 0
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert re.search(pattern, err), err
+        assert "[{" not in err
+        assert "': " not in err
+        assert ran(*arguments)["stage"] == stage
 
 
 def left_by_place(warm: Warm, name: str) -> list[dict[str, Any]]:

@@ -53,9 +53,7 @@ def test_a_value_takes_the_place_of_a_default() -> None:
 def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     """Let another distribution register an implementation of `coarsen`."""
     entry = importlib.metadata.EntryPoint(name, value, "placewright.coarsen")
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda *, group: [entry] if group == "placewright.coarsen" else []
-    )
+    monkeypatch.setattr(registry, "plugins", lambda stage: [entry] if stage == "coarsen" else [])
 
 
 def test_another_distribution_can_add_an_implementation(monkeypatch: pytest.MonkeyPatch) -> None:

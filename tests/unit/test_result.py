@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.cli.stages import winner_line
 from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
@@ -214,14 +213,3 @@ def test_a_result_gives_its_best_candidate_verdict_and_placement(tmp_path: Path)
 
 def test_versions_name_every_package_a_result_depends_on() -> None:
     assert {"placewright", "openvino", "torch", "numpy"} <= set(versions())
-
-
-def test_the_table_says_whose_plan_won():
-    def candidate(placer: str, median: float | None, *, baseline: bool = False) -> dict[str, Any]:
-        latency = None if median is None else {"median": median}
-        return {"placer": placer, "baseline": baseline, "latency_s": latency}
-
-    found = [candidate("baseline", 0.01, baseline=True), candidate("hsdag", 0.02), candidate("hsdag", 0.021)]
-    found += [candidate("calibration", 0.022), candidate("portfolio", 0.025), candidate("anneal", None)]
-    assert winner_line(found) == "Best plan of each placer, the fastest first: hsdag 20.00 ms, portfolio 25.00 ms."
-    assert winner_line(found[:1]) == ""

@@ -1,0 +1,156 @@
+"""A few processes that execute tasks one after another, so that what a task imports is imported once per process.
+
+A worker (`pipeline/carry.py`) is spoken to in JSON lines over pipes. It is started when a task has to run and no other
+is idle; while it is idle it sleeps in a read. One that dies fails the task it had, with its last words, and no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline.core.process import python_command
+
+TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
+LAST_WORDS = 400  # characters of a worker's standard error that tell why it died
+
+Answer = Mapping[str, Any]
+
+
+class Worker:
+    """One process and the pipes to it. `at` names what it has been asked and not yet answered, "" if it is idle."""
+
+    def __init__(self) -> None:
+        self.at = ""
+        self.asked = 0
+        self._said = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
+        self._quiet_until = 0
+        self._process = subprocess.Popen(
+            python_command("pipeline.carry"),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "CI": "true"},
+        )
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("a process started with pipes has them")
+        self._stdin, self.stdout = self._process.stdin, self._process.stdout
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the process is still there."""
+        return self._process.poll() is None
+
+    def ask(self, name: str, command: Mapping[str, Any]) -> None:
+        """Hand over a command; a worker that is dead is found out when its answer is read."""
+        self.at, self.asked = name, self.asked + 1
+        self._quiet_until = self._errors.seek(0, os.SEEK_END)
+        left = json.dumps(command).encode() + b"\n"
+        try:
+            while left:
+                left = left[os.write(self._stdin.fileno(), left) :]
+        except BrokenPipeError:
+            return
+
+    def answer(self) -> Answer | None:
+        """Return the answer, or None while a part of it is missing; how the process ended if there will be none."""
+        chunk = os.read(self.stdout.fileno(), 1 << 16)
+        self._said += chunk
+        if not chunk:
+            return {"error": {"cause": self._end(), "remedy": ""}}
+        if not self._said.endswith(b"\n"):
+            return None
+        answer: Answer = json.loads(self._said)
+        self.at, self._said = "", b""
+        return answer
+
+    def _end(self) -> str:
+        """Return how the process ended, in words, and what it said on its last task."""
+        code = self._process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        self._errors.seek(self._quiet_until)
+        words = " ".join(self._errors.read().decode(errors="replace").split())[-LAST_WORDS:]
+        return f"The process {how}; it last said: {words}" if words else f"The process {how}."
+
+    def close(self) -> None:
+        """End the process now."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._stdin, self.stdout, self._errors):
+            stream.close()
+
+
+class Workers:
+    """At most `most` workers. Use it as a context manager; leaving it ends them all."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.started = 0
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the ids of the processes that are alive, as far as is known."""
+        return [w.pid for w in self._workers]
+
+    @property
+    def busy(self) -> list[str]:
+        """Return the names of what is being done."""
+        return [w.at for w in self._workers if w.at]
+
+    def ask(self, name: str, command: Mapping[str, Any]) -> None:
+        """Hand a command to an idle worker, or to a new one; at most `most` may be busy."""
+        for dead in [w for w in self._workers if not w.at and not w.alive]:
+            self._drop(dead)
+        worker = next((w for w in self._workers if not w.at), None)
+        if worker is None:
+            if len(self._workers) >= self.most:
+                raise ValueError("all workers are busy")
+            worker = Worker()
+            self.started += 1
+            self._workers.append(worker)
+        worker.ask(name, command)
+
+    def wait(self) -> list[tuple[str, Answer]]:
+        """Return (name, answer) of what is done, as soon as there is one."""
+        done: list[tuple[str, Answer]] = []
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                if worker.at:
+                    selector.register(worker.stdout, selectors.EVENT_READ, worker)
+            while not done:
+                for key, _ in selector.select():
+                    worker, name = key.data, key.data.at
+                    answer = worker.answer()
+                    if answer is None:
+                        continue
+                    done.append((name, answer))
+                    if worker.at or worker.asked >= TASKS:  # dead, or due to be replaced
+                        self._drop(worker)
+        return done
+
+    def _drop(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        worker.close()

@@ -1,0 +1,116 @@
+"""Low precisions: tried on the model before anything is placed in them, and left out where it does not bear them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.config import Settings
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from pipeline.run import Machine, Model, plan
+from runtime import devices, precisions
+from runtime.baselines import baselines
+from runtime.child import ChildError
+from runtime.devices import default_devices, make_spec
+from runtime.precisions import low_precisions, notes, raised, to_json, try_precisions, without
+from tests.unit.test_devices import CPU, PLUGINS
+
+OUT = [{"plugin": "CPU", "precision": "bf16", "why_not": "outputs would differ by 11.5 % from f32"}]
+BORNE = [{"plugin": "CPU", "precision": "bf16", "why_not": ""}]
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> tuple[devices.DeviceSpec, ...]:
+    monkeypatch.setattr(devices, "cpu_count", lambda: 4)
+    return default_devices({"CPU": CPU})
+
+
+def test_what_devices_and_their_baselines_compute_in_is_in_question(halves: Any) -> None:
+    assert low_precisions(halves, {"CPU": CPU}) == [("CPU", "bf16")]
+    gpu = make_spec("GPU.0", "GPU.0", {}, PLUGINS)
+    assert low_precisions([gpu], PLUGINS) == [("GPU.0", "bf16")]
+    assert low_precisions(halves[:1], {"CPU": replace(CPU, precisions=("f32",))}) == []
+
+
+def test_a_default_device_computes_in_f32_where_the_model_does_not_bear_its_precision(halves: Any) -> None:
+    a, b = raised(halves, ["B"], OUT, {"CPU": CPU})
+    assert a == halves[0]
+    assert b.properties == {**halves[1].properties, "INFERENCE_PRECISION_HINT": "f32"}
+    assert b.fingerprint not in (halves[1].fingerprint, "")
+    assert raised(halves, ["B"], BORNE, {"CPU": CPU}) == halves
+
+
+def test_a_device_that_was_asked_for_stays_as_it_is(halves: Any) -> None:
+    assert raised(halves, [], OUT, {"CPU": CPU}) == halves
+
+
+def test_no_baseline_computes_in_a_precision_that_is_left_out(halves: Any) -> None:
+    found = baselines(raised(halves, ["B"], OUT, {"CPU": CPU}), without({"CPU": CPU}, OUT))
+    assert {d.properties["INFERENCE_PRECISION_HINT"] for v in found for d in v.devices} == {"f32"}
+    everything = baselines(halves, without({"CPU": CPU}, BORNE))
+    assert "bf16" in {d.properties["INFERENCE_PRECISION_HINT"] for v in everything for d in v.devices}
+
+
+def test_the_notes_say_what_is_left_out_and_what_computes_in_f32_instead(halves: Any) -> None:
+    asked = [d.to_json() for d in halves]
+    used = [d.to_json() for d in raised(halves, ["B"], OUT, {"CPU": CPU})]
+    assert notes(OUT, asked, used) == [
+        "bf16 is left out on CPU: outputs would differ by 11.5 % from f32 (measure.low_tolerance).",
+        "B computes in f32 instead.",
+    ]
+    assert notes(OUT, asked, asked) == notes(OUT, asked, used)[:1]
+    assert notes(BORNE, asked, asked) == []
+
+
+class Told:
+    """Stands for a measuring child that has compiled a variant."""
+
+    def __init__(self, output: float) -> None:
+        self.output = output
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End nothing."""
+
+
+def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"bf16": 1.05, "f16": 1.25}
+
+    def start(variant: Any, *_: Any, **__: Any) -> tuple[Told, dict[str, Any]]:
+        precision = variant.devices[0].properties["INFERENCE_PRECISION_HINT"]
+        if precision not in outputs:
+            raise ChildError(MeasurementFailed("refused", "no such precision"))
+        return Told(outputs[precision]), {}
+
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: {"output_0": np.ones(1)})
+    monkeypatch.setattr(precisions, "start", start)
+    monkeypatch.setattr(precisions, "outputs_of", lambda child: {"output_0": np.array([child.output])})
+    pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
+    bf16, f16, u4 = to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0))
+    assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)
+    assert f16["why_not"] == "outputs would differ by 25 % from f32, more than the 6 % allowed"
+    assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
+
+
+def stages(machine: Machine, **settings: Any) -> dict[str, Any]:
+    chosen = Settings().updated({key.replace("__", "."): v for key, v in settings.items()}, "the test")
+    return {task.stage: task for task in plan(Model(Path("m.xml"), "0" * 64), chosen, machine)}
+
+
+def test_precisions_are_tried_before_profiling_only_where_some_are_in_question(halves: Any) -> None:
+    listed = tuple(d.to_json() for d in halves)
+    default = stages(Machine(listed, {}, "here", (("CPU", "bf16"),), ("B",)))
+    assert set(default["profile"].inputs) == {"read", "precisions"}
+    assert "precisions" in default["measure"].inputs
+    asked = stages(Machine(listed, {}, "here", (("CPU", "bf16"),)))
+    assert set(asked["profile"].inputs) == {"read"}
+    assert "precisions" in asked["measure"].inputs
+    assert "precisions" not in stages(Machine(listed, {}, "here"))
+    assert "precisions" not in stages(Machine(listed, {}, "here", (("CPU", "bf16"),)), measure__use="sequential")

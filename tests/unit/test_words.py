@@ -1,0 +1,108 @@
+"""What people read: candidates, failures and searches in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.devices import CostTable
+from pipeline.words import about, failure_text, refusal_text, search_text, time_shares, winner_text
+from tests.toys import toy_graph
+
+CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}
+
+
+def row(**values: Any) -> dict[str, Any]:
+    """Return a record of the measure stage."""
+    return {"single": False, "devices": [], "subgraphs": 1, "executed_on": ["A"], **values}
+
+
+def search(**values: Any) -> dict[str, Any]:
+    """Return a record of a hybrid search."""
+    return {
+        "placer": "greedy",
+        "reward": "hybrid",
+        "evaluations": 42,
+        "measurements": 5,
+        "found_by": "heft",
+        "value_s": 0.012,
+        "measured_s": 0.0123,
+        "predicted_s": 0.0125,
+        "lower_bound_s": 0.01,
+        "proven": False,
+        "used": 5,
+        "refused": None,
+        "rounds": [{"error": 0.25}, {"error": None}, {"error": 0.05}],
+    } | values
+
+
+def test_shares_are_of_the_profiled_seconds_and_the_largest_comes_first() -> None:
+    graph = toy_graph(3, [(0, 1), (1, 2)])
+    op_s = np.array([[1.0, 9.0], [9.0, 3.0], [0.0, np.inf]])
+    costs = CostTable(graph.names, ("A", "B"), op_s, np.zeros(2), ("given", "given"))
+    found = time_shares(dict(zip(graph.names, "ABB", strict=True)), graph, costs)
+    assert list(found.items()) == [("B", 0.75), ("A", 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("record", "shares", "text"),
+    [
+        (row(subgraphs=3), {"A": 0.622, "B": 0.378}, "A 62 %, B 38 %, 3 sub-graphs"),
+        (row(subgraphs=2), {"A": 0.999, "B": 0.001}, "A 100 %, B under 1 %, 2 sub-graphs"),
+        (row(single=True, devices=[CPU]), {}, "CPU, 1 thread, f32"),
+        (row(subgraphs=2, executed_on=["A", "B"]), {}, "OpenVINO's own choice: A and B, 2 sub-graphs"),
+        ({"single": False, "devices": []}, {}, "OpenVINO's own choice"),
+    ],
+)
+def test_a_candidate_is_described_by_what_it_is(record: dict[str, Any], shares: dict[str, float], text: str) -> None:
+    assert about(record, shares) == text
+
+
+def test_failures_are_words_and_no_kinds() -> None:
+    wrong = {"kind": "wrong_output", "message": "outputs differ by 11.5 % from f32 (5 % allowed)"}
+    assert failure_text(wrong) == "outputs differ by 11.5 % from f32 (5 % allowed)"
+    assert failure_text({"kind": "out_of_memory", "message": "bad_alloc"}) == "out of memory: bad_alloc"
+    assert refusal_text("wrong_output: outputs differ") == "outputs differ"
+    assert refusal_text("something: else") == "something: else"
+
+
+def test_a_hybrid_search_tells_what_was_tried_measured_and_found() -> None:
+    assert search_text(search()) == (
+        "greedy tried 42 placements in the simulator, and 5 of its own were measured. "
+        "The best, found by heft, took 12.30 ms (predicted: 12.50 ms). "
+        "Before measurements corrected the simulator, its predictions were off by 25.0 %, then 5.0 %."
+    )
+
+
+def test_a_search_that_could_not_be_calibrated_says_why() -> None:
+    text = search_text(search(used=0, refused="crashed: gone", measurements=1, rounds=[], found_by="single"))
+    assert "1 of its own was measured. The best, a single device, took" in text
+    assert text.endswith("The simulator could not be corrected by measurements: crashed: gone.")
+
+
+def test_a_simulated_search_tells_its_bound() -> None:
+    alone = {"reward": "simulated", "measurements": 0, "measured_s": None, "predicted_s": None, "rounds": []}
+    text = search_text(search(**alone))
+    assert "is predicted to take 12.00 ms; no placement can take less than 10.00 ms there." in text
+    assert "proven to be optimal" in search_text(search(**alone, proven=True))
+
+
+def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() -> None:
+    assert search_text(search(reward="measured", rounds=[], evaluations=1)).startswith("greedy measured 1 placement. ")
+    nothing = search(measured_s=None, predicted_s=None, value_s=None, measurements=0, rounds=[])
+    assert search_text(nothing).endswith("and none of its own were measured. None of them can run.")
+    known = search_text(nothing | {"value_s": 0.9})
+    assert known.endswith("and none of its own were measured. It found nothing that was not known before.")
+
+
+def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
+    def candidate(placer: str, median_s: float | None) -> dict[str, Any]:
+        latency = None if median_s is None else {"median": median_s}
+        return {"placer": placer, "baseline": placer == "baseline", "latency_s": latency}
+
+    found = [candidate("baseline", 0.01), candidate("calibration", 0.015), candidate("hsdag", 0.02)]
+    found += [candidate("portfolio", 0.025), candidate("hsdag", 0.03), candidate("greedy", None)]
+    assert winner_text(found) == "Fastest split of each placer: hsdag 20.00 ms, portfolio 25.00 ms."
+    assert winner_text(found[:1]) == ""

@@ -1,0 +1,152 @@
+"""Workers: few processes for many tasks; one that dies fails its task alone; none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline import workers
+from pipeline.task import Task
+from pipeline.workers import Workers
+
+START = subprocess.Popen
+ECHO = """
+    import json, os, sys
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if asked.get("say"):
+            print(asked["say"], file=sys.stderr, flush=True)
+        if asked.get("die") is not None:
+            os.kill(os.getpid(), asked["die"]) if asked["die"] else os._exit(3)
+        print(json.dumps({"pid": os.getpid(), "long": "x" * asked.get("long", 0)}), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def echo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers answer with their process id, or die, as they are asked."""
+    script = tmp_path / "echo.py"
+    script.write_text(textwrap.dedent(ECHO), encoding="utf-8")
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        return START([sys.executable, str(script)], **options)
+
+    monkeypatch.setattr(workers.subprocess, "Popen", popen)
+
+
+def answers(pool: Workers, most: int, commands: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what became of commands named "0", "1", ..., of which `most` are at work at once."""
+    waiting, found = {str(i): command for i, command in enumerate(commands)}, {}
+    while waiting or pool.busy:
+        while waiting and len(pool.busy) < most:
+            name = next(iter(waiting))
+            pool.ask(name, waiting.pop(name))
+        found |= dict(pool.wait())
+    return found
+
+
+def test_many_tasks_are_done_by_as_few_processes_as_are_ever_needed_at_once() -> None:
+    with Workers(3) as pool:
+        assert not pool.pids
+        found = answers(pool, 2, [{}] * 9)
+        assert sorted(found) == [str(i) for i in range(9)]
+        assert {a["pid"] for a in found.values()} <= set(pool.pids)
+        assert pool.started == len(pool.pids) == 2
+
+
+def test_no_more_than_the_most_are_busy() -> None:
+    with Workers(1) as pool:
+        pool.ask("a", {})
+        with pytest.raises(ValueError, match="busy"):
+            pool.ask("b", {})
+        assert [name for name, _ in pool.wait()] == ["a"]
+
+
+def test_a_worker_that_dies_fails_its_task_with_its_words_and_is_replaced() -> None:
+    with Workers(1) as pool:
+        found = answers(
+            pool,
+            1,
+            [
+                {"say": "of a task before"},
+                {"say": "bad thing", "die": int(signal.SIGSEGV)},
+                {},
+                {"die": 0},
+            ],
+        )
+        assert found["1"]["error"]["cause"] == "The process was killed by SIGSEGV; it last said: bad thing"
+        assert found["3"]["error"]["cause"] == "The process ended with status 3."
+        assert found["2"]["pid"] != found["0"]["pid"]
+        assert pool.started == 2
+
+
+def test_a_worker_that_died_while_it_was_idle_fails_no_task() -> None:
+    with Workers(1) as pool:
+        first = answers(pool, 1, [{}])["0"]["pid"]
+        os.kill(first, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [])
+        assert answers(pool, 1, [{}])["0"]["pid"] != first
+
+
+def test_a_worker_is_replaced_after_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "TASKS", 2)
+    with Workers(1) as pool:
+        found = answers(pool, 1, [{}] * 5)
+        assert [len({found[i]["pid"] for i in pair}) for pair in ("01", "23")] == [1, 1]
+        assert pool.started == 3
+
+
+def test_an_answer_longer_than_a_pipe_holds_arrives_whole() -> None:
+    with Workers(1) as pool:
+        assert len(answers(pool, 1, [{"long": 1 << 18}])["0"]["long"]) == 1 << 18
+
+
+def test_leaving_ends_busy_and_idle_workers() -> None:
+    with Workers(2) as pool:
+        answers(pool, 2, [{}, {}])
+        pool.ask("busy", {})
+        processes = [psutil.Process(pid) for pid in pool.pids]
+    assert not any(p.is_running() for p in processes)
+
+
+def command(store: Path) -> dict[str, Any]:
+    """Return a task whose input is missing, as a worker is handed it."""
+    task = Task("coarsen", "none", {}, {"use": []}, 0, {"read": "0" * 64})
+    return {"task": asdict(task), "store": str(store), "previous": None}
+
+
+def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> None:
+    script = f"""
+        import time
+        from pipeline.workers import Workers
+        with Workers(1) as pool:
+            pool.ask("a", {command(tmp_path)})
+            pool.wait()
+            print(*pool.pids, flush=True)
+            time.sleep(600)
+    """
+    parent = START([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE)
+    with parent:
+        assert parent.stdout is not None
+        left = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(left) == 1
+    assert not psutil.wait_procs(left, timeout=60)[1]
+
+
+def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.subprocess, "Popen", START)
+    with Workers(1) as pool:
+        found = answers(pool, 1, [command(tmp_path), command(tmp_path)])
+        assert "The read artifact 000000000000 is not in the store." in found["1"]["error"]["cause"]
+        assert found["0"] == found["1"]
+        assert pool.started == 1
