@@ -17,6 +17,7 @@ from policy.place.cpsat import CpSat
 from policy.place.critical_path import CriticalPath
 from policy.place.etf import Etf
 from policy.place.exact.bounds import prove_bound
+from policy.place.exact.enumeration import enumerated
 from policy.place.expert import Expert
 from policy.place.greedy import Greedy
 from policy.place.heft import Heft
@@ -69,7 +70,7 @@ class Portfolio(Method):
     rule of thumb, or its start.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     annealing: float = param(0.5, "share of what the rules of thumb leave that goes to annealing before the solver")
     solving: float = param(0.6, "share of the rest that goes to the solver, on graphs it takes")
@@ -85,6 +86,8 @@ class Portfolio(Method):
         if search.done:
             return
         prove_bound(search)
+        if enumerated(search) or search.done:
+            return
         self._rules(search, seed)
         if search.simulator is None:
             self._climb(search, seed)
