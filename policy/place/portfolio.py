@@ -28,6 +28,7 @@ from policy.place.metis import Metis
 from policy.place.min_cut import MinCut
 from policy.place.multilevel import Multilevel
 from policy.place.peft import Peft
+from policy.place.room import make_room
 from policy.place.search import Method, Search
 
 # Rules of thumb, the quick ones first, each with the largest graph on which it ends within seconds.
@@ -89,6 +90,7 @@ class Portfolio(Method):
         if enumerated(search) or search.done:
             return
         self._rules(search, seed)
+        make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)
         elif search.problem.graph.n > LARGE:

@@ -14,6 +14,7 @@ from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.registry import build
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
+from policy.place.room import make_room
 from policy.place.search import Search
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
 from tests.toys import silent
@@ -65,6 +66,24 @@ def test_the_small_cases_hold_every_rule_and_share_with_and_without_a_way_out() 
     rows = [(RULES[number % 4], SHARES[number % 3], small_case(number).optimum_s()) for number in range(24)]
     assert {row[:2] for row in rows} == {(rules, share) for rules in RULES for share in SHARES}
     assert {math.isfinite(row[2]) for row in rows} == {True, False}
+
+
+# Cases that the placers missed, or left above the optimum, when repairs counted weights alone.
+@pytest.mark.parametrize("number", [8, 112, 190, 208, 234, 266, 278, 280, 290])
+def test_room_is_made_by_what_the_simulator_says_is_over(number: int) -> None:
+    case = small_case(number)
+    search = search_of(case)
+    make_room(search, seed=0)
+    assert search.best is not None
+    assert case.again_s(search.best) == pytest.approx(search.best_s, rel=1e-12)
+    assert search.spent <= BUDGET
+
+
+@pytest.mark.parametrize("number", [8, 112, 190, 208, 234, 266, 280, 290])
+def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enumeration(number: int) -> None:
+    case = small_case(number)
+    answer = build("place", "anneal", {}).place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
 
 
 def test_looser_memory_never_makes_a_small_answer_worse() -> None:
