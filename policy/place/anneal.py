@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Walk
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.neighbourhood import LONGEST, Choice, Neighbourhood
-from policy.place.room import Price, held_bytes, tight
+from policy.place.room import Price, held_bytes, make_room, tight
 from policy.place.search import Method, Search
 
 WORK = 2_000_000  # operations simulated between two looks at the clock
@@ -38,6 +38,9 @@ class Anneal(Method):
     device, or where one of its neighbours is. A short budget starts colder: `hot` holds from `evaluations_per_group` on
     and falls with the square root of the budget below; under a time limit the budget is what a few moves, timed first,
     let expect.
+
+    Where memory is short, some moves swap two groups, and the walk may pass through plans that do not fit, for a price
+    per byte that follows the share of plans that do; without a plan that fits, it makes room first.
 
     Where placements may carry priorities, the walk begins in the best of several orders: that in which the plan runs
     first come, first served, and by the longest way to an end, with transfers under the plan or with mean ones. Moves
@@ -69,6 +72,7 @@ class Anneal(Method):
         """Anneal from the best plan seen until the budget ends or nothing new is met."""
         if search.done:
             return
+        make_room(search, seed=seed)
         rng, moves = np.random.default_rng(seed), Neighbourhood.of(search.problem)
         expected = self._expected(search, rng, moves)
         hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))

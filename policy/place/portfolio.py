@@ -65,10 +65,10 @@ def parts(n: int, kind: str | None) -> tuple[str, ...]:
 class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.
 
-    Rules of thumb in every execution mode; for devices that take turns the minimum cut; a glance of the solver at
-    graphs that are small enough; then annealing, the solver, and annealing again from what it left; on large graphs
-    `multilevel` in place of all of it. Ends early at a proven optimum. Never worse than the best single device, any
-    rule of thumb, or its start.
+    Every placement, if there are so few. Else rules of thumb in every execution mode; for devices that take turns the
+    minimum cut; a glance of the solver at graphs that are small enough; then annealing, the solver, and annealing again
+    from what it left; on large graphs `multilevel` in place of all of it. Ends early at a proven optimum. Never worse
+    than the best single device, any rule of thumb, or its start.
     """
 
     version: ClassVar[int] = 2

@@ -12,14 +12,15 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Walk
+from policy.place.levels.hierarchy import hierarchy
 from policy.place.neighbourhood import Choice, Neighbourhood
 from policy.place.search import Search
-from policy.place.units import UNLIMITED, Units, running_order
+from policy.place.units import UNLIMITED
 
 CHUNK = 64  # moves of a walk, between two looks at what fits
-ROUND = 6  # walks in which excess is annealed from warm to cold
-WARM = 0.5  # first temperature of a round, in bytes over the mean bytes of a unit
-SHARE = 0.5  # share of the budget that may go into a first placement that fits
+FIRST = 6  # walks in which excess is annealed from warm to cold at first; every further round takes twice as many
+WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+SHARE = 0.9  # share of the budget that may go into a first placement that fits
 FITTING = 0.5  # share of the moves taken that should lead to plans that fit
 STEP = 1.3  # factor by which the price rises or falls after a walk
 
@@ -42,48 +43,54 @@ def held_bytes(search: Search) -> Int64:
 
 
 def make_room(search: Search, *, seed: int) -> None:
-    """Search for a placement that fits, if there is none yet, with a share of the budget.
+    """Ask about packings of the groups; if nothing fits yet, search for what does, with a share of the budget.
 
-    Packings of the groups come first. What the simulator says is over is then moved away: groups of devices that hold
-    too much go elsewhere or swap with others, by a walk that anneals bytes instead of seconds, round after round, each
-    from another start.
+    Packings are the same for any size of equal devices, so that more memory takes no start away. Without a plan that
+    fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap with
+    others, by walks that anneal bytes instead of seconds, in ever longer rounds from the plan that is least over, or
+    from any of those tried where the last round led no further.
     """
-    if search.best is not None or search.left <= 0 or not tight(search):
+    if search.left <= 0 or not tight(search):
         return
-    units = Units.of(search.problem)
-    starts = np.stack([units.placement(device).device for device in packings(search, units)])
-    found = search.simulate(starts)
-    order = np.argsort(found.over_bytes, kind="stable")
+    starts = np.stack(list(packings(search)))
+    over = search.simulate(starts).over_bytes.tolist()
+    pool = list(zip(over, starts, strict=False))  # as far as the budget went
     rng, moves = np.random.default_rng(seed), Neighbourhood.of(search.problem)
     with search.limited(search.author, evaluations=math.ceil(SHARE * search.left)):
-        turn = 0
-        while search.best is None and search.left > 0 and moves.free.size:
-            begun = starts[order[turn % order.size]] if turn < 2 * order.size else units_at_random(units, rng)
-            if not _shed(search, rng, moves, Placement(begun, search.problem.topology.names)):
+        steps, stalled = FIRST, False
+        while search.best is None and search.left > 0 and moves.free.size and pool:
+            least, nearest = min(pool, key=lambda entry: entry[0])
+            begun = pool[rng.integers(len(pool))][1] if stalled else nearest
+            spent = search.spent
+            end = _shed(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
+            over = search.simulate(end[None]).over_bytes.tolist()
+            if search.spent - spent < FIRST or not over:
                 return
-            turn += 1
+            stalled = over[0] >= least
+            pool.append((over[0], end))
+            steps *= 2
 
 
-def units_at_random(units: Units, rng: np.random.Generator) -> Int32:
-    """Return int32 [n], a random allowed device for every unit, as devices of the operations."""
-    wish = np.where(units.allowed, rng.random(units.allowed.shape), -1.0)
-    return units.placement(wish.argmax(axis=1).astype(np.int32)).device
+def packings(search: Search) -> Iterator[Int32]:
+    """Yield devices of the operations, int32 [n], that share out bytes by what devices hold.
 
-
-def packings(search: Search, units: Units) -> Iterator[Int32]:
-    """Yield devices of the units, int32 [k], that share out bytes by what devices hold.
-
-    Weights, and weights with outputs: the heaviest first to the device with the most room for its size; and in order
-    of depth, each device filled in turn, which keeps neighbours together and so needs few copies.
+    Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
+    more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
+    room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
+    neighbours together, and so need few copies.
     """
-    weight = units.held_bytes.astype(np.float64)
-    both = sum_per_group(held_bytes(search).astype(np.float64), units.grouping)
-    depth = running_order(units)
-    for amount in (weight, both):
-        room = np.where(units.room_bytes < UNLIMITED, units.room_bytes, max(1.0, 2.0 * amount.sum())).astype(np.float64)
-        yield _fullest_last(units.allowed, amount, room)
-        for order in (np.argsort(depth, kind="stable"), np.argsort(-depth, kind="stable")):
-            yield _in_turn(units.allowed, amount, room, order)
+    problem = search.problem
+    alone = search.simulate(np.zeros((1, problem.graph.n), np.int32)).peak_bytes.sum()
+    weight, out = problem.graph.weight_bytes, problem.graph.out_bytes
+    share = max(0.0, float(alone) - float(weight.sum())) / max(float(out.sum()), 1.0)
+    for level in hierarchy(problem, least=2 * problem.topology.p):
+        units = level.units
+        amount = sum_per_group(weight + share * out, units.grouping)
+        ample = max(1.0, 2.0 * float(amount.sum()))
+        room = np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
+        order = np.argsort(level.first, kind="stable")
+        yield units.placement(_fullest_last(units.allowed, amount, room)).device
+        yield units.placement(_in_turn(units.allowed, amount, room, order)).device
 
 
 def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
@@ -105,23 +112,23 @@ def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int
     return device
 
 
-def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement) -> bool:
-    """Anneal the excess of a plan for a round; return whether anything was new."""
+def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, steps: int) -> Placement:
+    """Anneal the excess of a plan in so many walks, or what the budget allows; return the last plan."""
+    steps = max(2, min(steps, search.left // CHUNK))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
     price = _outweighing(search)
-    spent = search.spent
-    for step in range(ROUND):
+    for step in range(steps):
         if search.best is not None or search.left <= 0:
             break
         peak_bytes = search.simulate(plan.device[None]).peak_bytes
         if search.best is not None or not len(peak_bytes):
             break
         chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, plan, peak_bytes[0]))
-        warm = WARM * unit_bytes * (1 - step / (ROUND - 1)) ** 2
+        warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
         allowance_s = price * warm * rng.exponential(1.0, CHUNK)
         drawn = chosen.drawn(rng, plan, _choice(rng, CHUNK), allowance_s)
         plan = search.walk(plan, replace(drawn, price_s_per_byte=price)).end
-    return search.spent > spent
+    return plan
 
 
 def _outweighing(search: Search) -> float:
