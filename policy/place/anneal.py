@@ -22,6 +22,7 @@ from policy.place.search import Method, Search
 WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
+PRESSED = 0.5  # share of moves barred by memory from which a short budget pays for excess; a full one always does
 KEPT = 0.85  # share of the budget from which a walk short of memory keeps to what fits
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
@@ -39,8 +40,9 @@ class Anneal(Method):
     and falls with the square root of the budget below; under a time limit the budget is what a few moves, timed first,
     let expect.
 
-    Where memory is short, some moves swap two groups, and the walk may pass through plans that do not fit, for a price
-    per byte that follows the share of plans that do; without a plan that fits, it makes room first.
+    Where memory bars many moves, some swap two groups, and the walk may pass through plans that do not fit, for a price
+    per byte that follows the share of plans that do; without a plan that fits, it makes room first. Elsewhere it goes
+    as it would without limits of memory.
 
     Where placements may carry priorities, the walk begins in the best of several orders: that in which the plan runs
     first come, first served, and by the longest way to an end, with transfers under the plan or with mean ones. Moves
@@ -100,28 +102,41 @@ class Anneal(Method):
             plan = best_order(search, plan)
         clock, scale_s = Clock.of(search), mean_time_s(search)
         chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
-        if tight(search):
-            self._squeeze(search, rng, moves, plan, hot)
+        short = tight(search)
+        if short and hot >= self.hot:
+            self._squeeze(search, rng, moves, plan, hot, clock)
             return
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
             share = np.minimum(1.0, clock.share() + np.arange(chunk) * clock.step())
             warmth_s = scale_s * hot * (self.cold / hot) ** share
-            plan = levelled(self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk))).end)
+            walk = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk)))
+            barred = np.count_nonzero(np.isinf(walk.value_s)) / max(walk.evaluations, 1)
+            if short and not search.done and barred > PRESSED:
+                self._squeeze(search, rng, moves, levelled(search.best or walk.end), hot, clock)
+                return
+            plan = levelled(walk.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _squeeze(
-        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, hot: float
+        self,
+        search: Search,
+        rng: np.random.Generator,
+        moves: Neighbourhood,
+        plan: Placement,
+        hot: float,
+        clock: Clock,
     ) -> None:
-        """Walk as `_cool` does where memory is short: through plans that do not fit as well, for a price, and back.
+        """Go on as `_cool` does where memory bars the way: through plans that do not fit, for a price, and back.
 
-        Single groups swap devices, which keeps full devices full. The last part of the budget begins at the best plan
-        and keeps to what fits.
+        The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a walk
+        would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which keeps
+        full devices full. The last part of the budget begins at the best plan and keeps to what fits.
         """
-        clock, scale_s = Clock.of(search), mean_time_s(search)
+        scale_s = mean_time_s(search)
         per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
-        price, idle = Price(scale_s * hot / per_group), 0
+        price, idle = Price(scale_s * self.hot * (self.hot / hot) ** 2 / per_group), 0
         while not search.done and idle < PATIENCE * CHUNK // SHORT:
             spent, share = search.spent, clock.share()
             if share >= KEPT and not math.isinf(price.s_per_byte):

@@ -139,7 +139,7 @@ def test_enumerating_one_of_each_misses_no_value_where_devices_take_turns_or_for
 
 def test_a_simulated_batch_keeps_the_best_that_fits_and_the_budget() -> None:
     case = small_case(2)
-    search = search_of(case, 10)
+    search = search_of(case, 500)
     device = placements(case.problem.allowed)
     left = search.left
     found = search.simulate(device)
