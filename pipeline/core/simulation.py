@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +13,8 @@ from pipeline.core.placement import Placement
 
 Kind = Literal["sequential", "listsched", "pipelined"]
 Level = Literal["T0", "T1", "T2"]
+
+NO_SWAPS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,10 @@ class Moves:
     like: int32 [r], a node to whose device they go instead, as it is when the move is tried; -1 for none.
     shift: float64 [r], added to their priorities, if the plan has any; 0 leaves them.
     allowance_s: float64 [r], how much slower than the plan it changes a move may make it and still be taken.
+    back: int64 [r], in [ptr[i], ptr[i + 1]]: if a move sends nodes anywhere, those from node[back[i]] on go where its
+    first node was instead, so that two sets of nodes swap devices. Left out: all nodes of a move go one way.
+    price_s_per_byte: what a byte beyond the memory counts as in seconds, so that a walk may pass through plans that do
+    not fit; inf: less excess is worth any time.
     """
 
     ptr: Int64
@@ -68,10 +75,13 @@ class Moves:
     like: Int32
     shift: Float64
     allowance_s: Float64
+    back: Int64 = field(default_factory=lambda: NO_SWAPS)
+    price_s_per_byte: float = math.inf
 
     def __post_init__(self) -> None:
         put, r = object.__setattr__, int(np.size(self.device))
         put(self, "ptr", frozen(self.ptr, np.int64, (r + 1,), "ptr"))
+        put(self, "back", frozen(self.back if np.size(self.back) else self.ptr[1:], np.int64, (r,), "back"))
         put(self, "node", frozen(self.node, np.int32, (int(self.ptr[-1]),), "node"))
         for name, dtype in (
             ("device", np.int32),
@@ -82,6 +92,10 @@ class Moves:
             put(self, name, frozen(getattr(self, name), dtype, (r,), name))
         if np.any(np.isnan(self.allowance_s)):
             raise ValueError("allowance_s must not be NaN")
+        if np.any(self.back < self.ptr[:-1]) or np.any(self.back > self.ptr[1:]):
+            raise ValueError("back must lie within the nodes of its move")
+        if not self.price_s_per_byte >= 0:
+            raise ValueError(f"price_s_per_byte must be at least 0, is {self.price_s_per_byte}")
 
     @property
     def r(self) -> int:
@@ -101,7 +115,9 @@ class Moves:
         target = plan.device[self.like[i]] if self.like[i] >= 0 else self.device[i]
         device, priority = plan.device.copy(), plan.priority
         if target >= 0:
-            device[nodes] = target
+            turned = int(self.back[i] - self.ptr[i])
+            device[nodes[:turned]] = target
+            device[nodes[turned:]] = plan.device[nodes[:1]]
         if priority is not None and self.shift[i] != 0:
             priority = priority.copy()
             priority[nodes] += self.shift[i]
@@ -113,7 +129,8 @@ class Walk:
     """Where r moves led.
 
     A move that would change nothing, or put a node where it is not allowed, is skipped and costs no evaluation. A
-    move is taken if it exceeds memory less than the plan it changes, or as much and its time is at most
+    move is taken if its time and the price of what exceeds memory are together at most `allowance_s` more than those
+    of the plan it changes; at a price of inf, if it exceeds memory less, or as much and its time is at most
     `allowance_s` longer.
 
     tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.

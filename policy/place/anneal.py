@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,10 +16,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Walk
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.neighbourhood import LONGEST, Choice, Neighbourhood
+from policy.place.room import Price, held_bytes, make_room, tight
 from policy.place.search import Method, Search
 
 WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
+SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
+PRESSED = 0.5  # share of moves barred by memory from which a short budget pays for excess; a full one always does
+KEPT = 0.85  # share of the budget from which a walk short of memory keeps to what fits
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
 ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
@@ -36,6 +40,10 @@ class Anneal(Method):
     and falls with the square root of the budget below; under a time limit the budget is what a few moves, timed first,
     let expect.
 
+    Where memory bars many moves, some swap two groups, and the walk may pass through plans that do not fit, for a price
+    per byte that follows the share of plans that do; without a plan that fits, it makes room first. Elsewhere it goes
+    as it would without limits of memory.
+
     Where placements may carry priorities, the walk begins in the best of several orders: that in which the plan runs
     first come, first served, and by the longest way to an end, with transfers under the plan or with mean ones. Moves
     then change the order as well, with or without the device: a group goes between two others of its device. In the
@@ -44,18 +52,19 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
     evaluations_per_group: float = param(200.0, "evaluations per group from which `hot` is taken in full")
     copies: float = param(0.7, "share of moves to the device of a neighbour")
     clusters: float = param(0.7, "share of moves of several groups at once")
+    swaps: float = param(0.3, "share of the moves by which two groups swap devices, where memory is short")
     orders: float = param(0.2, "share of moves that change a priority alone, where there are priorities")
     shifts: float = param(0.1, "share of the other moves that change a priority as well, where there are priorities")
 
     def __post_init__(self) -> None:
-        shares = (self.copies, self.clusters, self.orders, self.shifts)
+        shares = (self.copies, self.clusters, self.swaps, self.orders, self.shifts)
         if not all(0 <= share <= 1 for share in shares):
             raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1.")
         if not (0 < self.cold <= self.hot and self.evaluations_per_group > 0):
@@ -65,6 +74,7 @@ class Anneal(Method):
         """Anneal from the best plan seen until the budget ends or nothing new is met."""
         if search.done:
             return
+        make_room(search, seed=seed)
         rng, moves = np.random.default_rng(seed), Neighbourhood.of(search.problem)
         expected = self._expected(search, rng, moves)
         hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
@@ -92,18 +102,61 @@ class Anneal(Method):
             plan = best_order(search, plan)
         clock, scale_s = Clock.of(search), mean_time_s(search)
         chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
+        short = tight(search)
+        if short and hot >= self.hot:
+            self._squeeze(search, rng, moves, plan, hot, clock)
+            return
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
             share = np.minimum(1.0, clock.share() + np.arange(chunk) * clock.step())
             warmth_s = scale_s * hot * (self.cold / hot) ** share
-            plan = levelled(self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk))).end)
+            walk = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk)))
+            barred = np.count_nonzero(np.isinf(walk.value_s)) / max(walk.evaluations, 1)
+            if short and not search.done and barred > PRESSED:
+                self._squeeze(search, rng, moves, levelled(search.best or walk.end), hot, clock)
+                return
+            plan = levelled(walk.end)
+            idle = 0 if search.spent > spent else idle + 1
+
+    def _squeeze(
+        self,
+        search: Search,
+        rng: np.random.Generator,
+        moves: Neighbourhood,
+        plan: Placement,
+        hot: float,
+        clock: Clock,
+    ) -> None:
+        """Go on as `_cool` does where memory bars the way: through plans that do not fit, for a price, and back.
+
+        The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a walk
+        would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which keeps
+        full devices full. The last part of the budget begins at the best plan and keeps to what fits.
+        """
+        scale_s = mean_time_s(search)
+        per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
+        price, idle = Price(scale_s * self.hot * (self.hot / hot) ** 2 / per_group), 0
+        while not search.done and idle < PATIENCE * CHUNK // SHORT:
+            spent, share = search.spent, clock.share()
+            if share >= KEPT and not math.isinf(price.s_per_byte):
+                price.s_per_byte, plan = math.inf, levelled(search.best or plan)
+            warmth_s = scale_s * hot * (self.cold / hot) ** np.minimum(1.0, share + np.arange(SHORT) * clock.step())
+            walk = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(SHORT)), price.s_per_byte)
+            price.learn(walk)
+            plan = levelled(walk.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _walk(
-        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, allowance_s: Float64
+        self,
+        search: Search,
+        rng: np.random.Generator,
+        moves: Neighbourhood,
+        plan: Placement,
+        allowance_s: Float64,
+        price_s: float | None = None,
     ) -> Walk:
-        """Return where as many moves as there are allowances lead."""
+        """Return where as many moves as there are allowances lead; price_s: of a byte; None where memory is ample."""
         r = allowance_s.size
         ordered = plan.priority is not None
         stays = (rng.random(r) < self.orders) & ordered
@@ -113,8 +166,10 @@ class Anneal(Method):
             copy=rng.random(r) < self.copies,
             stays=stays,
             shifted=stays | ((rng.random(r) < self.shifts) & ordered),
+            swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
         )
-        return search.walk(plan, moves.drawn(rng, plan, choice, allowance_s))
+        drawn = moves.drawn(rng, plan, choice, allowance_s)
+        return search.walk(plan, drawn if price_s is None else replace(drawn, price_s_per_byte=price_s))
 
 
 def best_order(search: Search, plan: Placement) -> Placement:

@@ -22,13 +22,14 @@ class Choice:
 
     length: int64, groups in the cluster that moves, 1 for a single one. copy: bool, whether it goes where a neighbour
     is, instead of to any device. stays: bool, whether it keeps its device. shifted: bool, whether its place in the
-    order changes.
+    order changes. swaps: bool, whether instead it is a single group that swaps devices with another one.
     """
 
     length: Int64
     copy: Bool
     stays: Bool
     shifted: Bool
+    swaps: Bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +88,15 @@ class Neighbourhood:
         group = rng.integers(0, self.k, r)
         if self.free.size:
             group = np.where(choice.stays, group, self.free[rng.integers(0, self.free.size, r)])
-        walks = self._walks(rng, group, choice.length)  # [r, LONGEST], -1 behind the end
+        swaps = choice.swaps & ~choice.stays & (self.free.size > 0)
+        walks = self._walks(rng, group, np.where(swaps, 1, choice.length))  # [r, LONGEST], -1 behind the end
         target = np.where(choice.stays, -1, _pick(rng, self.homes_ptr, self.home, group))
         like = np.where(choice.copy & ~choice.stays, self._beside(rng, walks), -1)
+        if swaps.any():
+            other = rng.integers(0, self.k, r)
+            swaps &= other != group
+            walks[swaps, 1] = other[swaps]
+            like = np.where(swaps, self.member[self.ptr[other]], like)
         shift = np.zeros(r)
         if plan.priority is not None:
             goal = np.where(target >= 0, target, plan.device[self.member[self.ptr[group]]])
@@ -101,7 +108,9 @@ class Neighbourhood:
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         node = self.member[np.repeat(self.ptr[chosen], count) + within]
         ends = np.cumsum(np.bincount(move, weights=count, minlength=r)).astype(np.int64)
-        return Moves(np.r_[0, ends], node, target.astype(np.int32), like.astype(np.int32), shift, allowance_s)
+        ptr = np.r_[0, ends]
+        back = np.where(swaps, ptr[:-1] + self.ptr[group + 1] - self.ptr[group], ends)
+        return Moves(ptr, node, target.astype(np.int32), like.astype(np.int32), shift, allowance_s, back)
 
     def _beside(self, rng: np.random.Generator, walks: Int64) -> Int64:
         """Return a node of some group next to some group of each walk."""

@@ -17,6 +17,7 @@ from policy.place.cpsat import CpSat
 from policy.place.critical_path import CriticalPath
 from policy.place.etf import Etf
 from policy.place.exact.bounds import prove_bound
+from policy.place.exact.enumeration import enumerated
 from policy.place.expert import Expert
 from policy.place.greedy import Greedy
 from policy.place.heft import Heft
@@ -27,6 +28,7 @@ from policy.place.metis import Metis
 from policy.place.min_cut import MinCut
 from policy.place.multilevel import Multilevel
 from policy.place.peft import Peft
+from policy.place.room import make_room
 from policy.place.search import Method, Search
 
 # Rules of thumb, the quick ones first, each with the largest graph on which it ends within seconds.
@@ -63,13 +65,13 @@ def parts(n: int, kind: str | None) -> tuple[str, ...]:
 class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.
 
-    Rules of thumb in every execution mode; for devices that take turns the minimum cut; a glance of the solver at
-    graphs that are small enough; then annealing, the solver, and annealing again from what it left; on large graphs
-    `multilevel` in place of all of it. Ends early at a proven optimum. Never worse than the best single device, any
-    rule of thumb, or its start.
+    Every placement, if there are so few. Else rules of thumb in every execution mode; for devices that take turns the
+    minimum cut; a glance of the solver at graphs that are small enough; then annealing, the solver, and annealing again
+    from what it left; on large graphs `multilevel` in place of all of it. Ends early at a proven optimum. Never worse
+    than the best single device, any rule of thumb, or its start.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     annealing: float = param(0.5, "share of what the rules of thumb leave that goes to annealing before the solver")
     solving: float = param(0.6, "share of the rest that goes to the solver, on graphs it takes")
@@ -85,7 +87,10 @@ class Portfolio(Method):
         if search.done:
             return
         prove_bound(search)
+        if enumerated(search) or search.done:
+            return
         self._rules(search, seed)
+        make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)
         elif search.problem.graph.n > LARGE:

@@ -20,7 +20,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, ProgressHook, Snapshot
-from pipeline.core.simulation import Moves, Semantics, Timeline, Walk
+from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 from pipeline.partition import join, tied
 
@@ -197,6 +197,29 @@ class Search:
         if walk.evaluations:
             self._tell()
         return walk
+
+    def simulate(self, device: Int32, *, author: str = "") -> Simulation:
+        """Return what b placements without an order cost, device int32 [b, n], as many as the budget still allows.
+
+        The best of those that fit are kept, all others forgotten; they must be allowed. author: as in `evaluate`.
+
+        Raises:
+            UsageError: the evaluator is no simulator.
+        """
+        if self.simulator is None:
+            raise UsageError("Only a simulator tells how much memory a placement needs.", "Call `evaluate`.")
+        device = np.ascontiguousarray(device[: max(0, self.left)])
+        found = self.simulator.simulate(device)
+        self.spent += len(device)
+        value_s = np.where(found.over_bytes == 0, found.value_s, math.inf)
+        for i in np.argsort(value_s, kind="stable")[:ANSWERS].tolist():
+            placement = Placement(device[i], self.problem.topology.names)
+            key = placement.digest()
+            if math.isfinite(value_s[i]) and key not in self._seen and self._fits(placement):
+                result = Measurement(value_s[i : i + 1])
+                self._seen[key] = self._note(placement, result, author or self.author, math.nan)
+        self._tell()
+        return found
 
     def timeline(self, placement: Placement) -> Timeline | None:
         """Return when everything happens under a placement that has a finite value; it counts as an evaluation.

@@ -11,6 +11,7 @@ from pipeline.compiled import compiled, inlined
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from runtime.simulators.dataflow import over_bytes, run
 from runtime.simulators.dataflow_state import Machine, new_state
+from runtime.simulators.walks import acceptable
 
 
 @compiled
@@ -40,6 +41,8 @@ class Trials(NamedTuple):
     like: Int32
     shift: Float64
     allowance_s: Float64
+    back: Int64
+    price_s_per_byte: float
     allowed: Bool
 
 
@@ -70,16 +73,18 @@ def _apply(
     target = trials.target[i]
     if trials.like[i] >= 0:
         target = device[trials.like[i]]
+    home = device[trials.node[first]] if first < last else target
     if target >= 0:
         for at in range(first, last):
-            if not trials.allowed[trials.node[at], target]:
+            if not trials.allowed[trials.node[at], target if at < trials.back[i] else home]:
                 return False
     changed = ordered and trials.shift[i] != 0.0
     for at in range(first, last):
         j = trials.node[at]
         before[at - first] = device[j]
-        if target >= 0 and device[j] != target:
-            device[j] = target
+        goal = target if at < trials.back[i] else home
+        if target >= 0 and device[j] != goal:
+            device[j] = goal
             changed = True
     if ordered:
         for at in range(first, last):
@@ -119,7 +124,7 @@ def walk_all(machine: Machine, trials: Trials, device: Int32, priority: Float64,
         new_over = over_bytes(machine, state) if new_s < math.inf else math.inf
         steps.tried[i] = True
         steps.value_s[i] = new_s if new_over == 0.0 else math.inf
-        if new_over < over or (new_over == over and new_s <= now_s + trials.allowance_s[i]):
+        if acceptable(now_s, over, new_s, new_over, trials.allowance_s[i], trials.price_s_per_byte):
             steps.taken[i] = True
             now_s, over = new_s, new_over
             if over == 0.0 and now_s < best_s:

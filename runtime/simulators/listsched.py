@@ -135,6 +135,8 @@ class ListSchedEvaluator:
             owned(each.like),
             owned(each.shift),
             owned(each.allowance_s),
+            owned(each.back),
+            float(each.price_s_per_byte),
             owned(allowed[group]),
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])

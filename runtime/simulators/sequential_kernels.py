@@ -173,13 +173,13 @@ def walk(
         if target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 before[x - first] = state.device[changes.node[x]]
-                put(machine, state, changes.node[x], target)
+                put(machine, state, changes.node[x], target if x < changes.back[i] else before[0])
             renew_tensors(machine, state, changes, i)
             if launching:
                 count(machine, state)
             value_s = total_s(machine, state)
         over = excess(state.held_bytes, machine.capacity_bytes)
-        if not judged(diary, i, value_s, over, changes.allowance_s[i], state.device) and target >= 0:
+        if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], before[x - first])
             renew_tensors(machine, state, changes, i)

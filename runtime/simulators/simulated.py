@@ -150,7 +150,16 @@ def expanded(moves: Moves, grouping: Grouping) -> Moves:
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], count)
     node = operation[np.repeat(ptr[moves.node], count) + within]
     like = np.where(moves.like >= 0, operation[ptr[:-1][moves.like]], -1)
-    return Moves(ends[moves.ptr], node, moves.device, like, moves.shift, moves.allowance_s)
+    return Moves(
+        ends[moves.ptr],
+        node,
+        moves.device,
+        like,
+        moves.shift,
+        moves.allowance_s,
+        ends[moves.back],
+        moves.price_s_per_byte,
+    )
 
 
 def digest(*parts: npt.NDArray[np.generic] | str) -> str:

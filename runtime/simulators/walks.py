@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import compiled, inlined
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
@@ -25,6 +25,8 @@ class Changes(NamedTuple):
     like: Int32
     shift: Float64
     allowance_s: Float64
+    back: Int64
+    price_s_per_byte: float
 
 
 class Diary(NamedTuple):
@@ -53,6 +55,8 @@ def changes_of(moves: Moves) -> Changes:
         owned(moves.like),
         owned(moves.shift),
         owned(moves.allowance_s),
+        owned(moves.back),
+        float(moves.price_s_per_byte),
     )
 
 
@@ -121,15 +125,29 @@ def target_of(changes: Changes, i: int, device: Int64, allowed: Bool, ordered: b
     differs = ordered and changes.shift[i] != 0 and changes.ptr[i] < changes.ptr[i + 1]
     for x in range(changes.ptr[i], changes.ptr[i + 1]):
         j = changes.node[x]
-        d = target if target >= 0 else device[j]
+        d = device[j]
+        if target >= 0:
+            d = target if x < changes.back[i] else device[changes.node[changes.ptr[i]]]
         if not allowed[j, d]:
             return -2
         differs |= d != device[j]
     return target if differs else -2
 
 
+@inlined
+def acceptable(
+    now_s: float, now_over: float, new_s: float, new_over: float, allowance_s: float, price_s_per_byte: float
+) -> bool:
+    """Return whether a plan may take the place of another, by seconds and bytes beyond the memory; see `Walk`."""
+    if new_over == now_over:
+        return new_s <= now_s + allowance_s
+    if price_s_per_byte == math.inf or now_over == math.inf or new_over == math.inf:
+        return new_over < now_over
+    return new_s + price_s_per_byte * (new_over - now_over) <= now_s + allowance_s
+
+
 @compiled
-def judged(diary: Diary, i: int, value_s: float, over_bytes: int, allowance_s: float, device: Int64) -> bool:
+def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: int, device: Int64) -> bool:
     """Note what move i would cost, remember the plan if it is the best, and return whether the move is taken."""
     diary.tried[i] = True
     diary.move_s[i] = value_s if over_bytes == 0 else np.inf
@@ -138,8 +156,8 @@ def judged(diary: Diary, i: int, value_s: float, over_bytes: int, allowance_s: f
         diary.best_move[0] = i
         for j in range(device.size):
             diary.best[j] = device[j]
-    same = over_bytes == diary.over_bytes[0] and value_s <= diary.value_s[NOW] + allowance_s
-    if same or over_bytes < diary.over_bytes[0]:
+    allowance_s, price_s = changes.allowance_s[i], changes.price_s_per_byte
+    if acceptable(diary.value_s[NOW], float(diary.over_bytes[0]), value_s, float(over_bytes), allowance_s, price_s):
         diary.taken[i] = True
         diary.value_s[NOW] = value_s
         diary.over_bytes[0] = over_bytes

@@ -128,13 +128,15 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
     groups = Grouping.of_labels(case.rng.integers(0, max(1, n // 2), n))
     evaluator = case.evaluator(level, grouping=groups)
     count = case.rng.integers(1, min(3, groups.k) + 1, r)
+    ptr = np.r_[0, np.cumsum(count)]
     moves = Moves(
-        np.r_[0, np.cumsum(count)],
+        ptr,
         np.concatenate([case.rng.permutation(groups.k)[:c] for c in count]),
         case.rng.integers(-1, p, r),
         np.where(case.rng.random(r) < 0.3, case.rng.integers(0, groups.k, r), -1),
         np.where(case.rng.random(r) < 0.3, case.rng.normal(size=r), 0.0) if ordered else np.zeros(r),
         case.rng.random(r) * 0.2,
+        np.where(case.rng.random(r) < 0.5, ptr[1:], case.rng.integers(ptr[:-1], ptr[1:] + 1)),
     )
     allowed = case.rng.random((groups.k, p)) < 0.8
     device = case.rng.integers(0, p, groups.k)
@@ -151,8 +153,7 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
     for i in range(r):
         moved = moves.applied(i, plan)
         nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
-        target = plan.device[moves.like[i]] if moves.like[i] >= 0 else moves.device[i]
-        legal = target < 0 or bool(allowed[nodes, target].all())
+        legal = moves.device[i] < 0 > moves.like[i] or bool(allowed[nodes, moved.device[nodes]].all())
         if tried == limit or not legal or moved.key() == plan.key():
             assert not walk.tried[i]
             assert np.isnan(walk.value_s[i])

@@ -68,7 +68,9 @@ def annealed(problem: Problem, evaluations: int, *, level: str = "T2", seed: int
 
 def every_kind(rng: np.random.Generator, r: int) -> Choice:
     """Return a random mix of moves."""
-    return Choice(rng.integers(1, 9, r), rng.random(r) < 0.5, rng.random(r) < 0.3, rng.random(r) < 0.5)
+    return Choice(
+        rng.integers(1, 9, r), rng.random(r) < 0.5, rng.random(r) < 0.3, rng.random(r) < 0.5, rng.random(r) < 0.2
+    )
 
 
 def restricted_problem() -> Problem:
@@ -100,7 +102,7 @@ def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None
     problem, rng = restricted_problem(), np.random.default_rng(1)
     grouping = placeable(problem, problem.grouping)
     moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = Choice(np.ones(DRAWN, np.int64), none, none, none)
+    choice = Choice(np.ones(DRAWN, np.int64), none, none, none, none)
     drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
     met = {(int(g), int(d)) for g, d in zip(grouping.group[drawn.node[drawn.ptr[:-1]]], drawn.device, strict=True)}
     allowed = problem.group_allowed(grouping)
@@ -110,7 +112,7 @@ def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None
 def test_copies_go_where_a_neighbour_is() -> None:
     problem, rng = random_problem(5, 9), np.random.default_rng(2)
     moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = Choice(np.ones(DRAWN, np.int64), ~none, none, none)
+    choice = Choice(np.ones(DRAWN, np.int64), ~none, none, none, none)
     drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
     pairs = {tuple(sorted(pair)) for pair in zip(drawn.node.tolist(), drawn.like.tolist(), strict=True)}
     assert pairs == {tuple(edge) for edge in problem.graph.edges.T.tolist()}
@@ -122,7 +124,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
     plan = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
     yes = np.ones(DRAWN, bool)
     drawn = Neighbourhood.of(problem).drawn(
-        rng, plan, Choice(np.ones(DRAWN, np.int64), ~yes, yes, yes), np.zeros(DRAWN)
+        rng, plan, Choice(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
     )
     met = set()
     for i in np.flatnonzero(drawn.node[drawn.ptr[:-1]] == 0):
@@ -135,7 +137,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
 def test_nothing_is_drawn_where_nothing_can_move() -> None:
     problem = problem_of(toy_graph(2, [(0, 1)]), np.full((2, 1), 1e-3))
     moves, none = Neighbourhood.of(problem), np.zeros(5, bool)
-    choice = Choice(np.ones(5, np.int64), none, none, none)
+    choice = Choice(np.ones(5, np.int64), none, none, none, none)
     assert (
         moves.drawn(np.random.default_rng(0), moves.anywhere(problem.topology.names), choice, np.zeros(5)).node.size
         == 0

@@ -1,0 +1,103 @@
+"""Every placement of a problem that has only few: the optimum, or the certainty that nothing fits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Int32
+from pipeline.core.graph import Grouping
+from pipeline.core.problem import Problem
+from policy.place.search import Search, placeable
+from policy.place.units import Units
+
+WORK = 2_000_000  # operations simulated at most, well under a second
+BATCH = 1024  # placements between two looks at the clock
+ORDERED = 0.25  # share of the budget that devices alone may take where the order counts as well
+
+
+def enumerated(search: Search) -> bool:
+    """Have every placement evaluated, if budget and time allow; return whether there is nothing left to search.
+
+    Of placements that differ by the names of interchangeable devices one is enough; where the order of events on
+    equal times depends on the number of a device, as under listsched, all are taken if they fit the budget. What was
+    enumerated in full is proven, unless orders count as well or groups are coarser than the problem demands.
+    """
+    problem, semantics = search.problem, search.semantics
+    if semantics is None or problem.graph.n == 0 or search.left <= 0:
+        return False
+    units = Units.of(problem)
+    count = math.prod(units.allowed.sum(axis=1).tolist())
+    limit = min(search.left, WORK // problem.graph.n)
+    limit = int(ORDERED * limit) if problem.ordered else limit
+    if count > limit * math.factorial(min(problem.topology.p, 8)) or count > WORK // problem.graph.n:
+        return False
+    device = placements(units.allowed)
+    exact = semantics.kind != "listsched" or count <= limit
+    if count > limit or semantics.kind != "listsched":
+        device = device[one_of_each(device, interchangeable(problem))]
+    if len(device) > limit:
+        return False
+    for begin in range(0, len(device), BATCH):
+        if search.left < len(device) - begin:
+            return False
+        search.simulate(device[begin : begin + BATCH][:, units.grouping.group], author="enumeration")
+    complete = exact and not problem.ordered
+    if complete and search.best is not None and units.k == placeable(problem, Grouping.identity(problem.graph.n)).k:
+        search.prove(search.best_s, "enumeration")
+    return complete
+
+
+def placements(allowed: Bool) -> Int32:
+    """Return int32 [c, k], every choice of an allowed device for each of k units; allowed: bool [k, p].
+
+    >>> placements(np.array([[True, True], [False, True]])).tolist()
+    [[0, 1], [1, 1]]
+    """
+    homes = [np.flatnonzero(row).astype(np.int32) for row in allowed]
+    grid = np.indices([home.size for home in homes]).reshape(len(homes), -1)
+    return np.stack([home[at] for home, at in zip(homes, grid, strict=True)], axis=1)
+
+
+def one_of_each(device: Int32, classes: list[list[int]]) -> Bool:
+    """Return bool [c], which placements int32 [c, k] stand for those that differ by names within a class of devices.
+
+    Of the devices of a class, those of lower number are used first.
+    """
+    k = device.shape[1]
+    chosen = np.ones(len(device), bool)
+    for members in classes:
+        used = [device == d for d in members]
+        first = np.stack([np.where(on.any(axis=1), on.argmax(axis=1), k) for on in used])  # [members, c]
+        chosen &= np.all(first[:-1] <= first[1:], axis=0)
+    return chosen
+
+
+def interchangeable(problem: Problem) -> list[list[int]]:
+    """Return classes of devices that can swap names without any time or limit changing."""
+    classes: list[list[int]] = []
+    for d in range(problem.topology.p):
+        home = next((members for members in classes if _alike(problem, members[0], d)), None)
+        if home is None:
+            classes.append([d])
+        else:
+            home.append(d)
+    return classes
+
+
+def _alike(problem: Problem, a: int, b: int) -> bool:
+    topology, costs = problem.topology, problem.costs
+    one, other = topology.devices[a], topology.devices[b]
+    if (one.memory_bytes, one.kind) != (other.memory_bytes, other.kind):
+        return False
+    if not np.array_equal(problem.allowed[:, a], problem.allowed[:, b]):
+        return False
+    if costs is not None and (
+        not np.array_equal(costs.op_s[:, a], costs.op_s[:, b]) or costs.launch_s[a] != costs.launch_s[b]
+    ):
+        return False
+    swapped = np.arange(topology.p)
+    swapped[[a, b]] = b, a
+    links = (topology.link_bytes_per_s, topology.link_latency_s)
+    return all(np.array_equal(link, link[np.ix_(swapped, swapped)]) for link in links)

@@ -1,0 +1,152 @@
+"""Placing where memory is short, on small problems of which brute force knows all placements."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import DeviceError
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget
+from pipeline.core.stages import Answer
+from pipeline.registry import build
+from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
+from policy.place.room import make_room
+from policy.place.search import Search
+from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
+from tests.toys import silent
+
+BUDGET = 3000
+QUICK = range(0, CASES, 25)
+WITHIN = 1e-6  # relative, of the optimum
+
+
+def search_of(case: SmallCase, evaluations: int = BUDGET) -> Search:
+    return Search(case.problem, case.simulator(), Budget(evaluations), silent)
+
+
+def placed(case: SmallCase, evaluations: int = BUDGET) -> Answer | None:
+    """Return what the portfolio answers; None where it finds nothing that fits, or says so."""
+    placer, budget = build("place", "portfolio", {}), Budget(evaluations)
+    try:
+        answer: Answer = placer.place(case.problem, case.simulator(), budget, seed=0, progress=silent)
+    except DeviceError:
+        return None
+    return answer if math.isfinite(answer.value_s) else None
+
+
+def check_against_brute_force(number: int) -> None:
+    case = small_case(number)
+    optimum_s, answer = case.optimum_s(), placed(case)
+    assert (answer is None) == math.isinf(optimum_s), number
+    if answer is None:
+        return
+    # Sums in another order differ in their last bits.
+    assert case.again_s(answer.best.placement) == pytest.approx(answer.value_s, rel=1e-12)
+    assert answer.lower_bound_s <= optimum_s * (1 + WITHIN), number
+    assert answer.value_s <= optimum_s * (1 + WITHIN), number
+
+
+def test_a_slice_of_the_small_cases_is_placed_as_well_as_brute_force_says() -> None:
+    for number in QUICK:
+        check_against_brute_force(number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, CASES, 50))
+def test_small_cases_are_placed_as_well_as_brute_force_says(first: int) -> None:
+    for number in range(first, first + 50):
+        check_against_brute_force(number)
+
+
+def test_the_small_cases_hold_every_rule_and_share_with_and_without_a_way_out() -> None:
+    rows = [(RULES[number % 4], SHARES[number % 3], small_case(number).optimum_s()) for number in range(24)]
+    assert {row[:2] for row in rows} == {(rules, share) for rules in RULES for share in SHARES}
+    assert {math.isfinite(row[2]) for row in rows} == {True, False}
+
+
+# Cases that the placers missed, or left above the optimum, when repairs counted weights alone.
+@pytest.mark.parametrize("number", [8, 112, 190, 208, 234, 266, 278, 280, 290])
+def test_room_is_made_by_what_the_simulator_says_is_over(number: int) -> None:
+    case = small_case(number)
+    search = search_of(case)
+    make_room(search, seed=0)
+    assert search.best is not None
+    assert case.again_s(search.best) == pytest.approx(search.best_s, rel=1e-12)
+    assert search.spent <= BUDGET
+
+
+@pytest.mark.parametrize("number", [8, 112, 190, 208, 234, 266, 278, 280, 290])
+def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enumeration(number: int) -> None:
+    case = small_case(number)
+    answer = build("place", "anneal", {}).place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
+
+
+def test_looser_memory_never_makes_a_small_answer_worse() -> None:
+    for number in (2, 9, 112):
+        values = []
+        for share in SHARES:
+            answer = placed(small_case(number).within(share), 500)
+            values.append(math.inf if answer is None else answer.value_s)
+        assert values == sorted(values, reverse=True)
+
+
+def test_enumeration_keeps_the_budget_and_proves_only_what_it_saw_in_full() -> None:
+    case = small_case(2)
+    short = search_of(case, 100)
+    spent = short.spent
+    assert not enumerated(short)
+    assert (short.spent, short.bound_s) == (spent, 0.0)
+    full = search_of(case)
+    assert enumerated(full)
+    assert full.best_s == full.bound_s == pytest.approx(case.optimum_s(), rel=1e-12)
+    ordered = Search(replace(case.problem, ordered=True), case.simulator(), Budget(4 * BUDGET), silent)
+    assert not enumerated(ordered)
+    assert ordered.best_s == full.best_s
+    assert ordered.bound_s == 0.0
+
+
+def test_devices_that_can_swap_names_are_enumerated_once() -> None:
+    case = next(c for c in map(small_case, range(CASES)) if len(interchangeable(c.problem)) < c.problem.topology.p)
+    classes = interchangeable(case.problem)
+    device = placements(case.problem.allowed)
+    chosen = device[one_of_each(device, classes)]
+    assert len(chosen) < len(device)
+    # Every placement becomes a chosen one when the devices of a class are renamed in the order of their first use.
+    known = {row.tobytes() for row in chosen}
+    for row in device:
+        renamed = row.copy()
+        for members in classes:
+            used = [d for d in dict.fromkeys(row.tolist()) if d in members]
+            for d, new in zip(used, members, strict=False):
+                renamed[row == d] = new
+        assert renamed.tobytes() in known
+
+
+def test_enumerating_one_of_each_misses_no_value_where_devices_take_turns_or_form_a_pipeline() -> None:
+    for number in range(1, 24, 2):
+        case = small_case(number)
+        device = placements(case.problem.allowed)
+        chosen = device[one_of_each(device, interchangeable(case.problem))]
+        simulator = case.simulator()
+        every, some = simulator.simulate(device), simulator.simulate(chosen)
+        assert set(np.unique(every.value_s.round(9))) == set(np.unique(some.value_s.round(9)))
+
+
+def test_a_simulated_batch_keeps_the_best_that_fits_and_the_budget() -> None:
+    case = small_case(2)
+    search = search_of(case, 500)
+    device = placements(case.problem.allowed)
+    left = search.left
+    found = search.simulate(device)
+    assert len(found.value_s) == left
+    assert search.left == 0
+    fitting = found.value_s[found.over_bytes == 0]
+    kept = [c for c in search.answer().candidates if c.found_by != "single"]
+    assert all(math.isfinite(case.again_s(c.placement)) for c in kept)
+    assert not fitting.size or search.best_s <= fitting.min()
+    assert isinstance(search.best, Placement) or not fitting.size
