@@ -17,11 +17,9 @@ from typing import Any
 
 from pipeline import registry
 from pipeline.core.errors import StoreError
+from pipeline.core.start import HOME, PACKAGES
 from pipeline.folders import own_cache
 from pipeline.store import digest, write_text
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("pipeline", "coarsen", "embed", "policy", "runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Declaration:
 
 
 @cache
-def source_digest(root: Path = ROOT) -> str:
+def source_digest(root: Path = HOME) -> str:
     """Return a hash of all source text of the packages in a folder."""
     total = hashlib.sha256()
     for package in PACKAGES:

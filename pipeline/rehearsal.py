@@ -15,7 +15,6 @@ from typing import cast
 import numpy as np
 
 from pipeline import registry
-from pipeline.compiled import compiling
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping
@@ -65,6 +64,7 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> Non
     stood in for. n: how many nodes the real problem has. say: told that kernels are compiled, if any are, and how many
     by now.
     """
+    from pipeline.compiled import compiling  # numba, which planning has no need of
     from policy.place.portfolio import parts
 
     called = parts(n, evaluator if evaluator in SIMULATORS else None)
