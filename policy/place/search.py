@@ -409,6 +409,24 @@ def policy_of(problem: Problem, placer: str) -> PolicyInputs:
     return problem.policy
 
 
+def grouping_of(problem: Problem) -> Grouping:
+    """Return the problem's own grouping as devices allow, see `placeable`."""
+    return problem.derived(_own)
+
+
+def atoms_of(problem: Problem) -> Grouping:
+    """Return the finest grouping there is: operations alone, but those that are tied together."""
+    return problem.derived(_finest)
+
+
+def _own(problem: Problem) -> Grouping:
+    return placeable(problem, problem.grouping)
+
+
+def _finest(problem: Problem) -> Grouping:
+    return placeable(problem, Grouping.identity(problem.graph.n))
+
+
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:
     """Return the grouping changed as little as the devices demand.
 
