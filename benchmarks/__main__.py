@@ -24,6 +24,7 @@ SCRIPTS = (
     "dataflow_time",
     "anchors",
     "tiled_gain",
+    "portfolio_gain",
     "giph_slr",
     "hsdag_update",
     "placeto_tuned",

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.apart import apart
 from pipeline.core.arrays import Bool
-from pipeline.core.devices import contract_costs
+from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
@@ -75,13 +75,18 @@ class Searcher:
         return Sought(self.name, replace(found, candidates=lifted), spent)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
-        costs = subject.costs and contract_costs(subject.costs, self.problem.graph, self.grouping)
-        problem = replace(self.problem, topology=subject.topology, costs=costs)
+        problem = self.problem.derived(_problem_on, subject.topology, subject.costs, self.grouping)
         if start is None:
             return problem
         rounded = lowered(start.placement, self.grouping, self.problem.allowed)
         same = np.array_equal(rounded.device[self.grouping.group], start.placement.device)
-        return replace(problem, start=rounded, start_by=start.found_by if same else "start")
+        return problem.begun_with(rounded, start.found_by if same else "start")
+
+
+def _problem_on(problem: Problem, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:
+    """Return the problem on these devices; costs: of the operations that `grouping` makes its nodes of."""
+    contracted = None if costs is None else contract_costs(costs, problem.graph, grouping)
+    return replace(problem, topology=topology, costs=contracted)
 
 
 def in_turn(

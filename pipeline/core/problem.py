@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from pipeline.core.workload import Tags
 
 if TYPE_CHECKING:
     from pipeline.core.stages import Embedder, Grouper
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class Problem:
     policy: what a learning placer needs, or None.
     ordered: whether placements may carry priorities; without, devices run first come, first served.
     tags: layers and time steps, for rules of thumb; never features of a policy.
+
+    What follows from a problem, whatever its start, is made once and kept with it: see `derived`.
     """
 
     graph: Graph
@@ -128,6 +133,7 @@ class Problem:
     policy: PolicyInputs | None = None
     ordered: bool = False
     tags: Tags | None = None
+    _view: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         n, p = self.graph.n, self.topology.p
@@ -143,6 +149,24 @@ class Problem:
                 f"No device may run {homeless.size} operation(s): {some}.",
                 f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
             )
+
+    def derived(self, make: Callable[Concatenate[Problem, P], T], /, *args: P.args, **options: P.kwargs) -> T:
+        """Return `make(self, *args, **options)`, made when it is first asked for; nobody may change what it returns.
+
+        make: a function of the module level, or a method of a class; it must not look at `start`. All that it is given
+        must be hashable.
+        """
+        key = (make, args, tuple(sorted(options.items())))
+        if key not in self._view:
+            self._view.setdefault(key, make(self, *args, **options))
+        found: T = self._view[key]
+        return found
+
+    def begun_with(self, start: Placement, start_by: str) -> Problem:
+        """Return the problem with another start; the two share what is derived from them."""
+        found = replace(self, start=start, start_by=start_by)
+        object.__setattr__(found, "_view", self._view)
+        return found
 
     def group_allowed(self, grouping: Grouping) -> Bool:
         """Return bool [k, p], where a group may go: where all its members may.

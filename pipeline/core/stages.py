@@ -216,6 +216,12 @@ class Simulator(Evaluator, Protocol):
     def semantics(self) -> Semantics:
         """Return the rules it reckons by."""
 
+    def fork(self) -> Simulator:
+        """Return a simulator of the same subject for another thread: nothing is shared that changes, its count is 0."""
+
+    def absorb(self, fork: Simulator) -> None:
+        """Count what a fork has evaluated; called once, when its thread has ended."""
+
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b plans cost: device int32 [b, k], priority float64 [b, k] or None. Counts b evaluations."""
 

@@ -52,7 +52,7 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
@@ -75,13 +75,13 @@ class Anneal(Method):
         if search.done:
             return
         make_room(search, seed=seed)
-        rng, moves = np.random.default_rng(seed), Neighbourhood.of(search.problem)
+        rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
         expected = self._expected(search, rng, moves)
         hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
         kept = ORDERS if search.problem.ordered and search.left > 2 * ORDERS else 0
         with search.limited(search.author, evaluations=search.left - kept):
             self._cool(search, rng, moves, max(hot, self.cold))
-        if kept and search.best is not None:
+        if kept and search.best is not None and not search.proven:
             best_order(search, search.best)
 
     def _expected(self, search: Search, rng: np.random.Generator, moves: Neighbourhood) -> float:

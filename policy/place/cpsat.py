@@ -13,18 +13,19 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
 from pipeline.core.simulation import Timeline
 from policy.place.exact.bounds import SAFETY, lower_bound, one_to_one, timeline_of
-from policy.place.exact.cpsat_models import Made, in_turns, pipelined
+from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.heft import Heft
-from policy.place.search import Method, Search, placeable
+from policy.place.search import Method, Search, atoms_of
 from policy.place.single import mostly_on
 from policy.place.units import UNLIMITED, Units, depths
 
 MARGIN = 0.98  # the share of the time left that the solver may use
-EFFORT_S = 5e-3  # seconds of the solver's own reckoning for each evaluation left, where only those are limited
+DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +38,27 @@ class CpSat(Method):
     the evaluator, with the planned order as priorities where placements may have them; what it proves holds for all
     orders. Times are whole ticks, rounded down, so that proofs stay true; the error is below 0.1 %.
 
-    Graphs above `max_nodes` are left alone. Without a time limit one thread works and the effort is counted in the
-    solver's own steps, so that equal seeds give equal answers.
+    Programs above `largest` are left alone, see `size_of`. Without a time limit one thread works and the effort is
+    counted in the solver's own steps, in proportion to the evaluations left, so that equal seeds give equal answers.
+    A second of that reckoning was seen to take 10 to 40 seconds.
     """
 
     version: ClassVar[int] = 2
 
-    max_nodes: int = param(400, "graphs with more nodes are skipped")
+    largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
-    effort: float = param(10.0, "how long the solver may take without a time limit, in seconds of its own reckoning")
+    effort: float = param(1e-3, "without a time limit: the solver's seconds, by its own reckoning, per evaluation left")
 
     def __post_init__(self) -> None:
-        if self.max_nodes < 0 or self.workers < 1 or not self.effort > 0:
-            raise UsageError(f"{self} leaves nothing to solve with.", "Use max_nodes >= 0, workers >= 1, effort > 0.")
+        if self.largest < 0 or self.workers < 1 or not self.effort > 0:
+            raise UsageError(f"{self} leaves nothing to solve with.", "Use largest >= 0, workers >= 1, effort > 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bounds, solve the program from the best placement, and ask about every plan on the way."""
         problem = search.problem
         if search.left <= 0 or problem.costs is None:
             return
-        units = Units.of(problem)
+        units = problem.derived(Units.of)
         if search.best is None:  # no device holds everything
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
@@ -67,11 +69,11 @@ class CpSat(Method):
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
         search.prove(*lower_bound(problem, search.semantics, seconds=seconds, one_to_one=same))
-        if search.done or problem.graph.n > self.max_nodes:
+        if search.done or size_of(search) > self.largest:
             return
-        finest = units.k == placeable(problem, Grouping.identity(problem.graph.n)).k
+        finest = units.k == atoms_of(problem).k
         if search.semantics is not None and search.semantics.kind == "listsched":
-            units = _folded(units)
+            units = problem.derived(_folded_units)
         made = _program(search, units, timeline if same else None)
         if made is None:
             return
@@ -91,13 +93,36 @@ class CpSat(Method):
         solver.parameters.num_workers = 1 if endless else self.workers
         solver.parameters.interleave_search = endless or self.workers == 1
         if endless:
-            solver.parameters.max_deterministic_time = min(self.effort, EFFORT_S * search.left)
+            solver.parameters.max_deterministic_time = self.effort * search.left
         else:
             solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
         status = solver.solve(made.model, _callback(solver, ask))
         proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
         bound = solver.best_objective_bound
         return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+
+
+def size_of(search: Search) -> int:
+    """Return about how many variables the program of a search has; a quarter where operations have no start times.
+
+    Counted before the program is made, for making a large one takes longer than many a search. Devices that are alike
+    count as well, with the variables that tell which of them is used first.
+    """
+    problem, semantics = search.problem, search.semantics
+    units, p = problem.derived(Units.of), problem.topology.p
+    timed = semantics is not None and semantics.kind == "listsched"
+    if timed:
+        units = problem.derived(_folded_units)
+    times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
+    divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
+    (producer, consumer), unit = problem.graph.edges, units.grouping.group
+    apart = unit[producer] != unit[consumer]
+    sent = np.stack([producer[apart], problem.graph.edge_bytes[apart]])
+    tensors = int(np.unique(sent, axis=1).shape[1])
+    if semantics is None or not timed:
+        return (divided + tensors * p) // DIVISION
+    of_tensor = {"T0": 0, "T1": p + 2, "T2": p * (p + 1)}[semantics.level]
+    return divided + problem.graph.n + int(np.count_nonzero(apart)) + tensors * of_tensor
 
 
 def _launch_s(search: Search) -> float:
@@ -127,6 +152,10 @@ def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | 
     if timeline is not None and device is not None and problem.fits(units.placement(device)):
         plan = (device, timeline.start_s, timeline.end_s)
     return listsched(problem, units, times, plan, search.bound_s)
+
+
+def _folded_units(problem: Problem) -> Units:
+    return _folded(problem.derived(Units.of))
 
 
 def _folded(units: Units) -> Units:

@@ -29,7 +29,7 @@ class CriticalPath(Method):
         if search.done:
             return
         whole = work_of(search.problem, semantics=search.semantics)
-        joined = work_of(search.problem, fused(search.problem), semantics=search.semantics)
+        joined = work_of(search.problem, search.problem.derived(fused), semantics=search.semantics)
         for work in (*contended(whole), joined):
             plan = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
             submit(search, work, (), (plan,))

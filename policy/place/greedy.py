@@ -16,7 +16,7 @@ from pipeline.core.graph import Graph, Grouping, adjacency, contract
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.search import Method, Search, placeable
+from policy.place.search import Method, Search, grouping_of
 from policy.place.single import mostly_on
 
 
@@ -93,7 +93,7 @@ class Groups:
     @classmethod
     def of(cls, problem: Problem) -> Groups:
         """Return the groups of a problem."""
-        grouping = placeable(problem, problem.grouping)
+        grouping = grouping_of(problem)
         graph = contract(problem.graph, grouping)
         allowed = problem.group_allowed(grouping)
         if problem.costs is None:

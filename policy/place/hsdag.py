@@ -56,7 +56,7 @@ class Hsdag(Method):
     2019; imitation Oh et al., Self-imitation learning, ICML 2018.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     keeps: ClassVar[bool] = True
 
     batch: int = param(16, "plans drawn per update, or half the moves tried")

@@ -11,12 +11,12 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping, row_ptr
+from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
 from policy.place.exact.bounds import SAFETY, one_to_one, prove_bound
 from policy.place.exact.nets import Cut
-from policy.place.search import Method, Search, placeable
+from policy.place.search import Method, Search, atoms_of
 from policy.place.single import mostly_on
 from policy.place.units import Units
 
@@ -50,7 +50,7 @@ class MinCut(Method):
         problem = search.problem
         if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
             return
-        units = Units.of(problem)
+        units = problem.derived(Units.of)
         in_turns = search.semantics is None or search.semantics.kind == "sequential"
         cut = Cut.of(problem, units.grouping, settled=in_turns)
         self._divide(search, units, cut, 0.0, proves=in_turns and problem.topology.p == 2)
@@ -130,7 +130,7 @@ def _agrees(search: Search, units: Units, cut: Cut) -> bool:
     the sum is not above what the evaluator says of the best placement.
     """
     problem = search.problem
-    if search.best is None or units.k != placeable(problem, Grouping.identity(problem.graph.n)).k:
+    if search.best is None or units.k != atoms_of(problem).k:
         return False
     sum_s = cut.value_s(units.devices_of(search.best))
     return sum_s <= search.best_s * (1 + SAFETY) and one_to_one(search)

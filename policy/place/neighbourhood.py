@@ -11,7 +11,7 @@ from pipeline.core.graph import Graph, Grouping, contract, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Moves
-from policy.place.search import placeable
+from policy.place.search import grouping_of
 
 LONGEST = 8  # groups in a cluster at most
 
@@ -52,7 +52,7 @@ class Neighbourhood:
     @classmethod
     def of(cls, problem: Problem) -> Neighbourhood:
         """Return the moves of a problem's groups."""
-        grouping = placeable(problem, problem.grouping)
+        grouping = grouping_of(problem)
         allowed = problem.group_allowed(grouping)
         next_ptr, neighbour = _neighbours(problem.graph, grouping)
         group, home = np.nonzero(allowed)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from policy.place.anneal import Anneal
 from policy.place.cpop import Cpop
-from policy.place.cpsat import CpSat
+from policy.place.cpsat import CpSat, size_of
 from policy.place.critical_path import CriticalPath
 from policy.place.etf import Etf
 from policy.place.exact.bounds import prove_bound
@@ -30,24 +32,28 @@ from policy.place.multilevel import Multilevel
 from policy.place.peft import Peft
 from policy.place.room import make_room
 from policy.place.search import Method, Search
+from policy.place.together import together
 
-# Rules of thumb, the quick ones first, each with the largest graph on which it ends within seconds.
-RULES: Mapping[str, tuple[Method, int]] = {
-    "heft": (Heft(), 10**7),
-    "expert": (Expert(), 10**7),
-    "critical_path": (CriticalPath(), 10**7),
-    "cpop": (Cpop(), 10**7),
-    "m_topo": (MTopo(), 10**7),
-    "peft": (Peft(), 200_000),
-    "etf": (Etf(), 100_000),
-    "m_etf": (MEtf(), 100_000),
-    "metis": (Metis(), 100_000),
-    "m_sct": (MSct(), 5_000),
+# Rules of thumb, the quick ones first, each with the operations it plans in a second on a few devices, roughly.
+RULES: Mapping[str, tuple[Method, float]] = {
+    "heft": (Heft(), 1e5),
+    "expert": (Expert(), 3e5),
+    "critical_path": (CriticalPath(), 4e4),
+    "cpop": (Cpop(), 1e5),
+    "m_topo": (MTopo(), 2e5),
+    "peft": (Peft(), 2e4),
+    "etf": (Etf(), 1e4),
+    "m_etf": (MEtf(), 1e4),
+    "metis": (Metis(), 1e4),
+    "m_sct": (MSct(), 1e3),
 }
+RULING = 0.25  # share of the time that goes to rules of thumb at most
+RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
+EVALUATIONS_PER_GROUP = 200  # that every walk has where several share a number of evaluations
 
 
 def parts(n: int, kind: str | None) -> tuple[str, ...]:
@@ -65,22 +71,30 @@ def parts(n: int, kind: str | None) -> tuple[str, ...]:
 class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.
 
-    Every placement, if there are so few. Else rules of thumb in every execution mode; for devices that take turns the
-    minimum cut; a glance of the solver at graphs that are small enough; then annealing, the solver, and annealing again
-    from what it left; on large graphs `multilevel` in place of all of it. Ends early at a proven optimum. Never worse
-    than the best single device, any rule of thumb, or its start.
+    Every placement, if there are so few. Else, for two devices that take turns, the minimum cut, which proves itself.
+    Then rules of thumb, those that a quarter of the time suffices for. Then a glance of the solver, if its program is
+    small enough; annealing in two rounds, the second from the best of the first; and between them the solver again, if
+    the glance has found a plan or a bound. On large graphs `multilevel` in place of all of it. Ends at once at a proven
+    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
+
+    With a time limit, `workers` walks anneal at the same time, of different seeds. With evaluations alone, two walks
+    share a round if each gets 200 per group, else there is one; then equal seeds give equal answers, whatever the
+    number of workers, and the solver's effort is counted in its own steps, in proportion to the evaluations left.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
-    annealing: float = param(0.5, "share of what the rules of thumb leave that goes to annealing before the solver")
-    solving: float = param(0.6, "share of the rest that goes to the solver, on graphs it takes")
-    solvable: int = param(400, "operations up to which the solver is asked")
-    workers: int = param(2, "threads of the solver")
+    annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
+    solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")
+    solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
+    effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own reckoning, per evaluation left")
+    workers: int = param(2, "threads that anneal, and threads of the solver")
 
     def __post_init__(self) -> None:
         if not (0 <= self.annealing <= 1 and 0 <= self.solving <= 1) or self.solvable < 0 or self.workers < 1:
             raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1, and at least one worker.")
+        if not self.effort > 0:
+            raise UsageError(f"The effort of the solver is {self.effort}.", "Set it to more than 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Search until an optimum is proven or the budget ends."""
@@ -89,18 +103,27 @@ class Portfolio(Method):
         prove_bound(search)
         if enumerated(search) or search.done:
             return
+        in_turns = search.semantics is not None and search.semantics.kind == "sequential"
+        if in_turns and search.problem.topology.p == 2:
+            _part(search, "min_cut", MinCut(), seed)
         self._rules(search, seed)
         make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)
-        elif search.problem.graph.n > LARGE:
+            return
+        if in_turns and search.problem.topology.p > 2:
+            _part(search, "min_cut", MinCut(), seed)
+        if search.problem.graph.n > LARGE:
             _part(search, "multilevel", Multilevel(), seed)
         else:
             self._improve(search, seed)
 
     def _rules(self, search: Search, seed: int) -> None:
-        for name, (method, largest) in RULES.items():
-            if search.problem.graph.n <= largest:
+        timed = math.isfinite(search.left_s)
+        until_s = time.monotonic() + RULING * search.left_s
+        for name, (method, per_second) in RULES.items():
+            allowed_s = until_s - time.monotonic() if timed else RULE_S
+            if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed)
 
     def _climb(self, search: Search, seed: int) -> None:
@@ -109,20 +132,49 @@ class Portfolio(Method):
         _part(search, "anneal", Anneal(), seed)
 
     def _improve(self, search: Search, seed: int) -> None:
-        sequential = search.semantics is not None and search.semantics.kind == "sequential"
-        if sequential:
-            _part(search, "min_cut", MinCut(), seed)
-        if search.problem.graph.n > self.solvable:
-            _part(search, "anneal", Anneal(), seed)
-            return
-        if search.left_s * GLANCE < LEAST_S:
-            _part(search, "anneal", Anneal(), seed)
-            return
-        solver = CpSat(max_nodes=self.solvable, workers=self.workers)
+        solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
+        pays = self._glance(search, solver, seed)
+        rounds = pays or self._walks(search) > 1
+        self._anneal(search, seed, share=self.annealing if rounds else 1.0)
+        if pays:
+            _part(search, "cpsat", solver, seed, share=self.solving)
+        self._anneal(search, seed + 1, share=1.0)
+
+    def _glance(self, search: Search, solver: CpSat, seed: int) -> bool:
+        """Let the solver have a glance, if it can help; return whether it has found a plan or a bound."""
+        if search.done or search.left_s * GLANCE < LEAST_S or search.problem.costs is None:
+            return False
+        if size_of(search) > self.solvable:
+            return False
+        before = search.best_s, search.bound_s
         _part(search, "cpsat", solver, seed, share=GLANCE)
-        _part(search, "anneal", Anneal(), seed, share=self.annealing)
-        _part(search, "cpsat", solver, seed, share=self.solving)
-        _part(search, "anneal", Anneal(), seed + 1)
+        return (search.best_s, search.bound_s) != before
+
+    def _walks(self, search: Search) -> int:
+        """Return how many walks anneal side by side."""
+        if math.isfinite(search.left_s):
+            return self.workers
+        return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
+
+    def _anneal(self, search: Search, seed: int, *, share: float) -> None:
+        walks = self._walks(search)
+        if walks == 1:
+            _part(search, "anneal", Anneal(), seed, share=share)
+        else:
+            _part(search, "anneal", _SideBySide(Anneal(), walks, self.workers), seed, share=share)
+
+
+@dataclass(frozen=True, slots=True)
+class _SideBySide(Method):
+    """Runs a method several times at once, with seeds of their own."""
+
+    method: Method
+    walks: int
+    workers: int
+
+    def run(self, search: Search, *, seed: int) -> None:
+        seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=self.walks - 1).tolist()]
+        together(search, [partial(self.method.run, seed=s) for s in seeds], workers=self.workers)
 
 
 def _part(search: Search, name: str, method: Method, seed: int, *, share: float = 1.0) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from policy.place.search import Method, Search, placeable
+from policy.place.search import Method, Search, grouping_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Random(Method):
         """Return the best placements drawn."""
         problem = search.problem
         rng = np.random.default_rng(seed)
-        grouping = placeable(problem, problem.grouping)
+        grouping = grouping_of(problem)
         allowed = problem.group_allowed(grouping)
         idle = 0
         while not search.done and idle < self.patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 import time
@@ -80,6 +81,8 @@ class Search:
         self._bound: tuple[float, str] = (0.0, "")
         self._single_s = math.nan
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
+        self._forks: list[Search] = []
+        self._told = -1
         self._open()
 
     def _open(self) -> None:
@@ -158,6 +161,42 @@ class Search:
             yield
         finally:
             self.author, self._last_evaluation, self._last_s = kept
+
+    def fork(self, author: str, *, evaluations: int, progress: ProgressHook) -> Search:
+        """Return a search for another thread, which begins with what is known here; `join` brings home what it finds.
+
+        It has its own share of the budget and its own simulator; until it is joined, what it spends and finds shows in
+        the progress that is told here. progress: called on that thread.
+
+        Raises:
+            ValueError: the evaluator is no simulator.
+        """
+        if self.simulator is None:
+            raise ValueError("only a simulator can be asked by several threads")
+        twin = copy.copy(self)
+        twin._evaluator, twin._progress = self.simulator.fork(), progress
+        twin._seen, twin._kept, twin._forks, twin.details = dict(self._seen), [], [], {}
+        twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
+        self._forks.append(twin)
+        return twin
+
+    def join(self, fork: Search) -> None:
+        """Take over what a fork has spent, seen, found and proven; its thread has ended."""
+        self._forks.remove(fork)
+        self.spent += fork.spent
+        if self.simulator is not None and fork.simulator is not None:
+            self.simulator.absorb(fork.simulator)
+        for _, _, found in sorted(fork._kept, key=lambda entry: -entry[1]):  # in the order in which they were seen
+            if (key := found.placement.digest()) not in self._seen:
+                self._seen[key] = self._note(found.placement, found.result, found.found_by, found.planned_s)
+        self._seen = fork._seen | self._seen
+        self._single_s = float(np.fmin(self._single_s, fork._single_s))
+        self.prove(*fork._bound)
+
+    def tell(self) -> None:
+        """Tell the progress, if anything was spent since it was told last."""
+        if self.spent + sum(fork.spent for fork in self._forks) > self._told:
+            self._tell()
 
     def evaluate(
         self, placements: Sequence[Placement], *, author: str = "", planned_s: Sequence[float] | None = None
@@ -353,11 +392,12 @@ class Search:
         return value
 
     def _tell(self) -> None:
+        self._told = self.spent + sum(fork.spent for fork in self._forks)
         self._progress(
             Progress(
-                done=self.spent,
+                done=self._told,
                 total=self.budget.evaluations,
-                value_s=self.best_s,
+                value_s=min([self.best_s, *(fork.best_s for fork in self._forks)]),
                 single_s=self._single_s,
                 bound_s=self.bound_s,
                 left_s=self.left_s,
@@ -407,6 +447,24 @@ def policy_of(problem: Problem, placer: str) -> PolicyInputs:
             "Run it with an embed and a group stage.",
         )
     return problem.policy
+
+
+def grouping_of(problem: Problem) -> Grouping:
+    """Return the problem's own grouping as devices allow, see `placeable`."""
+    return problem.derived(_own)
+
+
+def atoms_of(problem: Problem) -> Grouping:
+    """Return the finest grouping there is: operations alone, but those that are tied together."""
+    return problem.derived(_finest)
+
+
+def _own(problem: Problem) -> Grouping:
+    return placeable(problem, problem.grouping)
+
+
+def _finest(problem: Problem) -> Grouping:
+    return placeable(problem, Grouping.identity(problem.graph.n))
 
 
 def placeable(problem: Problem, grouping: Grouping) -> Grouping:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.search import Method, Search, placeable
+from policy.place.search import Method, Search, grouping_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Single(Method):
 
 def mostly_on(problem: Problem, device: int) -> Placement:
     """Return the placement of every group on `device` where it is allowed, else where it is fastest."""
-    grouping = placeable(problem, problem.grouping)
+    grouping = grouping_of(problem)
     allowed = problem.group_allowed(grouping)
     time_s = np.zeros(allowed.shape)
     if problem.costs is not None:

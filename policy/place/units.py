@@ -11,7 +11,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, adjacency, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.search import placeable
+from policy.place.search import grouping_of
 
 UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
 
@@ -33,7 +33,7 @@ class Units:
     @classmethod
     def of(cls, problem: Problem) -> Units:
         """Return the units of a problem."""
-        grouping = placeable(problem, problem.grouping)
+        grouping = grouping_of(problem)
         return cls.of_grouping(problem, grouping)
 
     @classmethod

@@ -16,7 +16,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Level, Moves, Semantics, Simulation, Timeline, Walk
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_state import Machine, new_state
 from runtime.simulators.dataflow_walk import Trials, run_all, walk_all
@@ -96,6 +96,14 @@ class ListSchedEvaluator:
         # What a device can hold at most needs no accounting where it is within every device's memory.
         most = float(machine.weight.sum() + machine.own.sum() + machine.size.sum())
         self._quick = machine._replace(track=bool(most > machine.capacity.min()))
+
+    def fork(self) -> ListSchedEvaluator:
+        """Return a simulator of the same subject for another thread; see the Protocol."""
+        return ListSchedEvaluator(self._subject, self._nodes, self.semantics, self._machine)
+
+    def absorb(self, fork: Simulator) -> None:
+        """Count what a fork has evaluated."""
+        self.evaluations += fork.evaluations
 
     @property
     def fingerprint(self) -> str:

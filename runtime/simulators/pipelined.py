@@ -15,7 +15,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import pipelined_kernels as kernels
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
 from runtime.simulators.walks import changes_of, diary_of, walk_of
@@ -78,6 +78,14 @@ class PipelinedEvaluator:
             in_ptr=in_ptr,
             net=net,
         )
+
+    def fork(self) -> PipelinedEvaluator:
+        """Return a simulator of the same subject for another thread; see the Protocol."""
+        return PipelinedEvaluator(self._subject, self._costs, memory=self.semantics.memory)
+
+    def absorb(self, fork: Simulator) -> None:
+        """Count what a fork has evaluated."""
+        self.evaluations += fork.evaluations
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,7 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import sequential_kernels as kernels
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
@@ -83,6 +83,14 @@ class SequentialEvaluator:
             touch=touched,
             model=self._cutter.model,
         )
+
+    def fork(self) -> SequentialEvaluator:
+        """Return a simulator of the same subject for another thread; see the Protocol."""
+        return SequentialEvaluator(self._subject, self._costs, memory=self.semantics.memory)
+
+    def absorb(self, fork: Simulator) -> None:
+        """Count what a fork has evaluated."""
+        self.evaluations += fork.evaluations
 
     @property
     def fingerprint(self) -> str:

@@ -262,7 +262,7 @@ def test_devices_alike_are_used_in_order():
     assert device.tolist() == [0, 2, 0, 1]
 
 
-@pytest.mark.parametrize("wrong", [{"max_nodes": -1}, {"workers": 0}, {"effort": 0.0}])
+@pytest.mark.parametrize("wrong", [{"largest": -1}, {"workers": 0}, {"effort": 0.0}])
 def test_a_solver_without_means_is_refused(wrong: dict[str, float]):
     with pytest.raises(UsageError, match="nothing to solve with"):
         CpSat(**wrong)

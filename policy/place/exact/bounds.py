@@ -6,8 +6,10 @@ Every bound holds for all placements that the problem allows, ties kept, with an
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +22,13 @@ from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics, Timeline
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
 from policy.place.exact.relaxation import load_bound
-from policy.place.search import Search, placeable
+from policy.place.search import Search, atoms_of
 from policy.place.units import Units, depths
 
 SAFETY = 1e-9  # the share by which sums of floats may be off
 MB = 1e6
+SHARE = 0.1  # of a search's time that goes to its bound at most
+LONGER = 2.0  # times as many seconds that a bound which was not ready must be offered to be proven again
 CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
 
 
@@ -33,27 +37,55 @@ def lower_bound(
 ) -> tuple[float, str]:
     """Return (seconds that no allowed placement falls below, what proves it); 0 where nothing can be proven.
 
+    Proven once per problem, and again if it was not ready and is offered a multiple of the time.
+
     seconds: for the parts that improve with time. one_to_one: whether every node of the problem is one operation of
     the simulator. A node that stands for several may start its first operation before all its inputs are there, so
     without it only work is counted, and neither paths nor transfers.
     """
     if semantics is None or problem.costs is None or problem.graph.n == 0:
         return 0.0, ""
-    work = Work.of(problem)
+    known = problem.derived(_no_proofs)
+    proof = known.get((semantics, one_to_one))
+    if proof is None or proof.improves_in(seconds):
+        began_s = time.monotonic()
+        bound_s, by = max(_bounds(problem, semantics, seconds=seconds, one_to_one=one_to_one))
+        ready = time.monotonic() - began_s < seconds and problem.graph.n <= CUT_PER_SECOND * seconds
+        proof = Proof(bound_s * (1 - SAFETY), by, math.inf if ready else seconds)
+        known[semantics, one_to_one] = proof
+    return proof.bound_s, proof.by
+
+
+class Proof(NamedTuple):
+    """A lower bound; seconds: what it was given if it was not ready then, inf if more time would change nothing."""
+
+    bound_s: float
+    by: str
+    seconds: float
+
+    def improves_in(self, seconds: float) -> bool:
+        """Return whether it is worth proving again with so many seconds."""
+        return seconds > LONGER * self.seconds
+
+
+def _no_proofs(problem: Problem) -> dict[tuple[Semantics, bool], Proof]:
+    """Return where the proofs of a problem are noted, by rules and by whether its nodes are operations."""
+    return {}
+
+
+def _bounds(problem: Problem, semantics: Semantics, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
+    work = problem.derived(Work.of)
     if semantics.kind == "sequential":
-        found = _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
-    elif semantics.kind == "pipelined":
+        return _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
+    if semantics.kind == "pipelined":
         load_s, _ = work.load(0.0, seconds)
-        found = [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
-    else:
-        found = _listsched(problem, work, semantics, seconds=seconds, one_to_one=one_to_one)
-    best_s, by = max(found)
-    return best_s * (1 - SAFETY), by
+        return [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
+    return _listsched(problem, work, semantics, seconds=seconds, one_to_one=one_to_one)
 
 
 def prove_bound(search: Search, *, seconds: float = 2.0) -> float:
     """Note the lower bound of a search's problem and return it, in seconds; 0 where the evaluator only measures."""
-    seconds = max(0.0, min(seconds, search.left_s / 4))
+    seconds = max(0.0, min(seconds, search.left_s * SHARE))
     bound_s, by = lower_bound(search.problem, search.semantics, seconds=seconds, one_to_one=one_to_one(search))
     search.prove(bound_s, by)
     return bound_s
@@ -90,7 +122,7 @@ class Work:
         if problem.costs is None:
             raise ValueError("a problem without costs")
         n = problem.graph.n
-        units = Units.of_grouping(problem, placeable(problem, Grouping.identity(n)))
+        units = Units.of_grouping(problem, atoms_of(problem))
         unit = units.grouping.group
         op_s = np.where(units.allowed[unit], problem.costs.op_s, math.inf)
         alone = units.k == n and bool(np.array_equal(unit, np.arange(n)))
@@ -123,7 +155,7 @@ def _listsched(
 ) -> list[tuple[float, str]]:
     load_s, price = work.load(semantics.block_s, seconds)
     found = [(load_s, "load")]
-    paths = Paths.of(problem, work) if one_to_one else None
+    paths = problem.derived(Paths.of, work) if one_to_one else None
     if paths is None:
         return found
     found.append((paths.longest_s(work.op_s), "critical path"))
@@ -211,7 +243,7 @@ def _sequential(problem: Problem, work: Work, *, seconds: float, one_to_one: boo
     launch_s = float(problem.costs.launch_s.min())
     found = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
     if one_to_one and problem.topology.p > 1:
-        cut = Cut.of(problem, placeable(problem, Grouping.identity(problem.graph.n)))
+        cut = Cut.of(problem, atoms_of(problem))
         if problem.topology.p > 2:
             found.append((cut.relaxed_s(seconds=seconds) + launch_s, "linear relaxation"))
         elif problem.graph.n <= CUT_PER_SECOND * seconds:

@@ -97,7 +97,7 @@ class Times:
         tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.m + 100))
         block_s = np.where(op_s > 0, op_s + semantics.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
-        paths = Paths.of(problem, Work.of(problem))
+        paths = problem.derived(Paths.of, problem.derived(Work.of))
         heads_s = np.zeros(graph.n) if paths is None else paths.start_s.min(axis=1)
         return cls(
             semantics,

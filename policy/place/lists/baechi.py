@@ -10,7 +10,7 @@ from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics
 from pipeline.partition import join
 from policy.place.lists.work import Work, times_of, work_of
-from policy.place.search import placeable
+from policy.place.search import grouping_of
 
 FULL = 0.95  # share of all memory that the demand estimated beforehand may take
 
@@ -25,7 +25,7 @@ def fused(problem: Problem) -> Grouping:
     Source: Jeon et al., Baechi, SoCC 2020, section 3.1: co-placement and operator fusion. Which operations of the
     forward and the backward pass belong together is taken from ties and groups.
     """
-    graph, grouping = problem.graph, placeable(problem, problem.grouping)
+    graph, grouping = problem.graph, grouping_of(problem)
     if problem.topology.p == 1:
         return grouping
     producer, consumer = graph.edges
@@ -54,4 +54,6 @@ def baechi_work(problem: Problem, *, fuse: bool, semantics: Semantics | None = N
 
     semantics: whose contention and pauses to plan for; links without contention unless given.
     """
-    return work_of(problem, fused(problem) if fuse else None, semantics=semantics, demand=memory_demand(problem))
+    return work_of(
+        problem, problem.derived(fused) if fuse else None, semantics=semantics, demand=memory_demand(problem)
+    )

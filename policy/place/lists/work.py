@@ -13,7 +13,7 @@ from pipeline.core.graph import Graph, Grouping, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics
 from policy.place.greedy import visit_order
-from policy.place.search import placeable
+from policy.place.search import grouping_of
 
 T0, T1, T2 = 0, 1, 2  # levels of contention, see `Semantics`
 NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
@@ -73,19 +73,27 @@ def work_of(
     semantics: Semantics | None = None,
     demand: Float64 | None = None,
 ) -> Work:
-    """Return the work of a problem.
+    """Return the work of a problem, which nobody may change: of the problem's own grouping it is made once.
 
     grouping: what shares a device, the problem's unless given. semantics: whose contention and pauses to plan for;
     links without contention unless given. demand: float64 [n], bytes that each operation takes of a device's memory,
     its weights unless given.
     """
+    plain = grouping is None and demand is None
+    work = problem.derived(_uncontended) if plain else _uncontended(problem, grouping, demand)
+    if semantics is None or semantics.kind != "listsched":
+        return work
+    level = ("T0", "T1", "T2").index(semantics.level)
+    return work._replace(level=level, block_s=float(semantics.block_s), gap_s=float(semantics.gap_s))
+
+
+def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> Work:
     graph, topology = problem.graph, problem.topology
-    grouping = placeable(problem, problem.grouping) if grouping is None else grouping
+    grouping = grouping_of(problem) if grouping is None else grouping
     order, edges, size = _forward(graph)
     cost_s, mean_s = times_of(problem)
     by_consumer = np.argsort(edges[1], kind="stable")
     transfer_s = topology.mean_transfer_s(size)
-    listed = semantics is not None and semantics.kind == "listsched"
     needed = graph.weight_bytes.astype(np.float64) if demand is None else demand
     sources = (np.bincount(edges[1], minlength=graph.n) == 0) & (np.where(problem.allowed, cost_s, 0).max(axis=1) == 0)
     return Work(
@@ -108,9 +116,9 @@ def work_of(
         room=np.array([d.memory_bytes or math.inf for d in topology.devices], np.float64),
         latency_s=topology.link_latency_s.copy(),
         per_byte_s=1.0 / topology.link_bytes_per_s,
-        level=("T0", "T1", "T2").index(semantics.level) if semantics is not None and listed else T0,
-        block_s=float(semantics.block_s) if semantics is not None and listed else 0.0,
-        gap_s=float(semantics.gap_s) if semantics is not None and listed else 0.0,
+        level=T0,
+        block_s=0.0,
+        gap_s=0.0,
     )
 
 

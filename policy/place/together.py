@@ -1,0 +1,75 @@
+"""Parts of a search that run at the same time, each on a thread and a fork of its own."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from pipeline.core.problem import Progress
+from policy.place.search import Search
+
+LOOK_S = 0.1  # seconds between two looks at whether everything has ended, or somebody wants it to
+
+Part = Callable[[Search], None]
+
+
+class EndedError(Exception):
+    """A part that nobody waits for any more ends with this, unseen."""
+
+
+def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
+    """Let parts search, `workers` of them at a time, each with an equal share of the evaluations left.
+
+    All begin with what the search knows now, and learn nothing of one another until the last has ended; then what they
+    found is taken over in their order. So without a time limit the outcome is the same for any number of workers. With
+    one, a proof ends them all.
+
+    Progress is told on the caller's thread. Whatever that raises, and whatever a part raises, ends all parts at their
+    next look at the evaluator, and is raised here.
+    """
+    ended, timed = threading.Event(), math.isfinite(search.left_s)
+
+    def hook(_: Progress) -> None:
+        if ended.is_set():
+            raise EndedError
+
+    share, rest = divmod(search.left, len(parts))
+    forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
+    jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
+    lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
+    threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(LOOK_S / len(threads))
+            search.tell()
+            if timed and any(fork.proven for fork in forks):
+                ended.set()
+    except BaseException:
+        ended.set()
+        raise
+    finally:
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for fork in forks:
+            search.join(fork)
+    if faults:
+        raise faults[0]
+    search.tell()
+
+
+def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faults: list[BaseException]) -> None:
+    """Run parts one after another; note what they raise, and end all others then."""
+    try:
+        for part, fork in jobs:
+            if not ended.is_set() and fork.left_s > 0:
+                part(fork)
+    except EndedError:
+        return
+    except BaseException as error:  # noqa: BLE001  handed on to the caller, whatever it is
+        faults.append(error)
+        ended.set()
