@@ -95,7 +95,7 @@ def model_path(text: str, store: Store, *, aside: Path | None = None) -> Path:
     path = store.root / "zoo" / str(zoo.VERSION) / f"{name}.xml"
     if name not in zoo.names() or not (path.exists() and path.with_suffix(".bin").exists()):
         if aside is None:
-            store.prepare()
+            store.private("zoo", str(zoo.VERSION))
         else:
             path = aside / path.name
         zoo.export(name, path)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pipeline import payload
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
+from pipeline.core.private import open_alike
 from pipeline.core.stages import Evaluator, Subject
 
 Result = Measurement | MeasurementFailed
@@ -51,7 +52,7 @@ class Journal:
         if key not in self.known:
             (result,) = self.evaluator.evaluate([placement])
             line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
-            with self.path.open("a", encoding="utf-8") as out:
+            with open_alike(self.path, "a") as out:
                 out.write(json.dumps(line) + "\n")
             self.known[key] = result
         return self.known[key]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.private import make_alike, write_whole
 from pipeline.core.problem import PolicyInputs, Problem, Snapshot
 from pipeline.registry import canonical
 from pipeline.store import canonical_json, digest
@@ -128,14 +128,10 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        make_alike(path.parent)
+        write_whole(path, content)
     except OSError as error:
-        if partial.is_file():
-            partial.unlink()
         raise StoreError(
             f"{path} cannot be written: {error.strerror}.", "Make room, or choose another folder."
         ) from error

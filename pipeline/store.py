@@ -15,7 +15,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,9 +28,12 @@ from typing import Any
 import filelock
 
 from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError
+from pipeline.core.private import OWN, write_whole
 
 SCHEMA = 1
 ENTRY = "entry.json"
+PARTS = re.compile("locks|tmp|partial|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
+OTHERS = 0o077
 
 
 def canonical_json(value: Any) -> str:
@@ -66,17 +71,10 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as out:
-            partial = Path(out.name)
-            out.write(text)
-        partial.chmod(0o644)
-        partial.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
         raise StoreError(f"{path} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
 
 
@@ -148,11 +146,15 @@ class Entry:
 class Store:
     """A folder of artifacts, shared by all runs of one user; it is made when something is first put into it.
 
+    What is in it concerns nobody else: models, and what was measured of them. Its folders are 0700, its files 0400 once
+    they are stored, and a store from before is closed to others when it is next written to.
+
     root: absolute whatever it is given as, because measuring processes run in another folder.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self._closed = False
 
     def prepare(self) -> None:
         """Make the folder, to find out early whether it can be written.
@@ -162,6 +164,32 @@ class Store:
         """
         with self.scratch():
             return
+
+    def private(self, *names: str) -> Path:
+        """Return a folder of the store, made now if there is none, that nobody else can look into."""
+        with writing(self.root):
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            folder = self.root
+            folder.mkdir(OWN, exist_ok=True)
+            self._close_to_others()
+            for name in names:
+                folder /= name
+                folder.mkdir(OWN, exist_ok=True)
+        return folder
+
+    def _close_to_others(self) -> None:
+        """Close the folders of a store that was made open, if nothing but a store lies in its folder and it is ours."""
+        if self._closed:
+            return
+        self._closed = True
+        below = list(self.root.iterdir())
+        if not {"locks", "tmp"} <= {p.name for p in below} or not all(PARTS.fullmatch(p.name) for p in below):
+            return  # just made, or somebody's own folder that a store was put into
+        for folder in (self.root, *below):
+            mode = folder.lstat().st_mode
+            if stat.S_ISDIR(mode) and mode & OTHERS:
+                with contextlib.suppress(PermissionError):  # another user's store
+                    folder.chmod(OWN)
 
     def traces(self, key: str) -> list[Path]:
         """Return what making the entry of a key leaves if it fails: the innermost first, up to the root."""
@@ -194,10 +222,8 @@ class Store:
     @contextlib.contextmanager
     def making(self, key: str) -> Iterator[None]:
         """Hold the lock on making an entry; another process that wants the same entry waits."""
-        folder = self.root / "locks"
-        lock = filelock.FileLock(folder / key)
+        lock = filelock.FileLock(self.private("locks") / key, mode=0o600)
         with writing(self.root):
-            folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         try:
             yield
@@ -207,9 +233,8 @@ class Store:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Give a temporary folder on the store's file system; what is left in it is removed."""
-        folder = self.root / "tmp"
+        folder = self.private("tmp")
         with writing(self.root):
-            folder.mkdir(parents=True, exist_ok=True)
             path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{os.getpid()}-"))
         try:
             yield path
@@ -224,8 +249,9 @@ class Store:
             body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
             write_json(payload / ENTRY, {**body, "digest": digest(body)})
             for file in payload.iterdir():
-                file.chmod(0o444)
-            target.parent.mkdir(parents=True, exist_ok=True)
+                file.chmod(0o400)
+            payload.chmod(OWN)
+            self.private(key[:2])
             if target.exists():
                 self.remove(key)
             payload.replace(target)
@@ -238,10 +264,7 @@ class Store:
 
     def partial(self, key: str) -> Path:
         """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
-        folder = self.root / "partial" / key
-        with writing(self.root):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.private("partial", key)
 
     def drop_partial(self, key: str) -> None:
         """Remove what an interrupted stage had left, once the stage is done."""

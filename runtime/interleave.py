@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 
 from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.private import open_alike
 from pipeline.core.settings import MeasureSettings
 from runtime.child import Child, ChildError
 from runtime.hetero import reference_outputs
@@ -176,7 +177,7 @@ def _rounds(
             "samples_s": {s.variant.name: s.samples_s[r] for s in seats if r in s.samples_s},
             "failed": {s.variant.name: [s.failed.kind, s.failed.message] for s in seats if s.failed is not None},
         }
-        with journal.open("a", encoding="utf-8") as out:
+        with open_alike(journal, "a") as out:
             out.write(json.dumps(record) + "\n")
 
 

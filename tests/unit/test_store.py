@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.core.private import open_alike
+from pipeline.keep import replace_file
 from pipeline.store import ENTRY, Entry, Store, canonical_json, digest, write_json
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}
@@ -68,6 +70,65 @@ def test_a_key_that_was_never_stored_is_not_found_and_nothing_is_written(store: 
 def test_the_files_of_an_entry_are_read_only(store: Store) -> None:
     entry = put(store)
     assert {f.stat().st_mode & 0o222 for f in entry.folder.iterdir()} == {0}
+
+
+def readable_by_others(root: Path) -> list[str]:
+    """Return what of a folder, itself included, others may look into."""
+    return [str(p.relative_to(root)) for p in (root, *root.rglob("*")) if p.lstat().st_mode & 0o077]
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def use(store: Store) -> None:
+    """Leave something of every kind in a store."""
+    with store.making(KEY):
+        put(store)
+        write_json(store.partial(KEY) / "a.json", 1)
+        replace_file(store.partial(KEY) / "placer" / "state.safetensors", b"")
+        with open_alike(store.partial(KEY) / "rounds.jsonl", "a") as out:
+            out.write("{}\n")
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_nobody_else_may_look_into_a_store(store: Store) -> None:
+    use(store)
+    assert len(list(store.root.rglob("*"))) > 10
+    assert readable_by_others(store.root) == []
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_store_that_was_open_to_others_is_closed_when_it_is_used(store: Store) -> None:
+    use(store)
+    for path in (store.root, *store.root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    Store(store.root).prepare()
+    assert not {".", "locks", "tmp", "partial", KEY[:2]} & set(readable_by_others(store.root))
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_folder_that_holds_other_things_as_well_stays_open_but_for_the_store(tmp_path: Path) -> None:
+    for name in ("tmp", "locks", "mine"):
+        (tmp_path / "home" / name).mkdir(parents=True)
+    use(Store(tmp_path / "home"))
+    open_ = {p for p in readable_by_others(tmp_path / "home") if p.count("/") == 0}
+    assert open_ == {".", "tmp", "locks", "mine"}
+
+
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_file_in_a_folder_of_the_users_choice_keeps_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
+    os.umask(umask)
+    (tmp_path / "open").mkdir(0o777)
+    (tmp_path / "open").chmod(0o775)
+    write_json(tmp_path / "open" / "a.json", 1)
+    assert (tmp_path / "open" / "a.json").stat().st_mode & 0o777 == mode
+    write_json(tmp_path / "open" / "new" / "a.json", 1)
+    assert (tmp_path / "open" / "new").stat().st_mode & 0o777 == 0o777 & ~umask
 
 
 def test_an_entry_whose_maker_dies_does_not_appear(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

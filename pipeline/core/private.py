@@ -1,0 +1,44 @@
+"""Files that are read by whom their folder is read by: what lies in a folder of one's own is one's own as well.
+
+Whether a user's cache or a folder that a user named is written to is known where the folder is made, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any
+
+OWN = 0o700
+
+
+def open_alike(path: Path, mode: str) -> IO[Any]:
+    """Open a file to write; a new one may be read and written by those only who may do so in its folder."""
+    permissions = 0o600 | 0o666 & path.parent.stat().st_mode
+    encoding = None if "b" in mode else "utf-8"
+    # Path.open takes no opener, and a mode set later leaves a moment in which others can read.
+    return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags, permissions))
+
+
+def make_alike(folder: Path) -> None:
+    """Make a folder, and those it lies in, open to those only to whom the nearest that is there is open."""
+    if not folder.is_dir():
+        make_alike(folder.parent)
+        folder.mkdir(OWN | 0o777 & folder.parent.stat().st_mode, exist_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all, see `open_alike`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        open_alike(partial, "wb").close()
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError:
+        if partial.is_file():
+            partial.unlink()
+        raise
