@@ -67,6 +67,8 @@ class Moves:
     first node was instead, so that two sets of nodes swap devices. Left out: all nodes of a move go one way.
     price_s_per_byte: what a byte beyond the memory counts as in seconds, so that a walk may pass through plans that do
     not fit; inf: less excess is worth any time.
+    bounded: whether nobody asks what moves cost that are not taken; a simulator may then say inf of them, which saves
+    it the rest of a run once it is certain to take too long.
     """
 
     ptr: Int64
@@ -77,6 +79,7 @@ class Moves:
     allowance_s: Float64
     back: Int64 = field(default_factory=lambda: NO_SWAPS)
     price_s_per_byte: float = math.inf
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         put, r = object.__setattr__, int(np.size(self.device))
@@ -134,7 +137,8 @@ class Walk:
     `allowance_s` longer.
 
     tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.
-    value_s: float64 [r], what each tried move would cost; nan for others; inf if it exceeds memory.
+    value_s: float64 [r], what each tried move would cost; nan for others; inf if it exceeds memory, and perhaps if it
+    was not taken and the moves are `bounded`.
     taken: bool [r]. end: the plan after the last move, end_s its seconds. best: the best plan met, the start
     included, best_s its seconds; inf if all exceed memory.
     """

@@ -11,6 +11,7 @@ from pipeline.compiled import compiled, inlined
 from pipeline.core.arrays import Float64, Int32, Int64
 
 T0, T1, T2 = 0, 1, 2
+BEGUN, UNDER_WAY, ENDED = 0, 1, 2  # places in State.tally
 
 
 class Machine(NamedTuple):
@@ -46,207 +47,209 @@ class Machine(NamedTuple):
     track: bool
 
 
-class State(NamedTuple):
-    """What changes while one plan runs; made once, and reset for every plan.
+class Plan(NamedTuple):
+    """Who runs what. device: int32 [n]. priority: float64 [n], looked at only if `ordered`."""
 
-    waiting: int32 [n], reads an operation waits for. start_s, end_s: float64 [n].
-    link: int32 [n], head, tail: int32 [p], first come, first served. heap: int32 [n], base: int64 [p + 1],
-    ready: int64 [p], the ready operations of each device by priority.
-    running: int32 [p], -1 for none. finish_s, free_s, out_s, in_s: float64 [p].
-    sends: int32 [p], how many readers of a tensor each device holds. sent, target: int32 [m], sent_s, arrive_s:
-    float64 [m], transfers. flight: int32 [m], transfers under way, a heap by arrival.
+    device: Int32
+    priority: Float64
+    ordered: bool
+
+
+class State(NamedTuple):
+    """What changes while one plan runs.
+
+    ints: int32, floats: float64, two blocks that the arrays below are parts of, but for the log.
+    waiting: int32 [n], reads an operation waits for. end_s: float64 [n].
+    head, tail: int32 [p], first and last of a device's queue, -1 for none; link: int32 [n], who comes next. By priority
+    the queue is a skew heap instead: head is its root, link and right: int32 [n] are the heaps below each operation.
+    running: int32 [p], -1 for none. due_s: float64 [p], when a device ends what it runs, or may take what waits for it,
+    inf for neither. free_s, out_s, in_s: float64 [p], until when a device is blocked, sends, receives.
+    sends: int32 [p], 1 for each device that the tensor in hand is sent to. sent, target: int32 [m], transfers.
+    flight: int32 [m], transfers under way, a heap by arrival, flight_s: float64 [m], when they arrive.
     needed: int32 [n], reads and sends for which an output is still held. copy: int32 [m], transfer each read waits
-    for. unread: int32 [m], reads a received copy is still held for. held, peak, busy: float64 [p].
-    moved: int64 [2], transfers begun, transfers under way. cut: float64 [1], bytes sent.
+    for. unread: int32 [m], reads a received copy is still held for. All three empty where nobody keeps track.
+    held, peak: float64 [p], bytes beside weights. busy, taken_s: float64 [p], seconds of the work begun, without
+    and with the moments for which it blocks the device.
+    tally: int32 [3], transfers begun, transfers under way, operations that have ended.
+    start_s: float64 [n], sent_s, arrive_s: float64 [m], the log, which decides nothing.
     """
 
+    ints: Int32
+    floats: Float64
     waiting: Int32
-    start_s: Float64
     end_s: Float64
-    link: Int32
     head: Int32
     tail: Int32
-    heap: Int32
-    base: Int64
-    ready: Int64
+    link: Int32
+    right: Int32
     running: Int32
-    finish_s: Float64
+    due_s: Float64
     free_s: Float64
     out_s: Float64
     in_s: Float64
     sends: Int32
     sent: Int32
     target: Int32
-    sent_s: Float64
-    arrive_s: Float64
     flight: Int32
+    flight_s: Float64
     needed: Int32
     copy: Int32
     unread: Int32
     held: Float64
     peak: Float64
     busy: Float64
-    moved: Int64
-    cut: Float64
+    taken_s: Float64
+    tally: Int32
+    start_s: Float64
+    sent_s: Float64
+    arrive_s: Float64
 
 
 @compiled
 def new_state(machine: Machine) -> State:
-    """Return a state of the right size; it holds nothing yet."""
+    """Return the state before any plan begins."""
     n, p = machine.op_s.shape
     m = machine.reader.size
-    return State(
-        np.empty(n, np.int32),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n, np.int32),
-        np.empty(p, np.int32),
-        np.empty(p, np.int32),
-        np.empty(n, np.int32),
-        np.zeros(p + 1, np.int64),
-        np.empty(p, np.int64),
-        np.empty(p, np.int32),
-        np.empty(p),
-        np.empty(p),
-        np.empty(p),
-        np.empty(p),
-        np.zeros(p, np.int32),
-        np.empty(m, np.int32),
-        np.empty(m, np.int32),
-        np.empty(m),
-        np.empty(m),
-        np.empty(m, np.int32),
-        np.empty(n, np.int32),
-        np.empty(m, np.int32),
-        np.empty(m, np.int32),
-        np.empty(p),
-        np.empty(p),
-        np.empty(p),
-        np.zeros(2, np.int64),
-        np.zeros(1),
+    n_tracked, m_tracked = (n, m) if machine.track else (0, 0)
+    ints = np.zeros(3 * n + 4 * p + 3 * m + n_tracked + 2 * m_tracked + 3, np.int32)
+    floats = np.zeros(n + m + 8 * p)
+    at = np.cumsum(np.array([0, n, p, p, n, n, p, p, m, m, m, n_tracked, m_tracked, m_tracked, 3]))
+    put = np.cumsum(np.array([0, n, p, p, p, p, m, p, p, p, p]))
+    state = State(
+        ints=ints,
+        floats=floats,
+        waiting=ints[at[0] : at[1]],
+        head=ints[at[1] : at[2]],
+        tail=ints[at[2] : at[3]],
+        link=ints[at[3] : at[4]],
+        right=ints[at[4] : at[5]],
+        running=ints[at[5] : at[6]],
+        sends=ints[at[6] : at[7]],
+        sent=ints[at[7] : at[8]],
+        target=ints[at[8] : at[9]],
+        flight=ints[at[9] : at[10]],
+        needed=ints[at[10] : at[11]],
+        copy=ints[at[11] : at[12]],
+        unread=ints[at[12] : at[13]],
+        tally=ints[at[13] : at[14]],
+        end_s=floats[put[0] : put[1]],
+        due_s=floats[put[1] : put[2]],
+        free_s=floats[put[2] : put[3]],
+        out_s=floats[put[3] : put[4]],
+        in_s=floats[put[4] : put[5]],
+        flight_s=floats[put[5] : put[6]],
+        held=floats[put[6] : put[7]],
+        peak=floats[put[7] : put[8]],
+        busy=floats[put[8] : put[9]],
+        taken_s=floats[put[9] : put[10]],
+        start_s=np.empty(n),
+        sent_s=np.empty(m),
+        arrive_s=np.empty(m),
     )
+    state.waiting[:] = np.diff(machine.in_ptr)
+    state.head[:] = -1
+    state.running[:] = -1
+    state.due_s[:] = math.inf
+    return state
 
 
 @inlined
-def reset(machine: Machine, state: State, device: Int32, ordered: bool) -> None:
-    n = device.size
-    for d in range(state.head.size):
-        state.head[d] = state.tail[d] = state.running[d] = -1
-        state.ready[d] = 0
-        state.finish_s[d] = math.inf
-        state.free_s[d] = state.out_s[d] = state.in_s[d] = state.held[d] = state.busy[d] = 0.0
-    state.moved[0] = state.moved[1] = 0
-    state.cut[0] = 0.0
-    for i in range(n):
-        state.waiting[i] = machine.in_ptr[i + 1] - machine.in_ptr[i]
-        state.held[device[i]] += machine.weight[i]
-    for d in range(state.head.size):
-        state.peak[d] = state.held[d]
-    if ordered:
-        state.base[:] = 0
-        for i in range(n):
-            state.base[device[i] + 1] += 1
-        for d in range(state.head.size):
-            state.base[d + 1] += state.base[d]
-    if machine.track:
-        state.needed[:] = 0
+def taken_s(machine: Machine, i: int, d: int) -> float:
+    """Return for how long operation i takes device d, the moment after it included in which the device is blocked."""
+    op_s = machine.op_s[i, d]
+    return float(op_s + machine.block_s if op_s > 0.0 or machine.blocks_always else op_s)
 
 
 @inlined
-def enqueue(state: State, device: Int32, priority: Float64, ordered: bool, i: int) -> None:
+def _precedes(priority: Float64, i: int, j: int) -> bool:
+    return bool(priority[i] < priority[j] or (priority[i] == priority[j] and i < j))
+
+
+@inlined
+def _merged(state: State, priority: Float64, a: int, b: int) -> int:
+    """Return the root of two skew heaps joined, of which b is not empty."""
+    if a < 0:
+        return b
+    if _precedes(priority, b, a):
+        a, b = b, a
+    root = a
+    while True:
+        below = state.right[a]
+        state.right[a] = state.link[a]
+        if below < 0:
+            state.link[a] = b
+            return root
+        if _precedes(priority, b, below):
+            b, below = below, b
+        state.link[a] = below
+        a = below
+
+
+@inlined
+def enqueue(state: State, plan: Plan, i: int) -> None:
     """Let an operation wait for its device."""
-    d = device[i]
-    if not ordered:
-        state.link[i] = -1
+    d = plan.device[i]
+    state.link[i] = -1
+    if plan.ordered:
+        state.right[i] = -1
+        state.head[d] = _merged(state, plan.priority, state.head[d], i)
+    else:
         if state.head[d] < 0:
             state.head[d] = i
         else:
             state.link[state.tail[d]] = i
         state.tail[d] = i
-        return
-    base, at = state.base[d], state.ready[d]
-    state.ready[d] += 1
-    while at > 0:
-        above = (at - 1) >> 1
-        j = state.heap[base + above]
-        if priority[j] < priority[i] or (priority[j] == priority[i] and j < i):
-            break
-        state.heap[base + at] = j
-        at = above
-    state.heap[base + at] = i
-    state.head[d] = state.heap[base]
+    if state.running[d] < 0:
+        state.due_s[d] = state.free_s[d]
 
 
 @inlined
-def dequeue(state: State, priority: Float64, ordered: bool, d: int) -> int:
+def dequeue(state: State, plan: Plan, d: int) -> int:
     """Return the operation that device d takes next, which leaves its queue."""
     first = state.head[d]
-    if not ordered:
-        state.head[d] = state.link[first]
-        return int(first)
-    state.ready[d] -= 1
-    base, size = state.base[d], state.ready[d]
-    if size == 0:
-        state.head[d] = -1
-        return int(first)
-    last, at = state.heap[base + size], 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        j = state.heap[base + below]
-        if below + 1 < size:
-            k = state.heap[base + below + 1]
-            if priority[k] < priority[j] or (priority[k] == priority[j] and k < j):
-                below += 1
-                j = k
-        if priority[last] < priority[j] or (priority[last] == priority[j] and last < j):
-            break
-        state.heap[base + at] = j
-        at = below
-    state.heap[base + at] = last
-    state.head[d] = state.heap[base]
+    rest = state.link[first]
+    if plan.ordered and state.right[first] >= 0:
+        rest = _merged(state, plan.priority, rest, state.right[first])
+    state.head[d] = rest
     return int(first)
 
 
 @inlined
 def depart(state: State, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
     """Put a transfer under way."""
-    x, at = state.moved[0], state.moved[1]
-    state.moved[0] += 1
-    state.moved[1] += 1
+    x, at = state.tally[BEGUN], state.tally[UNDER_WAY]
+    state.tally[BEGUN] += 1
+    state.tally[UNDER_WAY] += 1
     state.sent[x], state.target[x], state.sent_s[x], state.arrive_s[x] = tensor, target, sent_s, arrive_s
     while at > 0:
         above = (at - 1) >> 1
-        if state.arrive_s[state.flight[above]] <= arrive_s:
+        if state.flight_s[above] <= arrive_s:
             break
-        state.flight[at] = state.flight[above]
+        state.flight[at], state.flight_s[at] = state.flight[above], state.flight_s[above]
         at = above
-    state.flight[at] = x
+    state.flight[at], state.flight_s[at] = x, arrive_s
 
 
 @inlined
 def land(state: State) -> int:
     """Return the transfer that arrives next, which is then no longer under way."""
     first = state.flight[0]
-    state.moved[1] -= 1
-    size = state.moved[1]
-    last, at = state.flight[size], 0
-    last_s = state.arrive_s[last]
+    size = state.tally[UNDER_WAY] - 1
+    state.tally[UNDER_WAY] = size
+    last, last_s, at = state.flight[size], state.flight_s[size], 0
     while True:
         below = 2 * at + 1
         if below >= size:
             break
-        x = state.flight[below]
+        x, x_s = state.flight[below], state.flight_s[below]
         if below + 1 < size:
-            y = state.flight[below + 1]
-            if state.arrive_s[y] < state.arrive_s[x] or (state.arrive_s[y] == state.arrive_s[x] and y < x):
-                below += 1
-                x = y
-        if last_s < state.arrive_s[x] or (last_s == state.arrive_s[x] and last < x):
+            y, y_s = state.flight[below + 1], state.flight_s[below + 1]
+            if y_s < x_s or (y_s == x_s and y < x):
+                below, x, x_s = below + 1, y, y_s
+        if last_s < x_s or (last_s == x_s and last < x):
             break
-        state.flight[at] = x
+        state.flight[at], state.flight_s[at] = x, x_s
         at = below
     if size > 0:
-        state.flight[at] = last
+        state.flight[at], state.flight_s[at] = last, last_s
     return int(first)

@@ -18,7 +18,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Level, Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
-from runtime.simulators.dataflow_state import Machine, new_state
+from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
+from runtime.simulators.dataflow_state import BEGUN, Machine, Plan, new_state
 from runtime.simulators.dataflow_walk import Trials, run_all, walk_all
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
@@ -117,8 +118,9 @@ class ListSchedEvaluator:
         self.evaluations += device.shape[0]
         group, ordered = self._grouping.group, priority is not None
         order = np.zeros((1, group.size)) if priority is None else owned(priority[:, group])
-        value_s, over, busy_s, peak, cut = run_all(self._machine, owned(device[:, group]), order, ordered)
-        return Simulation(value_s, over.astype(np.int64), busy_s, peak.astype(np.int64), cut.astype(np.int64))
+        found = run_all(self._machine, owned(device[:, group]), order, ordered)
+        over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (found.over, found.peak, found.cut))
+        return Simulation(found.value_s, over, found.busy_s, peak, cut)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
         """Return the predicted latency of each placement, or why it cannot run."""
@@ -148,7 +150,8 @@ class ListSchedEvaluator:
             owned(allowed[group]),
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
-        steps = walk_all(self._quick, trials, owned(start.device[group]), order, ordered, limit)
+        plan = Plan(owned(start.device[group]), order, ordered)
+        steps = walk_all(self._quick, trials, plan, limit, moves.bounded)
         end_s, best_s, over = steps.summary.tolist()
         walk = Walk(
             steps.tried,
@@ -172,11 +175,12 @@ class ListSchedEvaluator:
         device = owned(placement.device[self._grouping.group])
         ordered = placement.priority is not None
         order = owned(placement.priority[self._grouping.group]) if placement.priority is not None else np.zeros(1)
-        state = new_state(self._machine)
-        value_s = run(self._machine, state, device, order, ordered)
-        if not np.isfinite(value_s):
+        if np.isinf(self._machine.op_s[np.arange(device.size), device]).any():
             raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
-        sent = slice(0, int(state.moved[0]))
+        state = new_state(self._machine)
+        whole = Part(BEFORE_S, np.inf, np.zeros(self._machine.op_s.shape[1]))
+        value_s = run(self._machine, state, new_marks(state, 1), Plan(device, order, ordered), whole)
+        sent = slice(0, int(state.tally[BEGUN]))
         tensor = state.sent[sent]
         return Timeline(
             self._subject.graph.names,

@@ -159,6 +159,7 @@ def expanded(moves: Moves, grouping: Grouping) -> Moves:
         moves.allowance_s,
         ends[moves.back],
         moves.price_s_per_byte,
+        moves.bounded,
     )
 
 
