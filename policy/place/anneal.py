@@ -168,8 +168,11 @@ class Anneal(Method):
             shifted=stays | ((rng.random(r) < self.shifts) & ordered),
             swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
         )
+        price_s_per_byte = math.inf if price_s is None else price_s
+        # Without a price, moves that memory bars are counted by their values.
+        bounded = price_s is not None or not tight(search)
         drawn = moves.drawn(rng, plan, choice, allowance_s)
-        return search.walk(plan, drawn if price_s is None else replace(drawn, price_s_per_byte=price_s))
+        return search.walk(plan, replace(drawn, price_s_per_byte=price_s_per_byte, bounded=bounded))
 
 
 def best_order(search: Search, plan: Placement) -> Placement:

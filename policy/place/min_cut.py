@@ -163,7 +163,7 @@ def border_moves(units: Units, cut: Cut, device: Int32, rng: np.random.Generator
     none = np.full(unit.size, -1, np.int32)
     zero = np.zeros(unit.size)
     node = np.concatenate([np.zeros(0, np.int32), *nodes]).astype(np.int32)
-    return Moves(np.r_[0, np.cumsum(lengths)], node, target.astype(np.int32), none, zero, zero)
+    return Moves(np.r_[0, np.cumsum(lengths)], node, target.astype(np.int32), none, zero, zero, bounded=True)
 
 
 @dataclass(slots=True, eq=False)

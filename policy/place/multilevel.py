@@ -127,7 +127,7 @@ class Multilevel(Method):
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
             allowance = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            walked = search.walk(plan, Moves(*moves, np.zeros(count), allowance))
+            walked = search.walk(plan, Moves(*moves, np.zeros(count), allowance, bounded=True))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
             plan = walked.end
             if search.spent == spent:
