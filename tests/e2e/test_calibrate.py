@@ -90,7 +90,7 @@ def test_measurements_of_another_machine_do_not_count(
     ran(*arguments(model, tmp_path))
     del lazy.asked[:]
     facts = devices.hardware()
-    monkeypatch.setattr(devices, "hardware", lambda: facts | {"cpu": "another"})
+    monkeypatch.setattr(devices, "hardware", lambda *_: facts | {"cpu": "another"})
     ran(*arguments(model, tmp_path))
     assert len(lazy.asked) == 12
 
