@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, kernel
+from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Bool, Int32, Int64
 from runtime.simulators.parts import Links, Room, joined, on_cycles, room_of
 
@@ -100,20 +100,7 @@ def piece_of(n: int, m: int) -> Piece:
     )
 
 
-@kernel
-def broken(nodes: Nodes, piece: Piece, size: int) -> bool:
-    """Break the cycles of a knot of so many nodes; return whether that could be told."""
-    found = YES
-    while found == YES:
-        found = promote_meeting_edges(nodes, piece, size)
-    if found == NO:
-        found = YES
-    while found == YES:
-        found = isolate_one_operation(nodes, piece, size)
-    return found == NO
-
-
-@kernel
+@inner
 def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> int:
     """Make the piece knot c, before its cycles are broken, and return its size; device, knot: int32 [u]."""
     size = edges = 0
@@ -142,7 +129,7 @@ def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> i
     return size
 
 
-@kernel
+@inner
 def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int) -> int:
     """Make boundaries of the edges at which a strand that came back meets one that never left; say if any."""
     edges = piece.ptr[size]
@@ -234,7 +221,7 @@ def _meeting_at(nodes: Nodes, piece: Piece, x: int, base: int) -> int:
     return found
 
 
-@kernel
+@inner
 def _mark_behind(piece: Piece, x: int) -> None:
     """Mark as BEHIND what lies behind boundaries of node x's part on the way to x."""
     links, part = piece.links, piece.room.part
@@ -253,7 +240,7 @@ def _mark_behind(piece: Piece, x: int) -> None:
             piece.mark[links.source[y]] |= piece.mark[v]
 
 
-@kernel
+@inner
 def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
     """Return whether node a depends on a Parameter or Constant that something marked BEHIND depends on."""
     for v in range(a + 1):
@@ -268,7 +255,7 @@ def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
     return False
 
 
-@kernel
+@inner
 def isolate_one_operation(nodes: Nodes, piece: Piece, size: int) -> int:
     """Cut one operation of parts that wait for one another off its producers; say if there was need."""
     edges = piece.ptr[size]

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, kernel
+from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Int32, Int64
-from runtime.simulators.breaking import Nodes, Piece, broken, cut_out
+from runtime.simulators.breaking import NO, YES, Nodes, Piece, cut_out, isolate_one_operation, promote_meeting_edges
 from runtime.simulators.parts import Links, Room, joined, on_cycles
 
 UInt64 = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -48,7 +48,8 @@ class Desk(NamedTuple):
     A knot is a largest set of parts that wait for one another, or a part that waits for itself: what becomes of it
     depends on nothing else. knot: int32 [u], that of each unit, -1 for none. number: int32 [u], of each set of parts.
     first, at: int32 [n + 1], the least number of an operation that computes in each part, and its device. keys: uint64
-    [u], of the knots. room: for the units. piece: for one knot.
+    [u], of the knots. room: for the units. piece: for one knot. boundary: bool [m], of each edge between nodes, where
+    one of the knots that were broken last has it; others are left as they were.
     """
 
     knot: Int32
@@ -58,6 +59,7 @@ class Desk(NamedTuple):
     keys: UInt64
     room: Room
     piece: Piece
+    boundary: Bool
 
 
 class Counter(NamedTuple):
@@ -70,27 +72,26 @@ class Counter(NamedTuple):
 
 @kernel
 def count(counter: Counter, device: Int32, counts: Int64) -> None:
-    """Count by device, into int64 [p], the parts that compute, each where its first such operation is.
+    """Count by device, into int64 [b, p], the parts that compute, each where its first such operation is.
 
-    device: int32 [u]. A placement on one device counts as one.
+    device: int32 [b, u], of b placements. One on one device counts as one.
     """
     model, desk, memo = counter.model, counter.desk, counter.memo
-    counts.fill(0)
-    if _alone(device):
-        counts[device[0]] = 1
-        return
-    knots = tied(model, desk, device)
-    _count_free(model, desk, device, memo.code, counts)
-    for c in range(knots):
-        place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
-        if memo.key[place] != desk.keys[c]:
-            memo.key[place] = desk.keys[c]
-            for d in range(counts.size):
-                memo.counts[place, d] = 0
-            if not _count_knot(model.few, desk, device, c, memo.counts[place]):
-                _count_knot(model.each, desk, device, c, memo.counts[place])
-        for d in range(counts.size):
-            counts[d] += memo.counts[place, d]
+    for b in range(device.shape[0]):
+        if _alone(device[b]):
+            for d in range(counts.shape[1]):
+                counts[b, d] = d == device[b, 0]
+            continue
+        knots = _tied(model, desk, device[b])
+        _count_free(model, desk, device[b], memo.code, counts[b])
+        for c in range(knots):
+            place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
+            if memo.key[place] != desk.keys[c]:
+                memo.key[place] = desk.keys[c]
+                if not _count_knot(model.few, desk, device[b], c, memo.counts[place]):
+                    _count_knot(model.each, desk, device[b], c, memo.counts[place])
+            for d in range(counts.shape[1]):
+                counts[b, d] += memo.counts[place, d]
 
 
 @inlined
@@ -106,6 +107,8 @@ def _alone(device: Int32) -> bool:
 def _count_free(model: Model, desk: Desk, device: Int32, code: UInt64, counts: Int64) -> None:
     """Count by device the parts that compute and lie in no knot, and add up the keys of the knots."""
     units, part, none = device.size, desk.room.part, desk.first.size
+    for d in range(counts.size):
+        counts[d] = 0
     for u in range(units):
         desk.first[u] = none
         desk.keys[u] = 0
@@ -120,14 +123,33 @@ def _count_free(model: Model, desk: Desk, device: Int32, code: UInt64, counts: I
             counts[desk.at[j]] += 1
 
 
-@kernel
+@inner
 def _count_knot(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64) -> bool:
     """Count by device the parts that breaking the cycles of one knot leaves; return whether they could be told."""
     piece = desk.piece
     size = cut_out(nodes, device, desk.knot, c, piece)
-    if not broken(nodes, piece, size):
+    found = YES
+    while found == YES:
+        found = promote_meeting_edges(nodes, piece, size)
+    if found == NO:
+        found = YES
+    while found == YES:
+        found = isolate_one_operation(nodes, piece, size)
+    if found != NO:
         return False
+    for y in range(piece.ptr[size]):
+        desk.boundary[piece.edge[y]] = piece.links.boundary[y]
+    _count_pieces(nodes, desk, device, size, counts)
+    return True
+
+
+@inlined
+def _count_pieces(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
+    """Count by device the parts that compute of a knot whose cycles are broken."""
+    piece = desk.piece
     none, part = desk.first.size, piece.room.part
+    for d in range(counts.size):
+        counts[d] = 0
     for j in range(size + 1):
         desk.first[j] = none
     for x in range(size):
@@ -139,11 +161,10 @@ def _count_knot(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64) 
     for j in range(size + 1):
         if desk.first[j] < none - 1:
             counts[desk.at[j]] += 1
-    return True
 
 
-@kernel
-def tied(model: Model, desk: Desk, device: Int32) -> int:
+@inner
+def _tied(model: Model, desk: Desk, device: Int32) -> int:
     """Find the parts and knots of units on devices int32 [u], and return how many knots there are."""
     links, room, part = model.links, desk.room, desk.room.part
     for e in range(links.boundary.size):
@@ -164,16 +185,3 @@ def tied(model: Model, desk: Desk, device: Int32) -> int:
                 knots += 1
             desk.knot[u] = desk.number[room.group[j]]
     return knots
-
-
-@kernel
-def split(model: Model, every: Nodes, desk: Desk, device: Int32, boundary: Bool) -> None:
-    """Find the boundaries, bool [m], once cycles are broken; every: all n operations. device: int32 [u]."""
-    for e in range(boundary.size):
-        a, b = every.unit[every.producer[e]], every.unit[every.consumer[e]]
-        boundary[e] = device[a] != device[b] and not every.to_result[e]
-    for c in range(tied(model, desk, device)):
-        size = cut_out(every, device, desk.knot, c, desk.piece)
-        broken(every, desk.piece, size)
-        for y in range(desk.piece.ptr[size]):
-            boundary[desk.piece.edge[y]] = desk.piece.links.boundary[y]

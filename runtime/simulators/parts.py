@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, kernel
+from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Bool, Int32, Int64
 
 
@@ -51,7 +51,7 @@ def room_of(n: int, m: int) -> Room:
     return Room(part, group, waiting, itself, root, opened, calls, number, low, is_open, following, ptr, entered)
 
 
-@kernel
+@inner
 def joined(links: Links, m: int, n: int, room: Room) -> int:
     """Find the parts of n nodes that those of m edges hold together which are no boundaries; return how many."""
     root, part = room.root, room.part
@@ -81,7 +81,7 @@ def joined(links: Links, m: int, n: int, room: Room) -> int:
     return k
 
 
-@kernel
+@inner
 def on_cycles(links: Links, m: int, k: int, room: Room) -> bool:
     """Find which of k parts wait for one another, or for themselves; say if any does.
 

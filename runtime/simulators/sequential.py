@@ -16,6 +16,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Subject
+from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
 from runtime.simulators.merging import CONSTANTS, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
@@ -64,7 +65,8 @@ class SequentialEvaluator:
         self._node: Int32 = subject.grouping.group[followed(subject.graph)]
         self._cutter = Cutter.of(subject.graph, self._node)
         self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
-        self._whole = kernels.Whole(self._machine, self._cutter.counter(subject.topology.p))
+        launching = bool(np.any(costs.launch_s > 0))
+        self._whole = kernels.Whole(self._machine, self._cutter.counter(subject.topology.p), launching)
 
     def _machine_of(self, tensors: Tensors) -> kernels.Machine:
         ptr, touched = tensors.by_node(len(self._nodes.names))
@@ -180,12 +182,15 @@ class SequentialEvaluator:
         return rank[parts.group], launch_s
 
     def _figures(self, device: Int32, *, counted: bool = False) -> kernels.Figures:
+        """Return what plans cost; sub-graphs are counted if they are asked for or cost something, else 0."""
         b, p = len(device), len(self._nodes.devices)
         found = kernels.Figures(
-            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.empty((b, p), np.int64)
+            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
         )
         plans = np.array(device, np.int32, order="C")
-        kernels.simulate(self._whole, kernels.blank(self._machine), plans, found, counted)
+        if counted or self._whole.launching:
+            cuts.count(self._whole.counter, plans.take(self._machine.unit_node, axis=1), found.counts)
+        kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
         return found
 
 

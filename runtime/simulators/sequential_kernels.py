@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, kernel
+from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from runtime.simulators import cuts
 from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
@@ -37,17 +37,18 @@ class Machine(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A machine, and what counts sub-graphs on it."""
+    """A machine, and what counts sub-graphs on it; launching: whether a launch costs anything on any device."""
 
     machine: Machine
     counter: cuts.Counter
+    launching: bool
 
 
 class State(NamedTuple):
     """What is known of the plan at hand.
 
     device: int64 [k]. tree: float64, a sum of k + t terms, the seconds of each node and each tensor, see `summed`.
-    held_bytes: int64 [p]. counts: int64 [p], sub-graphs. running: int32 [u], the device of each unit.
+    held_bytes: int64 [p]. counts: int64 [1, p], sub-graphs. running: int32 [1, u], the device of each unit.
     widest: float64 [p], for `crossing`. before: int64 [k], where the nodes of a move were.
     stamp: int64 [t + 1], when each tensor was last looked at, and the time.
     """
@@ -84,8 +85,8 @@ def blank(machine: Machine) -> State:
         np.zeros(k, np.int64),
         tree_of(k + t),
         np.zeros(p, np.int64),
-        np.zeros(p, np.int64),
-        np.zeros(machine.unit_node.size, np.int32),
+        np.zeros((1, p), np.int64),
+        np.zeros((1, machine.unit_node.size), np.int32),
         np.zeros(p),
         np.zeros(k, np.int64),
         np.zeros(t + 1, np.int64),
@@ -109,7 +110,7 @@ def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
     return seconds, sent
 
 
-@kernel
+@inner
 def placed(machine: Machine, state: State, device: Int32) -> int:
     """Make the state that of a plan, int32 [k], and return the bytes sent between devices."""
     k, half = device.size, state.tree.size // 2
@@ -127,48 +128,33 @@ def placed(machine: Machine, state: State, device: Int32) -> int:
     return sent
 
 
-@kernel
-def count(machine: Machine, counter: cuts.Counter, state: State) -> None:
-    """Count the sub-graphs of the plan at hand."""
-    for u in range(machine.unit_node.size):
-        state.running[u] = state.device[machine.unit_node[u]]
-    cuts.count(counter, state.running, state.counts)
-
-
-@kernel
-def launches_cost(machine: Machine) -> bool:
-    """Return whether a launch costs anything on any device."""
-    costs = False
-    for d in range(machine.launch_s.size):
-        costs |= machine.launch_s[d] > 0
-    return costs
-
-
 @inlined
-def total_s(machine: Machine, state: State) -> float:
-    """Return the seconds of the plan at hand, whose sub-graphs are counted."""
+def total_s(tree: Float64, counts: Int64, launch_s: Float64) -> float:
+    """Return the seconds of a plan, whose sub-graphs are counted: int64 [p]."""
     launches_s = 0.0
-    for d in range(state.counts.size):
-        launches_s += state.counts[d] * machine.launch_s[d]
-    return float(state.tree[1] + launches_s)
+    for d in range(counts.size):
+        launches_s += counts[d] * launch_s[d]
+    return float(tree[1] + launches_s)
 
 
 @kernel
-def simulate(whole: Whole, state: State, plans: Int32, figures: Figures, counted: bool) -> None:
-    """Write down what b plans cost, int32 [b, k]; sub-graphs stay 0 unless they are to be counted or cost something."""
-    machine, counter = whole.machine, whole.counter
-    counting = counted or launches_cost(machine)
+def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
+    """Write down what b plans cost, int32 [b, k], whose sub-graphs are counted."""
     for b in range(plans.shape[0]):
         figures.sent_bytes[b] = placed(machine, state, plans[b])
-        if counting:
-            count(machine, counter, state)
-        figures.value_s[b] = total_s(machine, state)
-        for d in range(state.counts.size):
+        figures.value_s[b] = total_s(state.tree, figures.counts[b], machine.launch_s)
+        for d in range(state.held_bytes.size):
             figures.held_bytes[b, d] = state.held_bytes[d]
-            figures.counts[b, d] = state.counts[d]
-            figures.busy_s[b, d] = state.counts[d] * machine.launch_s[d]
+            figures.busy_s[b, d] = figures.counts[b, d] * machine.launch_s[d]
         for j in range(plans.shape[1]):
             figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
+
+
+@inner
+def run(machine: Machine, state: State) -> None:
+    """Find where the units of the plan at hand run."""
+    for u in range(machine.unit_node.size):
+        state.running[0, u] = state.device[machine.unit_node[u]]
 
 
 @kernel
@@ -182,13 +168,13 @@ def walk(
     ordered: bool,
 ) -> None:
     """Note down a walk from the diary's best plan; the state ends as that of the last."""
-    machine, counter = whole.machine, whole.counter
+    machine, counts = whole.machine, state.counts
     placed(machine, state, diary.best)
-    launching = launches_cost(machine)  # otherwise sub-graphs need not be counted
-    if launching:
-        count(machine, counter, state)
+    run(machine, state)
+    if whole.launching:  # otherwise sub-graphs need not be counted
+        cuts.count(whole.counter, state.running, counts)
     over = excess(state.held_bytes, machine.capacity_bytes)
-    begun(diary, total_s(machine, state), over)
+    begun(diary, total_s(state.tree, counts[0], machine.launch_s), over)
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
@@ -202,9 +188,10 @@ def walk(
                 state.before[x - first] = state.device[changes.node[x]]
                 put(machine, state, changes.node[x], target)
             renew_tensors(machine, state, changes, i)
-            if launching:
-                count(machine, counter, state)
-            value_s = total_s(machine, state)
+            if whole.launching:
+                run(machine, state)
+                cuts.count(whole.counter, state.running, counts)
+            value_s = total_s(state.tree, counts[0], machine.launch_s)
         over = excess(state.held_bytes, machine.capacity_bytes)
         if not judged(diary, i, value_s, over, changes.allowance_s[i], state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
@@ -221,7 +208,7 @@ def put(machine: Machine, state: State, j: int, device: int) -> None:
     renewed(state.tree, j, machine.op_s[j, device])
 
 
-@kernel
+@inner
 def renew_tensors(machine: Machine, state: State, changes: Changes, i: int) -> None:
     """Reckon anew every tensor that a node of move i makes or reads, once each."""
     k, t = state.device.size, machine.source.size

@@ -75,12 +75,8 @@ class Cutter:
         """Return what counts the sub-graphs of the model on p devices."""
         code = np.random.default_rng(0).integers(1, 2**64, (self.member.size, p), np.uint64)
         memo = cuts.Memo(code, np.zeros(REMEMBERED, np.uint64), np.zeros((REMEMBERED, p), np.int64))
-        return cuts.Counter(self.model, self.desk(), memo)
-
-    def desk(self) -> cuts.Desk:
-        """Return where counts can work."""
         units = self.member.size
-        return cuts.Desk(
+        desk = cuts.Desk(
             knot=np.zeros(units, np.int32),
             number=np.zeros(units, np.int32),
             first=np.zeros(self.graph.n + 1, np.int32),
@@ -88,20 +84,26 @@ class Cutter:
             keys=np.zeros(units, np.uint64),
             room=room_of(units, self.model.to_result.size),
             piece=piece_of(self.graph.n, self.graph.m),
+            boundary=np.zeros(self.graph.m, bool),
         )
+        return cuts.Counter(self.model, desk, memo)
 
     def split(self, device: Int32) -> Grouping:
         """Return the sub-graphs of one placement, device int32 [n]; see `split`."""
-        every = merged(self.graph, self.unit, supplies=False)
-        boundary, desk = np.zeros(self.graph.m, bool), self.desk()
-        cuts.split(self.model, every, desk, np.array(device[self.member], np.int32), boundary)
+        every, p = merged(self.graph, self.unit, supplies=False), int(device.max(initial=0)) + 1
+        counter = self.counter(p)  # a new one remembers no knot, and so breaks them all
+        boundary = counter.desk.boundary
+        producer, consumer = self.graph.edges
+        boundary[:] = (device[producer] != device[consumer]) & ~every.to_result
+        counter = counter._replace(model=self.model._replace(few=every, each=every))
+        cuts.count(counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64))
         inner = self.graph.edges[:, ~boundary]
         return components(self.graph.n, inner[0], inner[1])
 
     def count_by_device(self, device: Int32, p: int) -> Int64:
         """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
         counts = np.zeros(p, np.int64)
-        cuts.count(self.counter(p), np.array(device[self.member], np.int32), counts)
+        cuts.count(self.counter(p), np.array(device[self.member], np.int32)[None], counts[None])
         return counts
 
 
