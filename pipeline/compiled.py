@@ -7,6 +7,10 @@ Numba counts references to every array of a named tuple each time the tuple is h
 work of a small function; functions that allocate nothing can do without (`_nrt`), and small ones are best merged into
 their callers. Arrays that may not be written to are another type: each kernel would be compiled twice, so callers hand
 over copies.
+
+What a function that takes large tuples costs to compile is mostly the way in from Python, which takes them apart: what
+only other kernels call is `inner` or `inlined` and has none. A kernel's code is compiled again with each caller's, and
+with the callers of those: few levels of calls are cheaper than many.
 """
 
 from __future__ import annotations
@@ -69,9 +73,28 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     return _kept(function, _nrt=False)
 
 
+def inner(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a kernel that only compiled functions can call; called from Python, it raises TypeError."""
+    return _unentered(_kept(function, _nrt=False, no_cpython_wrapper=True))
+
+
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a compiled function that allocates nothing and is merged into the compiled functions that call it."""
-    return _kept(function, _nrt=False, forceinline=True)
+    """Return an inner kernel that is merged into the compiled functions that call it."""
+    return _unentered(_kept(function, _nrt=False, no_cpython_wrapper=True, forceinline=True))
+
+
+def _unentered(function: Callable[P, R]) -> Callable[P, R]:
+    """Make calls from Python fail, which would otherwise jump to a way in that was never compiled."""
+    dispatcher = cast("numba.core.dispatcher.Dispatcher", function)
+
+    def known(result: numba.core.compiler.CompileResult) -> None:
+        dispatcher.overloads[tuple(result.signature.args)] = result  # for callers, but not for the interpreter
+
+    def refused(*_: object) -> None:
+        raise TypeError(f"{dispatcher.py_func.__qualname__} can be called by compiled functions only")
+
+    dispatcher.add_overload, dispatcher._compile_for_args = known, refused
+    return function
 
 
 def _kept(function: Callable[P, R], **options: bool) -> Callable[P, R]:

@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Bool, Int32, Int64
 
 
-@compiled
-def joined(source: Int32, target: Int32, boundary: Bool, n: int) -> tuple[Int32, int]:
-    """Return int32 [n], what edges other than boundaries hold together, by first appearance, and how many."""
-    root = np.arange(n, dtype=np.int32)
-    for e in range(source.size):
-        if not boundary[e]:
-            a, b = source[e], target[e]
+class Room(NamedTuple):
+    """Where the parts of a graph of up to n nodes and m edges are worked out; whatever is found stays until the next.
+
+    part: int32 [n], of each node, by first appearance. group: int32 [n], equal for parts that wait for one another.
+    waiting, itself: bool [n], the parts that wait for others, and those entered by a boundary of their own. root,
+    opened, calls, number, low: int32 [n], is_open: bool [n], following: int64 [n]: scratch. ptr: int64 [n + 2],
+    entered: int32 [m]: boundaries lead from part j to entered[ptr[j]:ptr[j + 1]].
+    """
+
+    part: Int32
+    group: Int32
+    waiting: Bool
+    itself: Bool
+    root: Int32
+    opened: Int32
+    calls: Int32
+    number: Int32
+    low: Int32
+    is_open: Bool
+    following: Int64
+    ptr: Int64
+    entered: Int32
+
+
+class Links(NamedTuple):
+    """The edges of a graph; arrays may be longer than there are edges. source, target: int32. boundary: bool."""
+
+    source: Int32
+    target: Int32
+    boundary: Bool
+
+
+def room_of(n: int, m: int) -> Room:
+    """Return room for n nodes and m edges."""
+    part, group, root, opened, calls, number, low = (np.zeros(n, np.int32) for _ in range(7))
+    waiting, itself, is_open = (np.zeros(n, bool) for _ in range(3))
+    following, ptr = np.zeros(n, np.int64), np.zeros(n + 2, np.int64)
+    entered = np.zeros(m, np.int32)
+    return Room(part, group, waiting, itself, root, opened, calls, number, low, is_open, following, ptr, entered)
+
+
+@inner
+def joined(links: Links, m: int, n: int, room: Room) -> int:
+    """Find the parts of n nodes that those of m edges hold together which are no boundaries; return how many."""
+    root, part = room.root, room.part
+    for i in range(n):
+        root[i] = i
+    for e in range(m):
+        if not links.boundary[e]:
+            a, b = links.source[e], links.target[e]
             while root[a] != a:
                 root[a] = root[root[a]]
                 a = root[a]
@@ -25,7 +70,6 @@ def joined(source: Int32, target: Int32, boundary: Bool, n: int) -> tuple[Int32,
                 root[b] = a
             else:
                 root[a] = b
-    part = np.empty(n, np.int32)
     k = 0
     for i in range(n):  # a root is the least of its set, so it comes first
         if root[i] == i:
@@ -34,75 +78,77 @@ def joined(source: Int32, target: Int32, boundary: Bool, n: int) -> tuple[Int32,
         else:
             part[i] = part[root[i]]
             root[i] = root[root[i]]
-    return part, k
+    return k
 
 
-@compiled
-def on_cycles(source: Int32, target: Int32, boundary: Bool, part: Int32, k: int) -> tuple[Bool, Bool]:
-    """Return bool [k] twice: which parts wait for one another, and which are entered by a boundary of their own.
+@inner
+def on_cycles(links: Links, m: int, k: int, room: Room) -> bool:
+    """Find which of k parts wait for one another, or for themselves; say if any does.
 
     Source: Tarjan, Depth-First Search and Linear Graph Algorithms (1972), without recursion.
     """
-    ptr, head, itself = _quotient(source, target, boundary, part, k)
-    waiting, following = np.zeros(k, np.bool_), ptr[:-1].copy()
-    number, low = np.zeros(k, np.int32), np.zeros(k, np.int32)
-    calls, opened, is_open = np.empty(k, np.int32), np.empty(k, np.int32), np.zeros(k, np.bool_)
+    any_cycle = _quotient(links, m, k, room)
+    ptr, entered, following, number, low = room.ptr, room.entered, room.following, room.number, room.low
+    for j in range(k):
+        following[j] = ptr[j]
+        number[j] = 0
+        room.is_open[j] = False
     numbered = depth = height = 0
     for first in range(k):
         if number[first] == 0:
-            calls[0] = first
+            room.calls[0] = first
             depth = 1
         while depth:
-            v = calls[depth - 1]
+            v = room.calls[depth - 1]
             if number[v] == 0:
                 numbered += 1
                 number[v] = low[v] = numbered
-                opened[height] = v
-                is_open[v] = True
+                room.opened[height] = v
+                room.is_open[v] = True
                 height += 1
-            while following[v] < ptr[v + 1] and number[head[following[v]]]:
-                if is_open[head[following[v]]]:
-                    low[v] = min(low[v], number[head[following[v]]])
+            while following[v] < ptr[v + 1] and number[entered[following[v]]]:
+                if room.is_open[entered[following[v]]]:
+                    low[v] = min(low[v], number[entered[following[v]]])
                 following[v] += 1
             if following[v] < ptr[v + 1]:
-                calls[depth] = head[following[v]]  # looked at again, as numbered, when the call is over
+                room.calls[depth] = entered[following[v]]  # looked at again, as numbered, when the call is over
                 depth += 1
                 continue
             depth -= 1
             if low[v] == number[v]:
-                height = _close(v, opened, height, is_open, waiting)
+                several = room.opened[height - 1] != v
+                any_cycle |= several
+                while room.is_open[v]:  # the component of v, which it closes
+                    height -= 1
+                    j = room.opened[height]
+                    room.is_open[j], room.waiting[j], room.group[j] = False, several, v
             else:
-                low[calls[depth - 1]] = min(low[calls[depth - 1]], low[v])
-    return waiting, itself
+                low[room.calls[depth - 1]] = min(low[room.calls[depth - 1]], low[v])
+    return any_cycle
 
 
-@compiled
-def _close(v: int, opened: Int32, height: int, is_open: Bool, waiting: Bool) -> int:
-    """Take the component of v off the stack, mark it if it has several members, and return the stack's height."""
-    several = opened[height - 1] != v
-    while True:
-        height -= 1
-        is_open[opened[height]] = False
-        waiting[opened[height]] = several
-        if opened[height] == v:
-            return height
-
-
-@compiled
-def _quotient(source: Int32, target: Int32, boundary: Bool, part: Int32, k: int) -> tuple[Int64, Int32, Bool]:
-    """Return the boundaries between parts as (ptr, part entered), and bool [k], which parts one leads back into."""
-    ptr, itself = np.zeros(k + 2, np.int64), np.zeros(k, np.bool_)
-    for e in range(source.size):
-        if boundary[e]:
-            if part[source[e]] == part[target[e]]:
-                itself[part[source[e]]] = True
+@inlined
+def _quotient(links: Links, m: int, k: int, room: Room) -> bool:
+    """List the parts that boundaries lead to from each part, and return whether one leads back into its own."""
+    ptr, part = room.ptr, room.part
+    for j in range(k + 2):
+        ptr[j] = 0
+    for j in range(k):
+        room.itself[j] = False
+    back = False
+    for e in range(m):
+        if links.boundary[e]:
+            a, b = part[links.source[e]], part[links.target[e]]
+            if a == b:
+                back = room.itself[a] = True
             else:
-                ptr[part[source[e]] + 2] += 1
+                ptr[a + 2] += 1
     for j in range(k):
         ptr[j + 2] += ptr[j + 1]
-    head = np.empty(ptr[-1], np.int32)
-    for e in range(source.size):
-        if boundary[e] and part[source[e]] != part[target[e]]:
-            head[ptr[part[source[e]] + 1]] = part[target[e]]
-            ptr[part[source[e]] + 1] += 1
-    return ptr[:-1], head, itself
+    for e in range(m):
+        if links.boundary[e]:
+            a, b = part[links.source[e]], part[links.target[e]]
+            if a != b:
+                room.entered[ptr[a + 1]] = b
+                ptr[a + 1] += 1
+    return back

@@ -16,7 +16,9 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Simulator, Subject
+from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
+from runtime.simulators.merging import CONSTANTS, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
 from runtime.simulators.walks import changes_of, diary_of, walk_of
@@ -63,6 +65,8 @@ class SequentialEvaluator:
         self._node: Int32 = subject.grouping.group[followed(subject.graph)]
         self._cutter = Cutter.of(subject.graph, self._node)
         self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
+        launching = bool(np.any(costs.launch_s > 0))
+        self._whole = kernels.Whole(self._machine, self._cutter.counter(subject.topology.p), launching)
 
     def _machine_of(self, tensors: Tensors) -> kernels.Machine:
         ptr, touched = tensors.by_node(len(self._nodes.names))
@@ -74,14 +78,13 @@ class SequentialEvaluator:
             launch_s=owned(self._costs.launch_s),
             latency_s=owned(topology.link_latency_s),
             bytes_per_s=owned(topology.link_bytes_per_s),
-            node=owned(self._node),
+            unit_node=self._node[self._cutter.member],
             source=tensors.source,
             ptr=tensors.ptr,
             reader=tensors.reader,
             size=tensors.size,
             touch_ptr=ptr,
             touch=touched,
-            model=self._cutter.model,
         )
 
     def fork(self) -> SequentialEvaluator:
@@ -96,7 +99,7 @@ class SequentialEvaluator:
     def fingerprint(self) -> str:
         """Return a digest of the costs, the devices and the tensors."""
         machine, graph = self._machine, self._subject.graph
-        return digest("sequential", *machine[:7], graph.edges, graph.edge_bytes)
+        return digest("sequential", *machine[:6], self._node, graph.edges, graph.edge_bytes)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b plans cost, device int32 [b, k]; priorities mean nothing."""
@@ -110,7 +113,7 @@ class SequentialEvaluator:
         self.evaluations += len(placements)
         if not placements:
             return []
-        found = self._figures(np.stack([plan.device for plan in placements]))
+        found = self._figures(np.stack([plan.device for plan in placements]), counted=True)
         return [
             self._nodes.answer(plan, float(value_s), held, counts > 0, int(counts.sum()))
             for plan, value_s, held, counts in zip(
@@ -122,7 +125,7 @@ class SequentialEvaluator:
         """Return where moves lead from a plan; see the Protocol."""
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
-        kernels.walk(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        kernels.walk(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
         walk = walk_of(start, moves, diary, state.device)
         self.evaluations += walk.evaluations
         return walk
@@ -181,17 +184,20 @@ class SequentialEvaluator:
         rank = np.empty(parts.k, np.int64)
         rank[topological_order(contract(graph, parts))] = np.arange(parts.k)
         launch_s = np.zeros(parts.k)
-        computes = np.flatnonzero(self._cutter.model.computes | alone)
+        computes = np.flatnonzero(~of_type(graph, CONSTANTS) | alone)
         part, first = np.unique(parts.group[computes], return_index=True)
         launch_s[rank[part]] = self._costs.launch_s[device[computes[first]]]
         return rank[parts.group], launch_s
 
-    def _figures(self, device: Int32) -> kernels.Figures:
+    def _figures(self, device: Int32, *, counted: bool = False) -> kernels.Figures:
+        """Return what plans cost; sub-graphs are counted if they are asked for or cost something, else 0."""
         b, p = len(device), len(self._nodes.devices)
         found = kernels.Figures(
-            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.empty((b, p), np.int64)
+            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
         )
         plans = np.array(device, np.int32, order="C")
+        if counted or self._whole.launching:
+            cuts.count(self._whole.counter, plans.take(self._machine.unit_node, axis=1), found.counts)
         kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
         return found
 

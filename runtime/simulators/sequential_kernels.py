@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from runtime.simulators import cuts
 from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
@@ -16,7 +16,7 @@ class Machine(NamedTuple):
     """One subject: n operations in k nodes, t tensors, p devices.
 
     op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p]. launch_s: float64 [p].
-    latency_s, bytes_per_s: float64 [p, p]. node: int32 [n], the node on whose device each operation runs.
+    latency_s, bytes_per_s: float64 [p, p]. unit_node: int32 [u], the node on whose device each unit of the model runs.
     source, ptr, reader, size: the tensors, see `Tensors`. touch_ptr: int64 [k + 1], touch: int64: the tensors
     that node j makes or reads are touch[touch_ptr[j]:touch_ptr[j + 1]].
     """
@@ -27,22 +27,30 @@ class Machine(NamedTuple):
     launch_s: Float64
     latency_s: Float64
     bytes_per_s: Float64
-    node: Int32
+    unit_node: Int32
     source: Int32
     ptr: Int64
     reader: Int32
     size: Float64
     touch_ptr: Int64
     touch: Int64
-    model: cuts.Model
+
+
+class Whole(NamedTuple):
+    """A machine, and what counts sub-graphs on it; launching: whether a launch costs anything on any device."""
+
+    machine: Machine
+    counter: cuts.Counter
+    launching: bool
 
 
 class State(NamedTuple):
     """What is known of the plan at hand.
 
     device: int64 [k]. tree: float64, a sum of k + t terms, the seconds of each node and each tensor, see `summed`.
-    held_bytes: int64 [p]. counts: int64 [p], sub-graphs. running: int32 [n], the device of each operation.
-    widest: float64 [p], for `crossing`. stamp: int64 [t + 1], when each tensor was last looked at, and the time.
+    held_bytes: int64 [p]. counts: int64 [1, p], sub-graphs. running: int32 [1, u], the device of each unit.
+    widest: float64 [p], for `crossing`. before: int64 [k], where the nodes of a move were.
+    stamp: int64 [t + 1], when each tensor was last looked at, and the time.
     """
 
     device: Int64
@@ -51,6 +59,7 @@ class State(NamedTuple):
     counts: Int64
     running: Int32
     widest: Float64
+    before: Int64
     stamp: Int64
 
 
@@ -76,14 +85,15 @@ def blank(machine: Machine) -> State:
         np.zeros(k, np.int64),
         tree_of(k + t),
         np.zeros(p, np.int64),
-        np.zeros(p, np.int64),
-        np.zeros(machine.node.size, np.int32),
+        np.zeros((1, p), np.int64),
+        np.zeros((1, machine.unit_node.size), np.int32),
         np.zeros(p),
+        np.zeros(k, np.int64),
         np.zeros(t + 1, np.int64),
     )
 
 
-@compiled
+@inlined
 def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
     """Return the seconds and the bytes that a tensor takes to all devices that read it."""
     p, home = state.widest.size, state.device[machine.source[tensor]]
@@ -100,7 +110,7 @@ def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
     return seconds, sent
 
 
-@compiled
+@inner
 def placed(machine: Machine, state: State, device: Int32) -> int:
     """Make the state that of a plan, int32 [k], and return the bytes sent between devices."""
     k, half = device.size, state.tree.size // 2
@@ -118,50 +128,53 @@ def placed(machine: Machine, state: State, device: Int32) -> int:
     return sent
 
 
-@compiled
-def count(machine: Machine, state: State) -> None:
-    """Count the sub-graphs of the plan at hand."""
-    for i in range(machine.node.size):
-        state.running[i] = state.device[machine.node[i]]
-    cuts.parts(machine.model, state.running, state.counts)
-
-
-@compiled
-def total_s(machine: Machine, state: State) -> float:
-    """Return the seconds of the plan at hand, whose sub-graphs are counted."""
+@inlined
+def total_s(tree: Float64, counts: Int64, launch_s: Float64) -> float:
+    """Return the seconds of a plan, whose sub-graphs are counted: int64 [p]."""
     launches_s = 0.0
-    for d in range(state.counts.size):
-        launches_s += state.counts[d] * machine.launch_s[d]
-    return float(state.tree[1] + launches_s)
+    for d in range(counts.size):
+        launches_s += counts[d] * launch_s[d]
+    return float(tree[1] + launches_s)
 
 
-@compiled
+@kernel
 def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
-    """Write down what b plans cost, int32 [b, k]."""
+    """Write down what b plans cost, int32 [b, k], whose sub-graphs are counted."""
     for b in range(plans.shape[0]):
         figures.sent_bytes[b] = placed(machine, state, plans[b])
-        count(machine, state)
-        figures.value_s[b] = total_s(machine, state)
-        for d in range(state.counts.size):
+        figures.value_s[b] = total_s(state.tree, figures.counts[b], machine.launch_s)
+        for d in range(state.held_bytes.size):
             figures.held_bytes[b, d] = state.held_bytes[d]
-            figures.counts[b, d] = state.counts[d]
-            figures.busy_s[b, d] = state.counts[d] * machine.launch_s[d]
+            figures.busy_s[b, d] = figures.counts[b, d] * machine.launch_s[d]
         for j in range(plans.shape[1]):
             figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
 
 
-@compiled
+@inner
+def run(machine: Machine, state: State) -> None:
+    """Find where the units of the plan at hand run."""
+    for u in range(machine.unit_node.size):
+        state.running[0, u] = state.device[machine.unit_node[u]]
+
+
+@kernel
 def walk(
-    machine: Machine, state: State, diary: Diary, changes: Changes, allowed: Bool, limit: int, ordered: bool
+    whole: Whole,
+    state: State,
+    diary: Diary,
+    changes: Changes,
+    allowed: Bool,
+    limit: int,
+    ordered: bool,
 ) -> None:
     """Note down a walk from the diary's best plan; the state ends as that of the last."""
+    machine, counts = whole.machine, state.counts
     placed(machine, state, diary.best)
-    launching = np.any(machine.launch_s > 0)  # otherwise sub-graphs need not be counted
-    if launching:
-        count(machine, state)
+    run(machine, state)
+    if whole.launching:  # otherwise sub-graphs need not be counted
+        cuts.count(whole.counter, state.running, counts)
     over = excess(state.held_bytes, machine.capacity_bytes)
-    begun(diary, total_s(machine, state), over)
-    before = np.empty(state.device.size, np.int64)
+    begun(diary, total_s(state.tree, counts[0], machine.launch_s), over)
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
@@ -172,20 +185,21 @@ def walk(
         value_s = diary.value_s[NOW]
         if target >= 0:
             for x in range(first, changes.ptr[i + 1]):
-                before[x - first] = state.device[changes.node[x]]
-                put(machine, state, changes.node[x], target if x < changes.back[i] else before[0])
+                state.before[x - first] = state.device[changes.node[x]]
+                put(machine, state, changes.node[x], target if x < changes.back[i] else state.before[0])
             renew_tensors(machine, state, changes, i)
-            if launching:
-                count(machine, state)
-            value_s = total_s(machine, state)
+            if whole.launching:
+                run(machine, state)
+                cuts.count(whole.counter, state.running, counts)
+            value_s = total_s(state.tree, counts[0], machine.launch_s)
         over = excess(state.held_bytes, machine.capacity_bytes)
         if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
-                put(machine, state, changes.node[x], before[x - first])
+                put(machine, state, changes.node[x], state.before[x - first])
             renew_tensors(machine, state, changes, i)
 
 
-@compiled
+@inlined
 def put(machine: Machine, state: State, j: int, device: int) -> None:
     """Put node j on a device; its tensors are to be renewed."""
     state.held_bytes[state.device[j]] -= machine.weight_bytes[j]
@@ -194,7 +208,7 @@ def put(machine: Machine, state: State, j: int, device: int) -> None:
     renewed(state.tree, j, machine.op_s[j, device])
 
 
-@compiled
+@inner
 def renew_tensors(machine: Machine, state: State, changes: Changes, i: int) -> None:
     """Reckon anew every tensor that a node of move i makes or reads, once each."""
     k, t = state.device.size, machine.source.size

@@ -17,12 +17,11 @@ import numpy.typing as npt
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping, Number, contract, row_ptr, sum_per_group
+from pipeline.core.graph import Grouping, Number, components, contract, row_ptr, sum_per_group
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-from runtime.simulators.parts import joined
 
 NAMED = 5  # culprits that a message lists
 MB = 1e6
@@ -185,4 +184,5 @@ def pieces(edges: Int32, device: Int32) -> int:
     """
     if np.all(device == device[:1]):
         return 1
-    return joined(edges[0].copy(), edges[1].copy(), device[edges[0]] != device[edges[1]], device.size)[1]
+    inner = device[edges[0]] == device[edges[1]]
+    return components(device.size, edges[0, inner], edges[1, inner]).k

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Bool, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, adjacency, components, topological_order
+from pipeline.core.graph import Graph, Grouping, components
 from runtime.simulators import cuts
+from runtime.simulators.breaking import piece_of
+from runtime.simulators.merging import CONSTANTS, RESULTS, merged, of_type
+from runtime.simulators.parts import Links, room_of
 
-ENTRIES = frozenset({"Parameter", "Constant"})
+REMEMBERED = 4096  # sets of sub-graphs on cycles whose counts are kept, a power of two
 
 
 def split(graph: Graph, device: Int32) -> Grouping:
@@ -36,9 +39,15 @@ def split(graph: Graph, device: Int32) -> Grouping:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cutter:
-    """Cuts one model under many placements: what depends on the model alone is prepared once."""
+    """Cuts one model under many placements: what depends on the model alone is prepared once.
 
+    graph: the model. model: its n operations in u units. unit: int32 [n]. member: int64 [u], an operation of each unit.
+    """
+
+    graph: Graph
     model: cuts.Model
+    unit: Int32
+    member: Int64
 
     @classmethod
     def of(cls, graph: Graph, node: Int32 | None = None) -> Cutter:
@@ -49,55 +58,58 @@ class Cutter:
         Raises:
             CyclicGraphError: the graph has a cycle.
         """
-        producer, consumer = graph.edges.copy()
-        entry, to_result = _of_type(graph, ENTRIES), _of_type(graph, frozenset({"Result"}))[consumer]
-        readers = np.bincount(producer[~to_result], minlength=graph.n).astype(np.int32)
-        from_others = np.bincount(consumer[~entry[producer]], minlength=graph.n) > 0
-        into_ptr, _ = adjacency(graph, reverse=True)
+        producer, consumer = graph.edges
+        to_result = of_type(graph, RESULTS)[consumer]
         together = np.zeros(graph.m, bool) if node is None else node[producer] == node[consumer]
         units = components(graph.n, producer[together], consumer[together])
         source, target, unit_to_result = _between(units, producer[~together], consumer[~together], to_result[~together])
-        return cls(
-            cuts.Model(
-                producer=producer,
-                consumer=consumer,
-                order=topological_order(graph),
-                into_ptr=into_ptr,
-                into=np.argsort(consumer, kind="stable").astype(np.int32),
-                entry=entry,
-                computes=~_of_type(graph, frozenset({"Constant"})),
-                prepares=~entry & (readers == 1) & ~from_others,
-                to_result=to_result,
-                readers=readers,
-                out_degree=graph.out_degree.astype(np.int32),
-                unit=units.group.copy(),
-                unit_first=np.unique(units.group, return_index=True)[1].astype(np.int32),
-                unit_source=source,
-                unit_target=target,
-                unit_to_result=unit_to_result,
-            )
+        few, each = merged(graph, units.group, chains=True), merged(graph, units.group)
+        first = np.full(units.k, graph.n, np.int32)
+        computing = np.where(of_type(graph, CONSTANTS), graph.n, np.arange(graph.n)).astype(np.int32)
+        np.minimum.at(first, units.group, computing)
+        _, member = np.unique(units.group, return_index=True)
+        links = Links(source, target, np.zeros(source.size, bool))
+        return cls(graph, cuts.Model(links, unit_to_result, first, few, each), units.group.copy(), member)
+
+    def counter(self, p: int) -> cuts.Counter:
+        """Return what counts the sub-graphs of the model on p devices."""
+        code = np.random.default_rng(0).integers(1, 2**64, (self.member.size, p), np.uint64)
+        memo = cuts.Memo(code, np.zeros(REMEMBERED, np.uint64), np.zeros((REMEMBERED, p), np.int64))
+        units = self.member.size
+        desk = cuts.Desk(
+            knot=np.zeros(units, np.int32),
+            number=np.zeros(units, np.int32),
+            first=np.zeros(self.graph.n + 1, np.int32),
+            at=np.zeros(self.graph.n + 1, np.int32),
+            keys=np.zeros(units, np.uint64),
+            room=room_of(units, self.model.to_result.size),
+            piece=piece_of(self.graph.n, self.graph.m),
+            boundary=np.zeros(self.graph.m, bool),
         )
+        return cuts.Counter(self.model, desk, memo)
 
     def split(self, device: Int32) -> Grouping:
         """Return the sub-graphs of one placement, device int32 [n]; see `split`."""
-        counts = np.zeros(int(np.max(device, initial=0)) + 1, np.int64)
-        return Grouping(cuts.parts(self.model, np.array(device, np.int32), counts))
+        every, p = merged(self.graph, self.unit, supplies=False), int(device.max(initial=0)) + 1
+        counter = self.counter(p)  # a new one remembers no knot, and so breaks them all
+        boundary = counter.desk.boundary
+        producer, consumer = self.graph.edges
+        boundary[:] = (device[producer] != device[consumer]) & ~every.to_result
+        counter = counter._replace(model=self.model._replace(few=every, each=every))
+        cuts.count(counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64))
+        inner = self.graph.edges[:, ~boundary]
+        return components(self.graph.n, inner[0], inner[1])
 
     def count_by_device(self, device: Int32, p: int) -> Int64:
         """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
         counts = np.zeros(p, np.int64)
-        cuts.parts(self.model, np.array(device, np.int32), counts)
+        cuts.count(self.counter(p), np.array(device[self.member], np.int32)[None], counts[None])
         return counts
 
 
 def count_by_device(graph: Graph, device: Int32, p: int) -> Int64:
     """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
     return Cutter.of(graph).count_by_device(device, p)
-
-
-def _of_type(graph: Graph, types: frozenset[str]) -> Bool:
-    found: Bool = np.array([name in types for name in graph.type_names], dtype=bool)[graph.op_type]
-    return found
 
 
 def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> tuple[Int32, Int32, Bool]:

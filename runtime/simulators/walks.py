@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, inlined
+from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
@@ -107,7 +107,7 @@ def tree_of(n: int) -> Float64:
     return np.zeros(2 << max(n - 1, 0).bit_length())
 
 
-@compiled
+@inner
 def begun(diary: Diary, value_s: float, over_bytes: int) -> None:
     """Note what the start costs."""
     diary.value_s[NOW] = value_s
@@ -115,7 +115,7 @@ def begun(diary: Diary, value_s: float, over_bytes: int) -> None:
     diary.over_bytes[0] = over_bytes
 
 
-@compiled
+@inner
 def target_of(changes: Changes, i: int, device: Int64, allowed: Bool, ordered: bool) -> int:
     """Return the device that move i puts its nodes on, -1 for where they are, or -2 if it is to be skipped.
 
@@ -146,7 +146,7 @@ def acceptable(
     return new_s + price_s_per_byte * (new_over - now_over) <= now_s + allowance_s
 
 
-@compiled
+@inner
 def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: int, device: Int64) -> bool:
     """Note what move i would cost, remember the plan if it is the best, and return whether the move is taken."""
     diary.tried[i] = True
@@ -165,7 +165,7 @@ def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: i
     return False
 
 
-@compiled
+@inner
 def summed(tree: Float64) -> None:
     """Add up a tree's second half, its leaves, so that tree[1] is the sum.
 
@@ -176,7 +176,7 @@ def summed(tree: Float64) -> None:
         tree[x] = tree[2 * x] + tree[2 * x + 1]
 
 
-@compiled
+@inner
 def renewed(tree: Float64, i: int, term: float) -> None:
     """Set leaf i and add up what lies above it."""
     x = tree.size // 2 + i
@@ -189,7 +189,7 @@ def renewed(tree: Float64, i: int, term: float) -> None:
         x //= 2
 
 
-@compiled
+@inner
 def excess(held_bytes: Int64, capacity_bytes: Int64) -> int:
     """Return by how many bytes devices hold more than they can."""
     total = 0

@@ -26,6 +26,10 @@ def tree(root: Path, inner: int = 1, plain: int = 1, strange: int = 1) -> Path:
     return root
 
 
+def two_more(i: int) -> int:
+    return i + 2
+
+
 def digest(root: Path) -> str:
     return kernels_digest(root / "runtime" / "outer.py", root)
 
@@ -42,6 +46,14 @@ def test_kernels_that_call_others_are_kept_apart_for_each_state_of_both():
     cuts_file, parts_file = Path(cuts.__file__), Path(parts.__file__)
     assert {cuts_file, parts_file, Path(compiled.__file__)} <= set(compiled.kernel_files(cuts_file, compiled.ROOT))
     assert cuts_file not in compiled.kernel_files(parts_file, compiled.ROOT)
+
+
+def test_an_inner_kernel_is_called_by_kernels_and_refused_to_everyone_else():
+    add = compiled.inner(two_more)
+    for _ in range(2):  # before a kernel compiled it for these types, and after
+        with pytest.raises(TypeError, match="two_more can be called by compiled functions only"):
+            add(1)
+        assert compiled.kernel(lambda i: add(i))(1) == 3
 
 
 def test_numbas_own_setting_is_left_as_it_was():
