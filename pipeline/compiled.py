@@ -9,8 +9,9 @@ their callers. Arrays that may not be written to are another type: each kernel w
 over copies.
 
 What a function that takes large tuples costs to compile is mostly the way in from Python, which takes them apart: what
-only other kernels call is `inner` or `inlined` and has none. A kernel's code is compiled again with each caller's, and
-with the callers of those: few levels of calls are cheaper than many.
+only other kernels call is `inner`, `inlined` or `allocating`, and has none. A kernel's code is compiled again with each
+caller's, and with the callers of those: few levels of calls are cheaper than many. Constants in calls, and integers of
+32 and of 64 bits, are types of their own, too, for which everything is compiled once more.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inner(function: Callable[P, R]) -> Callable[P, R]:
     """Return a kernel that only compiled functions can call; called from Python, it raises TypeError."""
     return _unentered(_kept(function, _nrt=False, no_cpython_wrapper=True))
+
+
+def allocating(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that may allocate, and that only compiled functions can call."""
+    return _unentered(_kept(function, no_cpython_wrapper=True))
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:

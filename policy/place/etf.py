@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, kernel
+from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Float64, Int64
 from policy.place.lists.listing import Plan, arrival, new_plan, put, reads, settle_rest, usable
 from policy.place.lists.submit import submit
@@ -57,7 +57,7 @@ def no_favourites(work: Work) -> Int64:
     return np.full(work.order.size, -1, np.int64)
 
 
-@kernel
+@inner
 def _opens(work: Work, plan: Plan, favourite: Int64, last: Int64, d: int) -> float:
     """Return from when on device d is free for operations that are not the favourite child of its last one."""
     i = last[d]
@@ -71,20 +71,20 @@ def _opens(work: Work, plan: Plan, favourite: Int64, last: Int64, d: int) -> flo
     return max(float(plan.lanes.free_s[d]), float(plan.finish_s[i] + away_s))
 
 
-@compiled
+@allocating
 def _when(work: Work, plan: Plan, i: int, d: int) -> float:
     """Return when all that operation i reads can be on device d."""
     nowhere = np.empty((0, plan.lanes.free_s.size))
     return arrival(work, plan, reads(work, plan, i), d, plan.queue_s.copy(), nowhere)
 
 
-@compiled
+@allocating
 def _nth(heaps: Heaps, h: int) -> Heap:
     """Return heap h."""
     return Heap(heaps.key[h], heaps.node[h], heaps.size[h : h + 1])
 
 
-@compiled
+@allocating
 def _head(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, d: int, open_s: float) -> tuple[float, int]:
     """Return the earliest start on device d, and the operation; -1 if there is none.
 
@@ -116,7 +116,7 @@ def _head(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, d: int, open_s
         push(later, start_s, i)
 
 
-@compiled
+@allocating
 def _earliest(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64) -> tuple[int, int]:
     """Return the operation and the device that start first; -1 for both if nothing is ready."""
     node, device, first_s = -1, -1, math.inf
@@ -135,7 +135,7 @@ def _earliest(work: Work, plan: Plan, heaps: Heaps, level_s: Float64, favourite:
     return node, device
 
 
-@compiled
+@allocating
 def _offer(work: Work, heaps: Heaps, i: int) -> None:
     """Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data arrive."""
     for d in range(work.room.size):

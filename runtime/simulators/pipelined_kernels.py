@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
 
@@ -68,7 +68,7 @@ def blank(machine: Machine) -> State:
     )
 
 
-@compiled
+@allocating
 def placed(machine: Machine, state: State, device: Int32) -> None:
     """Make the state that of a plan, int32 [k]."""
     k, p = machine.op_s.shape
@@ -89,14 +89,14 @@ def placed(machine: Machine, state: State, device: Int32) -> None:
         summed(state.tree[d])
 
 
-@compiled
+@inner
 def due_s(machine: Machine, state: State, net: int, device: int) -> float:
     """Return the seconds that a net costs a device: nothing if the device holds all of it, or none."""
     held = state.holds[net, device]
     return float(machine.pay_s[net, device]) if 0 < held < machine.ptr[net + 1] - machine.ptr[net] else 0.0
 
 
-@compiled
+@allocating
 def put(machine: Machine, state: State, j: int, device: int) -> None:
     """Put node j on a device and renew what this changes: the loads of two devices."""
     k, before = state.device.size, int(state.device[j])
@@ -115,7 +115,7 @@ def put(machine: Machine, state: State, j: int, device: int) -> None:
         renewed(state.tree[device], k + net, due_s(machine, state, net, device))
 
 
-@compiled
+@inner
 def greatest_s(state: State) -> float:
     """Return the greatest load of a device."""
     found = 0.0

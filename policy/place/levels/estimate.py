@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 
 ROUNDING = 1e-9  # of sums of seconds
@@ -45,7 +45,7 @@ class Trials(NamedTuple):
     allowed: Bool
 
 
-@compiled
+@inner
 def _push(at_s: Float64, what: Int32, size: int, key: float, item: int) -> int:
     """Put an event into a heap of `size`, the earliest first, of equal ones the least; return the new size."""
     i = size
@@ -59,7 +59,7 @@ def _push(at_s: Float64, what: Int32, size: int, key: float, item: int) -> int:
     return size + 1
 
 
-@compiled
+@inner
 def _drop(at_s: Float64, what: Int32, size: int) -> int:
     """Take the first event out of a heap of `size`; return the new size."""
     size -= 1
@@ -80,7 +80,7 @@ def _drop(at_s: Float64, what: Int32, size: int) -> int:
     return size
 
 
-@compiled
+@allocating
 def _send(sketch: Sketch, device: Int32, t: int, here: int, now_s: float, links: Float64, arrived: Float64) -> None:
     """Fill `arrived` [p] with when a tensor is on each device that reads it; links [2, p]: free for sending, taking."""
     arrived[:] = -1.0

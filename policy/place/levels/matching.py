@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled
+from pipeline.compiled import allocating, compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 
 LIGHT = 0.02  # share of the limit of work below which a node may join any cluster: leaves, reshapes
@@ -80,7 +80,7 @@ def clusters(graph: Neighbours, weights: Weights, order: Int64, cap_s: float, ca
     return _numbered(head, label)
 
 
-@compiled
+@allocating
 def _numbered(head: Int32, label: Int32) -> Int32:
     """Return the label of each node's cluster, numbered by first appearance; head[head[i]] == head[i]."""
     count = 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, kernel
+from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from policy.place.lists.work import T0, T1, T2, Work, new_heap, pop, push
 
@@ -78,7 +78,7 @@ def new_plan(work: Work, gaps: int = 0) -> Plan:
     )
 
 
-@kernel
+@inner
 def usable(homes: Homes, g: int, d: int) -> bool:
     """Return whether group g may go to device d: there already, or allowed and not too large while others have room."""
     if homes.device[g] >= 0:
@@ -91,7 +91,7 @@ def usable(homes: Homes, g: int, d: int) -> bool:
     return not others_have_room
 
 
-@kernel
+@inner
 def settle(homes: Homes, g: int, d: int) -> None:
     """Fix the device of a group: d, or the first usable one if d is not."""
     if homes.device[g] >= 0:
@@ -105,14 +105,14 @@ def settle(homes: Homes, g: int, d: int) -> None:
     homes.room[d] -= homes.demand[g]
 
 
-@kernel
+@inner
 def settle_rest(homes: Homes) -> None:
     """Fix the devices of groups that hold nothing but sources that nobody reads."""
     for g in range(homes.device.size):
         settle(homes, g, int(np.argmax(homes.room)))
 
 
-@compiled
+@allocating
 def reads(work: Work, plan: Plan, i: int) -> Int64:
     """Return the edges that end in operation i, under contention in the order in which their tensors are ready."""
     first, count = work.in_ptr[i], work.in_ptr[i + 1] - work.in_ptr[i]
@@ -129,7 +129,7 @@ def reads(work: Work, plan: Plan, i: int) -> Int64:
     return edges
 
 
-@kernel
+@inner
 def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
     """Return when all that the edges carry is on device d.
 
@@ -161,14 +161,14 @@ def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, sent
     return latest_s
 
 
-@kernel
+@inner
 def span(work: Work, i: int, d: int) -> float:
     """Return the seconds for which operation i keeps device d."""
     cost_s = work.op_s[i, d]
     return float(cost_s + (work.block_s if cost_s > 0.0 else 0.0))
 
 
-@kernel
+@inner
 def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
     """Return the earliest start on device d of something that is ready at ready_s and lasts span_s."""
     for q in range(lanes.gaps[d]):
@@ -178,7 +178,7 @@ def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
     return max(ready_s, float(lanes.free_s[d]))
 
 
-@kernel
+@inner
 def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
     """Forget the q-th idle time of device d."""
     lanes.gaps[d] -= 1
@@ -186,7 +186,7 @@ def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
         lanes.gap_s[d, at, 0], lanes.gap_s[d, at, 1] = lanes.gap_s[d, at + 1, 0], lanes.gap_s[d, at + 1, 1]
 
 
-@kernel
+@inner
 def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None:
     """Make an idle time the q-th of device d; if there are too many, the first is forgotten."""
     most = lanes.gap_s.shape[1]
@@ -201,7 +201,7 @@ def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None
     lanes.gaps[d] += 1
 
 
-@kernel
+@inner
 def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
     """Take device d for a while that `begin` found free."""
     if start_s >= lanes.free_s[d]:
@@ -217,7 +217,7 @@ def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
     _add_gap(lanes, d, q, before_s, start_s)
 
 
-@compiled
+@allocating
 def put(work: Work, plan: Plan, i: int, d: int) -> None:
     """Plan operation i on device d, and with it the sources it reads that have no device yet."""
     settle(plan.homes, work.group[i], d)
@@ -230,7 +230,7 @@ def put(work: Work, plan: Plan, i: int, d: int) -> None:
     _occupy(plan.lanes, d, start_s, start_s + span(work, i, d))
 
 
-@compiled
+@allocating
 def _best_device(work: Work, plan: Plan, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, kernel
+from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, sum_per_group
 from pipeline.core.problem import Problem
@@ -155,13 +155,13 @@ def _pointers(node: Int32, n: int) -> Int64:
     return ptr
 
 
-@compiled
+@allocating
 def new_heap(n: int) -> Heap:
     """Return an empty heap that can hold n nodes."""
     return Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64))
 
 
-@kernel
+@inner
 def push(heap: Heap, key: float, node: int) -> None:
     """Put a node into a heap."""
     at = heap.size[0]
@@ -175,7 +175,7 @@ def push(heap: Heap, key: float, node: int) -> None:
     heap.key[at], heap.node[at] = key, node
 
 
-@kernel
+@inner
 def pop(heap: Heap) -> int:
     """Take the first node out of a heap, which must hold one, and return it."""
     keys, nodes = heap.key, heap.node
