@@ -1,7 +1,8 @@
-"""How many placements the simulator `sequential` evaluates in a second."""
+"""How many placements the simulator `sequential` evaluates in a second, and how many moves of walks it tries."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,27 +11,33 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import Figure, figure, median_s, say, zoo_model
+from benchmarks.common import Figure, figure, layered_graph, median_s, say, timed, zoo_model
 from coarsen.fold import Fold
 from coarsen.fuse import Fuse
-from pipeline.core.devices import CostTable, DeviceSpec, Topology
-from pipeline.core.graph import Graph, contract
+from pipeline.core.arrays import Bool
+from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
+from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem, allowed_devices
+from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.partition import join, tied
+from pipeline.registry import build
 from runtime.fusion import cpu_kernels
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.sequential import Sequential, SequentialEvaluator
 
 NETWORK = "inception-v3"
 PLACEMENTS = 512
 BATCHES = (1, 64)
+LARGE = 1500  # operations of the graph whose parts wait for one another almost wherever it is cut
 CALLS = 5
+MOVES = {NETWORK: 12_000, "layered": 50}
 FLOPS_PER_S, BYTES_PER_S = 50e9, 10e9
 LAUNCH_S = 50e-6
 
 
 def figures() -> Iterator[Figure]:
-    """Yield the rate for placements asked one by one and in batches."""
+    """Yield the rate for placements asked one by one and in batches, and for the moves of a search."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(*zoo_model(NETWORK, Path(folder)))
     evaluator = Sequential().bind(subject)
@@ -45,6 +52,58 @@ def figures() -> Iterator[Figure]:
             f"{PLACEMENTS} random placements in batches of {size}, median of {CALLS} passes"
         )
         yield figure(f"simulator_rate.batch_{size}", PLACEMENTS / spent_s, "1/s", how)
+    yield from of_walks(NETWORK, subject)
+    graph = layered_graph(LARGE, seed=0)
+    yield from of_walks("layered", costed(None, graph, Grouping.identity(graph.n)))
+
+
+class Recording(SequentialEvaluator):
+    """A simulator that remembers the walks it was asked for."""
+
+    def __init__(self, subject: Subject) -> None:
+        assert subject.costs is not None
+        super().__init__(subject, subject.costs, memory=True)
+        self.walks: list[tuple[Placement, Moves, Bool, int]] = []
+
+    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+        """Return where moves lead from a plan; see the Protocol."""
+        self.walks.append((start, moves, allowed, limit))
+        return super().walk(start, moves, allowed=allowed, limit=limit)
+
+
+def of_walks(name: str, subject: Subject) -> Iterator[Figure]:
+    """Yield the rate of the walks that annealing asks for, as they come and once more."""
+    recording = Recording(subject)
+    build("place", "anneal").place(problem_of(subject), recording, Budget(MOVES[name]), seed=0, progress=lambda _: None)
+    first, again = [], []
+    for _ in range(CALLS):
+        fresh = Sequential().bind(subject)
+        fresh.evaluate([recording.walks[0][0]])  # compiled code is loaded
+        first.append(timed(partial(walked, fresh, recording))[0])
+        again.append(timed(partial(walked, fresh, recording))[0])
+    moves, k = walked(fresh, recording), subject.grouping.k
+    how = (
+        f"`sequential` with launches of {LAUNCH_S * 1e6:g} us, {name}, {subject.graph.n} operations, {k} nodes, "
+        f"{moves} moves of `anneal`, median of {CALLS} passes"
+    )
+    yield figure(f"simulator_rate.walk.{name}", moves / statistics.median(first), "1/s", how)
+    yield figure(f"simulator_rate.walk.{name}.again", moves / statistics.median(again), "1/s", f"the same again; {how}")
+
+
+def walked(evaluator: SequentialEvaluator, recording: Recording) -> int:
+    """Walk all recorded walks; return how many moves were tried."""
+    return sum(
+        evaluator.walk(start, moves, allowed=allowed, limit=limit).evaluations
+        for start, moves, allowed, limit in recording.walks
+    )
+
+
+def problem_of(subject: Subject) -> Problem:
+    """Return the problem of placing a subject's nodes."""
+    assert subject.costs is not None
+    graph = contract(subject.graph, subject.grouping)
+    costs = contract_costs(subject.costs, graph, subject.grouping)
+    return Problem(graph, subject.topology, tied(graph), costs, allowed_devices(graph, subject.topology, costs, {}))
 
 
 def evaluate_all(evaluator: Evaluator, batches: Sequence[Sequence[Placement]]) -> None:
@@ -54,10 +113,15 @@ def evaluate_all(evaluator: Evaluator, batches: Sequence[Sequence[Placement]]) -
 
 
 def subject_of(model: Path, graph: Graph) -> Subject:
-    """Return a model coarsened to the CPU's kernels, on two devices whose costs are made up from FLOPs and bytes."""
+    """Return a model coarsened to the CPU's kernels, on two devices; see `costed`."""
     graph = replace(graph, kernel=cpu_kernels(model, graph))
     folded = Fold().coarsen(graph, seed=0)
     fused = folded.then(Fuse().coarsen(contract(graph, folded), seed=0))
+    return costed(model, graph, join(fused, tied(graph)))
+
+
+def costed(model: Path | None, graph: Graph, grouping: Grouping) -> Subject:
+    """Return a graph on two devices whose costs are made up from FLOPs and bytes."""
     fast_s = graph.flops / FLOPS_PER_S + graph.out_bytes / BYTES_PER_S
     slower = np.random.default_rng(0).uniform(0.5, 2.0, graph.n)
     topology = Topology.uniform(
@@ -70,7 +134,7 @@ def subject_of(model: Path, graph: Graph) -> Subject:
         np.full(topology.p, LAUNCH_S),
         ("modelled", "modelled"),
     )
-    return Subject(model, graph, join(fused, tied(graph)), topology, costs, 0)
+    return Subject(model, graph, grouping, topology, costs, 0)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,18 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.compiled import inlined, inner
-from pipeline.core.arrays import Bool, Int32, Int64
-from runtime.simulators.parts import Links, Room, joined, on_cycles, room_of
+from pipeline.core.arrays import Int32, Int64
+from runtime.simulators.parts import BOUNDARY, PART, SOURCE, TARGET, WAITING, joined, on_cycles, room_of
 
 LENGTH_BIT, FLAGS_BIT = 28, 56  # where a rank holds the number of inner producers, and what comes before it
 NEVER = np.iinfo(np.int64).max  # the rank of what cannot be isolated
 NO, YES, UNKNOWN = 0, 1, 2
 WORD = 64  # parts that are looked at together, one bit each
 BEFORE, BEHIND, OWN = 1, 2, 4  # marks of nodes, see `_meet`
+PRODUCER, INTO, TO_RESULT, FROM_ENTRY, SHARES, PREPARED, ONLY = range(7)  # rows of Nodes.edges
+ORDER, INTO_PTR, UNIT, FIRST, ENTRY, SINGLE, CONSTANTS, SUPPLIES, BLURRED = range(9)  # rows of Nodes.facts
+MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, MARK = range(9)  # rows of Piece.facts
+EDGE, CHOSEN = TARGET + 2, TARGET + 3  # further rows of Piece.edges
 
 
 class Nodes(NamedTuple):
@@ -27,159 +31,131 @@ class Nodes(NamedTuple):
     The first operation of a node is its head, and nodes are numbered as their heads are; the others read nothing but
     one operation of the node, and supplies: Constants with one reader, and what is computed from such for one reader.
 
-    producer, consumer: int32 [m]. order: int32 [n], every producer before its consumers. into_ptr: int64 [n + 1],
-    into: int32 [m]: the edges that end in node i are into[into_ptr[i]:into_ptr[i + 1]].
-    to_result: bool [m], whether an edge ends in a Result. from_entry, shares, prepared, only: bool [m], whether an
-    edge's operation of origin is a Parameter or a Constant; has several readers, Results not counted; computes for one
-    reader alone, from Parameters and Constants alone; is no Parameter or Constant and has one edge.
-    unit: int32 [n]. first: int32 [n], the least number of an operation that computes, that of all where none does.
-    entry: bool [n], whether the head is a Parameter or a Constant, or has supplies. single: bool [n], whether the head
-    has one reader at most. constants, supplies: int32 [n], how many supplies the head reads that are Constants, and
-    that are not. blurred: bool [n], whether operations behind the head have supplies that the head has not. rank: int64
-    [n], the least rank of the operations behind the head.
+    edges: int32 [7, m], a row for each fact. PRODUCER: a node. INTO: the edges that end in node i are
+    INTO[INTO_PTR[i]:INTO_PTR[i + 1]]. TO_RESULT: whether it ends in a Result. FROM_ENTRY, SHARES, PREPARED, ONLY:
+    whether its operation of origin is a Parameter or a Constant; has several readers, Results not counted; computes for
+    one reader alone, from Parameters and Constants alone; is no Parameter or Constant and has one edge.
+
+    facts: int32 [9, n + 1], a row for each fact. ORDER: every producer before its consumers. UNIT. FIRST: the least
+    number of an operation that computes, that of all where none does. ENTRY: whether the head is a Parameter or a
+    Constant, or has supplies. SINGLE: whether the head has one reader at most. CONSTANTS, SUPPLIES: how many supplies
+    the head reads that are Constants, and that are not. BLURRED: whether operations behind the head have supplies that
+    the head has not.
+
+    rank: int64 [n], the least rank of the operations behind the head.
     """
 
-    producer: Int32
-    consumer: Int32
-    order: Int32
-    into_ptr: Int64
-    into: Int32
-    to_result: Bool
-    from_entry: Bool
-    shares: Bool
-    prepared: Bool
-    only: Bool
-    unit: Int32
-    first: Int32
-    entry: Bool
-    single: Bool
-    constants: Int32
-    supplies: Int32
-    blurred: Bool
+    edges: Int32
+    facts: Int32
     rank: Int64
 
 
 class Piece(NamedTuple):
     """One knot: l nodes in an order in which producers come first, and whatever is outside as number l.
 
-    member: int32 [l]. ptr: int64 [l + 1]: the edges ptr[x] to ptr[x + 1] end in node x. edge: int32 [e], their
-    numbers. links: the edges between the l + 1 nodes. parted, isolated: bool [l], whether the head is cut off from the
-    Constants among its supplies, and from all it reads. place: int32 [n], where each node is; l outside.
-    left: uint64 [l + 1], bits of parts left on the way to a node. entered, computed: bool [l + 1], whether its part was
-    entered on the way to it by any boundary, or by one from an operation that is no Parameter or Constant; of use
-    where its part was not left. blurred: bool [l + 1], whether it depends on a blurred node. chosen: bool [e].
-    mark: uint8 [l + 1]. room: for the parts.
+    edges: int32 [5, e], a graph of the l + 1 nodes as `parts` take it, and: EDGE, the number of each. CHOSEN.
+
+    facts: int32, a row for each fact. MEMBER [l]: which nodes. START [l + 1]: the edges START[x] to START[x + 1] end in
+    node x. PARTED, ISOLATED [l]: whether the head is cut off from the Constants among its supplies, and from all it
+    reads. PLACE [n]: where each node is; l outside. CAME_IN, COMPUTED [l + 1]: whether its part was entered on the way
+    to it by any boundary, or by one from an operation that is no Parameter or Constant; of use where its part was not
+    left. UNSURE [l + 1]: whether it depends on a blurred node. MARK [l + 1].
+
+    left: uint64 [l + 1], bits of parts left on the way to a node. room: for the parts.
     """
 
-    member: Int32
-    ptr: Int64
-    edge: Int32
-    links: Links
-    parted: Bool
-    isolated: Bool
-    place: Int32
+    edges: Int32
+    facts: Int32
     left: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    entered: Bool
-    computed: Bool
-    blurred: Bool
-    chosen: Bool
-    mark: np.ndarray[tuple[int], np.dtype[np.uint8]]
-    room: Room
+    room: Int32
 
 
 def piece_of(n: int, m: int) -> Piece:
     """Return room for a knot of n nodes and m edges."""
-    member, place = (np.zeros(n, np.int32) for _ in range(2))
-    edge, source, target = (np.zeros(m, np.int32) for _ in range(3))
-    parted, isolated, entered, computed, blurred = (np.zeros(n + 1, bool) for _ in range(5))
-    boundary, chosen = (np.zeros(m, bool) for _ in range(2))
-    links, left, mark = Links(source, target, boundary), np.zeros(n + 1, np.uint64), np.zeros(n + 1, np.uint8)
-    ptr, room = np.zeros(n + 1, np.int64), room_of(n + 1, m)
-    return Piece(
-        member, ptr, edge, links, parted, isolated, place, left, entered, computed, blurred, chosen, mark, room
-    )
+    edges, facts = np.zeros((CHOSEN + 1, m), np.int32), np.zeros((MARK + 1, n + 1), np.int32)
+    return Piece(edges, facts, np.zeros(n + 1, np.uint64), room_of(n + 1, m))
 
 
 @inner
 def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> int:
     """Make the piece knot c, before its cycles are broken, and return its size; device, knot: int32 [u]."""
     size = edges = 0
-    links = piece.links
-    for o in range(nodes.unit.size):
-        i = nodes.order[o]
-        piece.place[i] = -1
-        if knot[nodes.unit[i]] == c:
-            piece.place[i] = size
-            piece.member[size] = i
-            piece.ptr[size] = edges
-            piece.parted[size] = piece.isolated[size] = False
-            for y in range(nodes.into_ptr[i], nodes.into_ptr[i + 1]):
-                e = nodes.into[y]
-                a = nodes.producer[e]
-                piece.edge[edges] = e
-                links.target[edges] = size
-                links.source[edges] = piece.place[a]
-                links.boundary[edges] = device[nodes.unit[a]] != device[nodes.unit[i]] and not nodes.to_result[e]
+    facts, links, unit = piece.facts, piece.edges, nodes.facts[UNIT]
+    for o in range(nodes.rank.size):
+        i = nodes.facts[ORDER, o]
+        facts[PLACE, i] = -1
+        if knot[unit[i]] == c:
+            facts[PLACE, i], facts[MEMBER, size], facts[START, size] = size, i, edges
+            facts[PARTED, size] = facts[ISOLATED, size] = 0
+            for y in range(nodes.facts[INTO_PTR, i], nodes.facts[INTO_PTR, i + 1]):
+                e = nodes.edges[INTO, y]
+                a = nodes.edges[PRODUCER, e]
+                links[EDGE, edges], links[SOURCE, edges], links[TARGET, edges] = e, facts[PLACE, a], size
+                links[BOUNDARY, edges] = device[unit[a]] != device[unit[i]] and not nodes.edges[TO_RESULT, e]
                 edges += 1
             size += 1
-    piece.ptr[size] = edges
+    facts[START, size] = edges
     for y in range(edges):
-        if links.source[y] < 0:
-            links.source[y] = size
+        if links[SOURCE, y] < 0:
+            links[SOURCE, y] = size
     return size
 
 
 @inner
 def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int) -> int:
     """Make boundaries of the edges at which a strand that came back meets one that never left; say if any."""
-    edges = piece.ptr[size]
-    k = joined(piece.links, edges, size + 1, piece.room)
+    edges, part = int(np.int64(piece.facts[START, size])), piece.room[PART]
+    k = joined(piece.edges, edges, size + 1, piece.room)
     _trace(nodes, piece, size)
     for y in range(edges):
-        piece.chosen[y] = False
+        piece.edges[CHOSEN, y] = 0
     found = NO
     for base in range(0, k, WORD):
         if not _left_behind(piece, size, base):
             continue
         for x in range(size):
-            if 0 <= piece.room.part[x] - base < WORD and _left(piece, x, x, base):
+            if 0 <= part[x] - base < WORD and _left(piece, x, x, base):
                 met = _meeting_at(nodes, piece, x, base)
                 if met == UNKNOWN:
                     return UNKNOWN
                 found = max(found, met)
     for y in range(edges):
-        piece.links.boundary[y] |= piece.chosen[y]
+        piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
     return found
 
 
 @inlined
 def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
     """Find what does not depend on which parts are looked at: how the part of each node was entered."""
-    links = piece.links
-    piece.entered[size] = piece.computed[size] = piece.blurred[size] = False
+    facts = piece.facts
+    came_in, computed, unsure, start = facts[CAME_IN], facts[COMPUTED], facts[UNSURE], facts[START]
+    came_in[size] = computed[size] = unsure[size] = 0
     for x in range(size):
-        entered = computed = False
-        blurred = nodes.blurred[piece.member[x]]
-        for y in range(piece.ptr[x], piece.ptr[x + 1]):
-            a = links.source[y]
-            blurred |= piece.blurred[a]
-            entered |= links.boundary[y] or piece.entered[a]
-            computed |= not nodes.from_entry[piece.edge[y]] if links.boundary[y] else piece.computed[a]
-        piece.entered[x], piece.computed[x], piece.blurred[x] = entered, computed, blurred
+        came_in[x] = computed[x] = 0
+        unsure[x] = nodes.facts[BLURRED, piece.facts[MEMBER, x]]
+        for y in range(start[x], start[x + 1]):
+            a = piece.edges[SOURCE, y]
+            unsure[x] |= unsure[a]
+            if piece.edges[BOUNDARY, y]:
+                came_in[x] = 1
+                computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]]
+            else:
+                came_in[x] |= came_in[a]
+                computed[x] |= computed[a]
 
 
 @inlined
 def _left_behind(piece: Piece, size: int, base: int) -> bool:
     """Find which of 64 parts were left on the way to each node; return whether any came back to its own."""
-    links, part = piece.links, piece.room.part
+    part, start = piece.room[PART], piece.facts[START]
     piece.left[size] = 0
     back = False
     for x in range(size):
         left = np.uint64(0)
-        for y in range(piece.ptr[x], piece.ptr[x + 1]):
-            a = links.source[y]
+        for y in range(start[x], start[x + 1]):
+            a = piece.edges[SOURCE, y]
             left |= piece.left[a]
-            if links.boundary[y] and 0 <= part[a] - base < WORD:
+            if piece.edges[BOUNDARY, y] and 0 <= part[a] - base < WORD:
                 left |= np.uint64(1) << np.uint64(part[a] - base)
         piece.left[x] = left
         back |= 0 <= part[x] - base < WORD and _left(piece, x, x, base)
@@ -189,34 +165,34 @@ def _left_behind(piece: Piece, size: int, base: int) -> bool:
 @inlined
 def _left(piece: Piece, a: int, x: int, base: int) -> bool:
     """Return whether the part of node x was left on the way to node a."""
-    return bool(piece.left[a] >> np.uint64(piece.room.part[x] - base) & np.uint64(1))
+    return bool(piece.left[a] >> np.uint64(piece.room[PART, x] - base) & np.uint64(1))
 
 
 @inlined
 def _meeting_at(nodes: Nodes, piece: Piece, x: int, base: int) -> int:
     """Choose the edges into a node that came back by which it meets what never left; say if any, supplies included."""
-    links, part = piece.links, piece.room.part
+    facts, edges, part = piece.facts, piece.edges, piece.room[PART]
     searched = from_outside = False
     found = NO
-    for y in range(piece.ptr[x], piece.ptr[x + 1]):
-        a = links.source[y]
-        if links.boundary[y]:
+    for y in range(facts[START, x], facts[START, x + 1]):
+        a = int(np.int64(edges[SOURCE, y]))
+        if edges[BOUNDARY, y]:
             from_outside |= part[a] != part[x]
             continue
-        if _left(piece, a, x, base) or (nodes.only[piece.edge[y]] and not piece.computed[a]):
+        if _left(piece, a, x, base) or (nodes.edges[ONLY, edges[EDGE, y]] and not facts[COMPUTED, a]):
             continue
-        if not piece.entered[a]:
+        if not facts[CAME_IN, a]:
             if not searched:
                 _mark_behind(piece, x)
                 searched = True
             if not _meet(nodes, piece, a):
-                if piece.blurred[a]:
+                if facts[UNSURE, a]:
                     return UNKNOWN
                 continue
-        piece.chosen[y] = True
+        edges[CHOSEN, y] = 1
         found = YES
-    if from_outside and nodes.constants[piece.member[x]] > 0 and not piece.parted[x]:
-        piece.parted[x] = True
+    if from_outside and nodes.facts[CONSTANTS, facts[MEMBER, x]] > 0 and not facts[PARTED, x]:
+        facts[PARTED, x] = 1
         found = YES
     return found
 
@@ -224,81 +200,82 @@ def _meeting_at(nodes: Nodes, piece: Piece, x: int, base: int) -> int:
 @inner
 def _mark_behind(piece: Piece, x: int) -> None:
     """Mark as BEHIND what lies behind boundaries of node x's part on the way to x."""
-    links, part = piece.links, piece.room.part
+    edges, part, mark, start = piece.edges, piece.room[PART], piece.facts[MARK], piece.facts[START]
     for v in range(x + 1):
-        piece.mark[v] = 0
-    piece.mark[x] = BEFORE
+        mark[v] = 0
+    mark[x] = BEFORE
     for v in range(x, -1, -1):
-        for y in range(piece.ptr[v], piece.ptr[v + 1]):
-            a = links.source[y]
-            if piece.mark[v] & BEFORE and links.boundary[y]:
+        for y in range(start[v], start[v + 1]):
+            a = edges[SOURCE, y]
+            if mark[v] & BEFORE and edges[BOUNDARY, y]:
                 if part[a] == part[x]:
-                    piece.mark[a] |= BEHIND
+                    mark[a] |= BEHIND
                 elif part[v] == part[x]:
-                    piece.mark[v] |= BEHIND
-        for y in range(piece.ptr[v], piece.ptr[v + 1]):
-            piece.mark[links.source[y]] |= piece.mark[v]
+                    mark[v] |= BEHIND
+        for y in range(start[v], start[v + 1]):
+            mark[edges[SOURCE, y]] |= mark[v]
 
 
 @inner
 def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
     """Return whether node a depends on a Parameter or Constant that something marked BEHIND depends on."""
+    mark, start = piece.facts[MARK], piece.facts[START]
     for v in range(a + 1):
-        piece.mark[v] &= BEFORE | BEHIND
-    piece.mark[a] |= OWN
+        mark[v] &= BEFORE | BEHIND
+    mark[a] |= OWN
     for v in range(a, -1, -1):
-        if piece.mark[v] & OWN:
-            if piece.mark[v] & BEHIND and nodes.entry[piece.member[v]]:
+        if mark[v] & OWN:
+            if mark[v] & BEHIND and nodes.facts[ENTRY, piece.facts[MEMBER, v]]:
                 return True
-            for y in range(piece.ptr[v], piece.ptr[v + 1]):
-                piece.mark[piece.links.source[y]] |= OWN
+            for y in range(start[v], start[v + 1]):
+                mark[piece.edges[SOURCE, y]] |= OWN
     return False
 
 
 @inner
 def isolate_one_operation(nodes: Nodes, piece: Piece, size: int) -> int:
     """Cut one operation of parts that wait for one another off its producers; say if there was need."""
-    edges = piece.ptr[size]
-    k = joined(piece.links, edges, size + 1, piece.room)
-    if not on_cycles(piece.links, edges, k, piece.room):
+    facts, edges = piece.facts, int(np.int64(piece.facts[START, size]))
+    k = joined(piece.edges, edges, size + 1, piece.room)
+    if not on_cycles(piece.edges, edges, k, piece.room):
         return NO
     chosen, least, inside = -1, NEVER, NEVER
     for x in range(size):
-        if piece.room.waiting[piece.room.part[x]]:
-            inside = min(inside, nodes.rank[piece.member[x]])
+        if piece.room[WAITING, piece.room[PART, x]]:
+            inside = min(inside, nodes.rank[facts[MEMBER, x]])
             rank = _rank(nodes, piece, x)
             # Of equal ones that of least number is chosen.
-            if rank < least or (rank == least and chosen >= 0 and piece.member[x] < piece.member[chosen]):
+            if rank < least or (rank == least and chosen >= 0 and facts[MEMBER, x] < facts[MEMBER, chosen]):
                 chosen, least = x, rank
     if inside <= least and inside < NEVER:
         return UNKNOWN
     if chosen < 0:
         return NO
-    piece.isolated[chosen] = True
-    for y in range(piece.ptr[chosen], piece.ptr[chosen + 1]):
-        piece.links.boundary[y] = True
+    facts[ISOLATED, chosen] = 1
+    for y in range(facts[START, chosen], facts[START, chosen + 1]):
+        piece.edges[BOUNDARY, y] = 1
     return YES
 
 
 @inlined
 def _rank(nodes: Nodes, piece: Piece, x: int) -> int:
     """Return by what HETERO chooses the operation to isolate, the least first; the largest int64 if it cannot be."""
-    i, links, part = piece.member[x], piece.links, piece.room.part
+    i, edges, part = piece.facts[MEMBER, x], piece.edges, piece.room[PART]
     comes_back = shares = prepared = False
     inner = 0
-    if not piece.isolated[x]:
-        inner = int(nodes.supplies[i]) + (0 if piece.parted[x] else int(nodes.constants[i]))
-        prepared = nodes.supplies[i] > 0
-    for y in range(piece.ptr[x], piece.ptr[x + 1]):
-        e, a = piece.edge[y], links.source[y]
-        if links.boundary[y]:
-            comes_back |= part[a] != part[x] and piece.room.waiting[part[a]]
+    if not piece.facts[ISOLATED, x]:
+        inner = int(nodes.facts[SUPPLIES, i]) + (0 if piece.facts[PARTED, x] else int(nodes.facts[CONSTANTS, i]))
+        prepared = nodes.facts[SUPPLIES, i] > 0
+    for y in range(piece.facts[START, x], piece.facts[START, x + 1]):
+        e, a = edges[EDGE, y], edges[SOURCE, y]
+        if edges[BOUNDARY, y]:
+            comes_back |= part[a] != part[x] and piece.room[WAITING, part[a]] > 0
         else:
             inner += 1
-            shares |= nodes.shares[e]
-            prepared |= nodes.prepared[e]
+            shares |= nodes.edges[SHARES, e] > 0
+            prepared |= nodes.edges[PREPARED, e] > 0
     if inner == 0:
         return NEVER
-    linear = inner == 1 and nodes.single[i]
+    linear = inner == 1 and nodes.facts[SINGLE, i] > 0
     flags = 8 * (not comes_back) + 4 * (not shares) + 2 * prepared + linear
     return (flags << FLAGS_BIT) + (inner << LENGTH_BIT)

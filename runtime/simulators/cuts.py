@@ -8,23 +8,39 @@ import numpy as np
 
 from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Int32, Int64
-from runtime.simulators.breaking import NO, YES, Nodes, Piece, cut_out, isolate_one_operation, promote_meeting_edges
-from runtime.simulators.parts import Links, Room, joined, on_cycles
+from runtime.simulators.breaking import (
+    EDGE,
+    FIRST,
+    ISOLATED,
+    MEMBER,
+    NO,
+    START,
+    SUPPLIES,
+    UNIT,
+    YES,
+    Nodes,
+    Piece,
+    cut_out,
+    isolate_one_operation,
+    promote_meeting_edges,
+)
+from runtime.simulators.parts import BOUNDARY, GROUP, ITSELF, PART, SOURCE, TARGET, WAITING, joined, on_cycles
 
 UInt64 = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+INTO_RESULT = BOUNDARY + 1  # the last row of Model.links
+KNOT, TAG, LEAST, AT = range(4)  # rows of Desk.facts
 
 
 class Model(NamedTuple):
     """What the kernels know of a model's n operations, which lie in u units.
 
     Operations of one unit are always on one device and in one sub-graph, unless a cycle is broken there.
-    links: the different edges between units. to_result: bool, whether they end in a Result. first: int32 [u], the least
-    number of an operation that computes, n where none does. few, each: the operations, merged as far as can be, and
-    their supplies alone.
+    links: int32 [4, e], the different edges between units as `parts` take them, and INTO_RESULT: whether they end in a
+    Result. first: int32 [u], the least number of an operation that computes, n where none does. few, each: the
+    operations, merged as far as can be, and their supplies alone.
     """
 
-    links: Links
-    to_result: Bool
+    links: Int32
     first: Int32
     few: Nodes
     each: Nodes
@@ -46,18 +62,18 @@ class Desk(NamedTuple):
     """Where one count works.
 
     A knot is a largest set of parts that wait for one another, or a part that waits for itself: what becomes of it
-    depends on nothing else. knot: int32 [u], that of each unit, -1 for none. number: int32 [u], of each set of parts.
-    first, at: int32 [n + 1], the least number of an operation that computes in each part, and its device. keys: uint64
-    [u], of the knots. room: for the units. piece: for one knot. boundary: bool [m], of each edge between nodes, where
-    one of the knots that were broken last has it; others are left as they were.
+    depends on nothing else.
+
+    facts: int32 [4, n + 1]. KNOT [u]: that of each unit, -1 for none. TAG [u]: of each set of parts, its knot. LEAST,
+    AT: the least number of an operation that computes in each part, and its device.
+
+    keys: uint64 [u], of the knots. room: for the units. piece: for one knot. boundary: bool [m], of each edge between
+    nodes, where one of the knots that were broken last has it; others are left as they were.
     """
 
-    knot: Int32
-    number: Int32
-    first: Int32
-    at: Int32
+    facts: Int32
     keys: UInt64
-    room: Room
+    room: Int32
     piece: Piece
     boundary: Bool
 
@@ -106,28 +122,29 @@ def _alone(device: Int32) -> bool:
 @inlined
 def _count_free(model: Model, desk: Desk, device: Int32, code: UInt64, counts: Int64) -> None:
     """Count by device the parts that compute and lie in no knot, and add up the keys of the knots."""
-    units, part, none = device.size, desk.room.part, desk.first.size
+    units, none, part = device.size, desk.facts.shape[1], desk.room[PART]
+    knot, least, at = desk.facts[KNOT], desk.facts[LEAST], desk.facts[AT]
     for d in range(counts.size):
         counts[d] = 0
     for u in range(units):
-        desk.first[u] = none
+        least[u] = none
         desk.keys[u] = 0
     for u in range(units):
         j = part[u]
-        if desk.knot[u] >= 0:
-            desk.keys[desk.knot[u]] += code[u, device[u]]
-        elif model.first[u] < desk.first[j]:
-            desk.first[j], desk.at[j] = model.first[u], device[u]
+        if knot[u] >= 0:
+            desk.keys[knot[u]] += code[u, device[u]]
+        elif model.first[u] < least[j]:
+            least[j], at[j] = model.first[u], device[u]
     for j in range(units):
-        if desk.first[j] < none - 1:
-            counts[desk.at[j]] += 1
+        if least[j] < none - 1:
+            counts[at[j]] += 1
 
 
 @inner
 def _count_knot(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64) -> bool:
     """Count by device the parts that breaking the cycles of one knot leaves; return whether they could be told."""
     piece = desk.piece
-    size = cut_out(nodes, device, desk.knot, c, piece)
+    size = cut_out(nodes, device, desk.facts[KNOT], c, piece)
     found = YES
     while found == YES:
         found = promote_meeting_edges(nodes, piece, size)
@@ -137,8 +154,8 @@ def _count_knot(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64) 
         found = isolate_one_operation(nodes, piece, size)
     if found != NO:
         return False
-    for y in range(piece.ptr[size]):
-        desk.boundary[piece.edge[y]] = piece.links.boundary[y]
+    for y in range(piece.facts[START, size]):
+        desk.boundary[piece.edges[EDGE, y]] = piece.edges[BOUNDARY, y]
     _count_pieces(nodes, desk, device, size, counts)
     return True
 
@@ -146,42 +163,43 @@ def _count_knot(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64) 
 @inlined
 def _count_pieces(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
     """Count by device the parts that compute of a knot whose cycles are broken."""
-    piece = desk.piece
-    none, part = desk.first.size, piece.room.part
+    piece, none, part = desk.piece, desk.facts.shape[1], desk.piece.room[PART]
+    unit, least, at = nodes.facts[UNIT], desk.facts[LEAST], desk.facts[AT]
     for d in range(counts.size):
         counts[d] = 0
     for j in range(size + 1):
-        desk.first[j] = none
+        least[j] = none
     for x in range(size):
-        i, j = piece.member[x], part[x]
-        if piece.isolated[x]:
-            counts[device[nodes.unit[i]]] += nodes.supplies[i]
-        if nodes.first[i] < desk.first[j]:
-            desk.first[j], desk.at[j] = nodes.first[i], device[nodes.unit[i]]
+        i, j = piece.facts[MEMBER, x], part[x]
+        if piece.facts[ISOLATED, x]:
+            counts[device[unit[i]]] += nodes.facts[SUPPLIES, i]
+        if nodes.facts[FIRST, i] < least[j]:
+            least[j], at[j] = nodes.facts[FIRST, i], device[unit[i]]
     for j in range(size + 1):
-        if desk.first[j] < none - 1:
-            counts[desk.at[j]] += 1
+        if least[j] < none - 1:
+            counts[at[j]] += 1
 
 
 @inner
 def _tied(model: Model, desk: Desk, device: Int32) -> int:
     """Find the parts and knots of units on devices int32 [u], and return how many knots there are."""
-    links, room, part = model.links, desk.room, desk.room.part
-    for e in range(links.boundary.size):
-        links.boundary[e] = device[links.source[e]] != device[links.target[e]] and not model.to_result[e]
-    k = joined(links, links.boundary.size, device.size, room)
+    links, room, part, group = model.links, desk.room, desk.room[PART], desk.room[GROUP]
+    knot, tag = desk.facts[KNOT], desk.facts[TAG]
+    for e in range(links.shape[1]):
+        links[BOUNDARY, e] = device[links[SOURCE, e]] != device[links[TARGET, e]] and not links[INTO_RESULT, e]
+    k = joined(links, links.shape[1], device.size, room)
     knots = 0
     for u in range(device.size):
-        desk.knot[u] = -1
-    if not on_cycles(links, links.boundary.size, k, room):
+        knot[u] = -1
+    if not on_cycles(links, links.shape[1], k, room):
         return knots
     for j in range(k):
-        desk.number[j] = -1
+        tag[j] = -1
     for u in range(device.size):
         j = part[u]
-        if room.waiting[j] or room.itself[j]:
-            if desk.number[room.group[j]] < 0:
-                desk.number[room.group[j]] = knots
+        if room[WAITING, j] or room[ITSELF, j]:
+            if tag[group[j]] < 0:
+                tag[group[j]] = knots
                 knots += 1
-            desk.knot[u] = desk.number[room.group[j]]
+            knot[u] = tag[group[j]]
     return knots

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Int32, Int64
-from pipeline.core.graph import Graph, row_ptr, topological_order
-from runtime.simulators.breaking import FLAGS_BIT, LENGTH_BIT, NEVER, Nodes
+from pipeline.core.graph import Graph, Number, row_ptr, topological_order
+from runtime.simulators.breaking import (
+    BLURRED,
+    CONSTANTS,
+    ENTRY,
+    FIRST,
+    FLAGS_BIT,
+    FROM_ENTRY,
+    INTO,
+    INTO_PTR,
+    LENGTH_BIT,
+    NEVER,
+    ONLY,
+    ORDER,
+    PREPARED,
+    PRODUCER,
+    SHARES,
+    SINGLE,
+    SUPPLIES,
+    TO_RESULT,
+    UNIT,
+    Nodes,
+)
 
-CONSTANTS, RESULTS = frozenset({"Constant"}), frozenset({"Result"})
-ENTRIES = CONSTANTS | {"Parameter"}
+CONSTANT, RESULT = frozenset({"Constant"}), frozenset({"Result"})
+ENTRIES = CONSTANT | {"Parameter"}
 
 
 def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = True) -> Nodes:
@@ -47,26 +70,37 @@ def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = 
     np.minimum.at(rank, node[behind], _rank_inside(graph, facts)[behind])
     np.minimum.at(first, node, np.where(facts.constant, graph.n, np.arange(graph.n)).astype(np.int32))
     order = topological_order(graph)
-    return Nodes(
-        producer=node[producer[ends]],
-        consumer=node[consumer[ends]],
-        order=node[order[head[order]]],
-        into_ptr=row_ptr(node[consumer[ends]], k),
-        into=np.argsort(node[consumer[ends]], kind="stable").astype(np.int32),
-        to_result=facts.to_result[ends],
-        from_entry=facts.entry[producer[ends]],
-        shares=facts.readers[producer[ends]] > 1,
-        prepared=facts.prepares[producer[ends]],
-        only=~facts.entry[producer[ends]] & (graph.out_degree[producer[ends]] == 1),
-        unit=unit[head],
-        first=first,
-        entry=(facts.entry | supplied)[head],
-        single=facts.readers[head] <= 1,
-        constants=constants[head].astype(np.int32),
-        supplies=others[head].astype(np.int32),
-        blurred=blurred & ~(facts.entry | supplied)[head],
-        rank=rank,
-    )
+    entry = facts.entry | supplied
+    from_entry = facts.entry[producer[ends]]
+    of_edges = {
+        PRODUCER: node[producer[ends]],
+        INTO: np.argsort(node[consumer[ends]], kind="stable"),
+        TO_RESULT: facts.to_result[ends],
+        FROM_ENTRY: from_entry,
+        SHARES: facts.readers[producer[ends]] > 1,
+        PREPARED: facts.prepares[producer[ends]],
+        ONLY: ~from_entry & (graph.out_degree[producer[ends]] == 1),
+    }
+    of_nodes = {
+        ORDER: node[order[head[order]]],
+        INTO_PTR: row_ptr(node[consumer[ends]], k),
+        UNIT: unit[head],
+        FIRST: first,
+        ENTRY: entry[head],
+        SINGLE: facts.readers[head] <= 1,
+        CONSTANTS: constants[head],
+        SUPPLIES: others[head],
+        BLURRED: blurred & ~entry[head],
+    }
+    return Nodes(_rows(of_edges, ends.size), _rows(of_nodes, k + 1), rank)
+
+
+def _rows(values: Mapping[int, npt.NDArray[Number]], width: int) -> Int32:
+    """Return int32 [r, width], each row with the values of its number, which may be fewer."""
+    found = np.zeros((len(values), width), np.int32)
+    for row, of_row in values.items():
+        found[row, : of_row.size] = of_row
+    return found
 
 
 class _Facts(NamedTuple):
@@ -81,8 +115,8 @@ class _Facts(NamedTuple):
 
 def _facts(graph: Graph) -> _Facts:
     producer, consumer = graph.edges
-    constant, entry = of_type(graph, CONSTANTS), of_type(graph, ENTRIES)
-    to_result = of_type(graph, RESULTS)[consumer]
+    constant, entry = of_type(graph, CONSTANT), of_type(graph, ENTRIES)
+    to_result = of_type(graph, RESULT)[consumer]
     readers = np.bincount(producer[~to_result], minlength=graph.n)
     from_others = np.bincount(consumer[~entry[producer]], minlength=graph.n) > 0
     return _Facts(constant, entry, to_result, readers, ~entry & (readers == 1) & ~from_others)

@@ -18,7 +18,7 @@ from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Wal
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
-from runtime.simulators.merging import CONSTANTS, of_type
+from runtime.simulators.merging import CONSTANT, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
 from runtime.simulators.walks import changes_of, diary_of, walk_of
@@ -184,7 +184,7 @@ class SequentialEvaluator:
         rank = np.empty(parts.k, np.int64)
         rank[topological_order(contract(graph, parts))] = np.arange(parts.k)
         launch_s = np.zeros(parts.k)
-        computes = np.flatnonzero(~of_type(graph, CONSTANTS) | alone)
+        computes = np.flatnonzero(~of_type(graph, CONSTANT) | alone)
         part, first = np.unique(parts.group[computes], return_index=True)
         launch_s[rank[part]] = self._costs.launch_s[device[computes[first]]]
         return rank[parts.group], launch_s

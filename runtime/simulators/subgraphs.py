@@ -13,9 +13,9 @@ import numpy as np
 from pipeline.core.arrays import Bool, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, components
 from runtime.simulators import cuts
-from runtime.simulators.breaking import piece_of
-from runtime.simulators.merging import CONSTANTS, RESULTS, merged, of_type
-from runtime.simulators.parts import Links, room_of
+from runtime.simulators.breaking import TO_RESULT, piece_of
+from runtime.simulators.merging import CONSTANT, RESULT, merged, of_type
+from runtime.simulators.parts import room_of
 
 REMEMBERED = 4096  # sets of sub-graphs on cycles whose counts are kept, a power of two
 
@@ -59,17 +59,16 @@ class Cutter:
             CyclicGraphError: the graph has a cycle.
         """
         producer, consumer = graph.edges
-        to_result = of_type(graph, RESULTS)[consumer]
+        to_result = of_type(graph, RESULT)[consumer]
         together = np.zeros(graph.m, bool) if node is None else node[producer] == node[consumer]
         units = components(graph.n, producer[together], consumer[together])
-        source, target, unit_to_result = _between(units, producer[~together], consumer[~together], to_result[~together])
+        links = _between(units, producer[~together], consumer[~together], to_result[~together])
         few, each = merged(graph, units.group, chains=True), merged(graph, units.group)
         first = np.full(units.k, graph.n, np.int32)
-        computing = np.where(of_type(graph, CONSTANTS), graph.n, np.arange(graph.n)).astype(np.int32)
+        computing = np.where(of_type(graph, CONSTANT), graph.n, np.arange(graph.n)).astype(np.int32)
         np.minimum.at(first, units.group, computing)
         _, member = np.unique(units.group, return_index=True)
-        links = Links(source, target, np.zeros(source.size, bool))
-        return cls(graph, cuts.Model(links, unit_to_result, first, few, each), units.group.copy(), member)
+        return cls(graph, cuts.Model(links, first, few, each), units.group.copy(), member)
 
     def counter(self, p: int) -> cuts.Counter:
         """Return what counts the sub-graphs of the model on p devices."""
@@ -77,12 +76,9 @@ class Cutter:
         memo = cuts.Memo(code, np.zeros(REMEMBERED, np.uint64), np.zeros((REMEMBERED, p), np.int64))
         units = self.member.size
         desk = cuts.Desk(
-            knot=np.zeros(units, np.int32),
-            number=np.zeros(units, np.int32),
-            first=np.zeros(self.graph.n + 1, np.int32),
-            at=np.zeros(self.graph.n + 1, np.int32),
+            facts=np.zeros((cuts.AT + 1, self.graph.n + 1), np.int32),
             keys=np.zeros(units, np.uint64),
-            room=room_of(units, self.model.to_result.size),
+            room=room_of(units, self.model.links.shape[1]),
             piece=piece_of(self.graph.n, self.graph.m),
             boundary=np.zeros(self.graph.m, bool),
         )
@@ -94,7 +90,7 @@ class Cutter:
         counter = self.counter(p)  # a new one remembers no knot, and so breaks them all
         boundary = counter.desk.boundary
         producer, consumer = self.graph.edges
-        boundary[:] = (device[producer] != device[consumer]) & ~every.to_result
+        boundary[:] = (device[producer] != device[consumer]) & (every.edges[TO_RESULT] == 0)
         counter = counter._replace(model=self.model._replace(few=every, each=every))
         cuts.count(counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64))
         inner = self.graph.edges[:, ~boundary]
@@ -112,8 +108,8 @@ def count_by_device(graph: Graph, device: Int32, p: int) -> Int64:
     return Cutter.of(graph).count_by_device(device, p)
 
 
-def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> tuple[Int32, Int32, Bool]:
-    """Return the different edges between units: int32 [e] source, int32 [e] target, bool [e] into a Result."""
+def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> Int32:
+    """Return the different edges between units, see `cuts.Model.links`."""
     ends = np.stack([units.group[producer], units.group[consumer], to_result.astype(np.int32)])
     source, target, result = np.unique(ends, axis=1)
-    return source.copy(), target.copy(), result.astype(bool)
+    return np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner
+from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
@@ -165,7 +165,7 @@ def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: i
     return False
 
 
-@inner
+@kernel
 def summed(tree: Float64) -> None:
     """Add up a tree's second half, its leaves, so that tree[1] is the sum.
 
@@ -176,7 +176,7 @@ def summed(tree: Float64) -> None:
         tree[x] = tree[2 * x] + tree[2 * x + 1]
 
 
-@inner
+@kernel
 def renewed(tree: Float64, i: int, term: float) -> None:
     """Set leaf i and add up what lies above it."""
     x = tree.size // 2 + i

@@ -15,6 +15,7 @@ from pipeline.core.graph import Graph, Grouping, followed
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
+from runtime.simulators import subgraphs
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 from tests import plain_subgraphs
 from tests.strategies import graph_of
@@ -94,19 +95,34 @@ def moves_of(rng: np.random.Generator, k: int, p: int, r: int) -> Moves:
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32), mixed=st.booleans())
 def test_a_walk_counts_sub_graphs_as_the_reference_does(p: int, seed: int, mixed: bool) -> None:
+    check_walk(seed, p, moved=40, mixed=mixed)
+
+
+@pytest.mark.parametrize("remembered", [2, subgraphs.REMEMBERED])
+@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_walk_counts_as_the_reference_does_however_little_it_remembers(
+    seed: int, p: int, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subgraphs, "REMEMBERED", remembered)
+    check_walk(seed, p, moved=400, mixed=True)
+
+
+def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
+    """Compare the seconds of a walk's moves, and its end, with those of plain code."""
     graph, grouping, rng = branching(seed)
     plain, node = plain_subgraphs.Cutter.of(graph), grouping.group[followed(graph)]
-    moves = moves_of(rng, grouping.k, p, 40)
+    moves = moves_of(rng, grouping.k, p, moved)
     start = rng.integers(0, p, grouping.k) if mixed else np.zeros(grouping.k, np.int64)
     simulator = launches_only(graph, grouping, p)
     plan = Placement(start, simulator._nodes.devices)
     walk = simulator.walk(plan, moves, allowed=np.ones((grouping.k, p), bool), limit=10**6)
     for i in range(moves.r):
-        moved = moves.applied(i, plan)
+        changed = moves.applied(i, plan)
         if walk.tried[i]:
-            counts = plain.count_by_device(moved.device[node], p)
+            counts = plain.count_by_device(changed.device[node], p)
             assert walk.value_s[i] == float(counts @ np.array(LAUNCH_S[:p]))
-        plan = moved if walk.taken[i] else plan
+        plan = changed if walk.taken[i] else plan
     assert walk.end.key() == plan.key()
 
 

@@ -14,6 +14,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from runtime.simulators import cuts
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 from tests.strategies import graph_of
 
@@ -136,6 +137,27 @@ def test_figures_by_hand() -> None:
     assert figures.cut_bytes.tolist() == [20, 0]  # the input follows its reader
     assert figures.peak_bytes.tolist() == [[3, 12], [14, 1]]  # weights count where they were placed
     assert figures.over_bytes.tolist() == [0, 0]
+
+
+def test_sub_graphs_are_counted_only_if_a_launch_costs_something_or_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = [Placement(np.array(device), NAMES) for device in ([0, 0, 0, 0], [0, 0, 1, 1])]
+    device = np.stack([plan.device for plan in plans])
+    costly = subject(fan(), FAN_S)
+    assert costly.costs is not None
+    free, half, full = (
+        Sequential().bind(replace(costly, costs=replace(costly.costs, launch_s=np.array(launch_s))))
+        for launch_s in ([0.0, 0.0], [0.0, 0.75], [0.25, 0.75])
+    )
+    assert (half.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.0, 1.5]
+    assert (full.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.25, 1.75]
+    answers = [answer for answer in free.evaluate(plans) if isinstance(answer, Measurement)]
+    assert [answer.subgraphs for answer in answers] == [1, 3]
+    monkeypatch.setattr(cuts, "count", None)
+    assert free.simulate(device).value_s.tolist() == [answer.median_s for answer in answers]
+    with pytest.raises(TypeError):
+        half.simulate(device)
 
 
 def test_weights_must_fit_a_device_of_known_memory() -> None:
