@@ -1,6 +1,7 @@
 # Everything runs in .venv, which `make setup` makes; another interpreter: make PYTHON=python3.12 setup
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= 2  # tests that run at a time
 export CI ?= true
 
 .PHONY: setup demo test test-slow check bench clean
@@ -17,7 +18,7 @@ demo: setup
 	$(BIN)/placewright tune zoo:inception-v3 --out demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
