@@ -17,7 +17,9 @@ from pipeline.core.stages import Answer, Placer, Simulator, Subject
 from pipeline.registry import build, table
 from tests.toys import silent, toy_graph, toy_problem, toy_topology
 
-NAMES = sorted(table("place"))
+# The published agents take seconds a search; test_placers holds them to their promises in the quick suite.
+PUBLISHED = ("hsdag_paper", "hsdag_released")
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in PUBLISHED else ()) for name in sorted(table("place"))]
 SIMULATORS = {
     "sequential": ("sequential", {}),
     "T0": ("listsched", {"level": "T0"}),

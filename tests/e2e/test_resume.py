@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.e2e.conftest import Warm, options
 
@@ -95,6 +96,7 @@ def test_a_run_killed_after_profiling_goes_on_and_profiles_no_more(model: Path, 
     assert done["measure"]["ran"]
 
 
+@pytest.mark.slow
 def test_a_measurement_on_the_devices_interrupted_and_killed_goes_on_and_keeps_its_rounds(copy: Warm, ran: Ran) -> None:
     arguments = ["tune", str(copy.model), "--run", str(copy.run), *options(copy.store, **REAL)]
     status, errors = stop_when(arguments, lambda: len(journal(copy.store)) >= 1, signal.SIGINT)

@@ -145,8 +145,7 @@ def test_an_answer_is_lifted_to_operations_without_its_bound():
     assert (found.lower_bound_s, found.bound_by) == (0.0, "")
 
 
-@pytest.mark.parametrize("evaluator", ["listsched", "sequential"])
-@pytest.mark.parametrize("name", ["hsdag_paper", "hsdag_released"])
+@pytest.mark.parametrize(("name", "evaluator"), [("hsdag_paper", "listsched"), ("hsdag_released", "sequential")])
 def test_a_search_by_a_placer_with_a_recipe_answers_in_operations(name: str, evaluator: str):
     quick = {f"place.{name}.hidden": 16, f"place.{name}.episodes": 2}
     scenario = Scenario("zoo:rnnlm2?steps=3", "equal:2", evaluator=evaluator, settings=quick)

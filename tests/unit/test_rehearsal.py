@@ -10,7 +10,7 @@ import pytest
 from pipeline import registry
 from pipeline.compiled import compiled, compiling
 from pipeline.core.process import python_command
-from pipeline.rehearsal import SIMULATORS, rehearse, rehearse_each
+from pipeline.rehearsal import rehearse, rehearse_each
 from policy.place.portfolio import RULES, parts
 
 LOADED = """
@@ -42,7 +42,11 @@ main(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("evaluator", SIMULATORS)
+def slowly(*evaluators: str) -> list[object]:
+    return [pytest.param(evaluator, marks=pytest.mark.slow) for evaluator in evaluators]
+
+
+@pytest.mark.parametrize("evaluator", ["listsched", *slowly("sequential", "pipelined")])
 def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(LOADED + SEARCHES)
@@ -53,7 +57,7 @@ def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp
     assert int(count) > 10
 
 
-@pytest.mark.parametrize("evaluator", [*SIMULATORS, "hetero"])
+@pytest.mark.parametrize("evaluator", ["listsched", *slowly("sequential", "pipelined", "hetero")])
 def test_every_placer_can_be_rehearsed(evaluator: str):
     rehearse_each(registry.table("place"), evaluator)
 
