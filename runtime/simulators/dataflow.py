@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 
 from pipeline.compiled import inlined, kernel
-from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, restore, save
+from pipeline.core.arrays import Float64, Int32
+from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, next_mark, restore, save
 from runtime.simulators.dataflow_state import (
     ENDED,
     T0,
@@ -25,7 +26,6 @@ from runtime.simulators.dataflow_state import (
     dequeue,
     enqueue,
     land,
-    taken_s,
 )
 
 
@@ -141,70 +141,95 @@ def _arrive(machine: Machine, state: State, plan: Plan) -> None:
 
 
 @inlined
+def _blocked_s(block_s: float, always: bool, cost_s: float) -> float:
+    """Return for how long a device stays blocked after an operation that takes cost_s."""
+    return block_s if cost_s > 0.0 or always else 0.0
+
+
+@inlined
 def _start(machine: Machine, state: State, plan: Plan, d: int, now_s: float) -> None:
     """Let device d take its next operation."""
     i = dequeue(state, plan, d)
-    cost_s, end_s = machine.op_s[i, d], now_s + machine.op_s[i, d]
+    cost_s = machine.op_s[i, d]
+    end_s = now_s + cost_s
     state.running[d], state.start_s[i], state.end_s[i], state.due_s[d] = i, now_s, end_s, end_s
     state.busy[d] += cost_s
-    state.taken_s[d] += taken_s(machine, i, d)
-    state.free_s[d] = end_s + machine.block_s if cost_s > 0.0 or machine.blocks_always else end_s
+    state.taken_s[d] += cost_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
+    state.free_s[d] = end_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
     if machine.track:
         _hold(state, d, machine.own[i])
 
 
 @inlined
-def _next_event(state: State) -> float:
-    """Return when something happens next; inf when all is done."""
-    next_s = state.flight_s[0] if state.tally[UNDER_WAY] > 0 else math.inf
-    for d in range(state.due_s.size):
-        next_s = min(next_s, state.due_s[d])
-    return next_s
+def _least(times_s: Float64, least_s: float) -> float:
+    for d in range(times_s.size):
+        least_s = min(least_s, times_s[d])
+    return least_s
 
 
 @inlined
-def _last_release(state: State, now_s: float) -> float:
-    """Return when the last device and the last link are free, at the earliest now."""
-    for d in range(state.free_s.size):
-        now_s = max(now_s, max(state.free_s[d], state.out_s[d]))
-    return now_s
+def _most(times_s: Float64, most_s: float) -> float:
+    for d in range(times_s.size):
+        most_s = max(most_s, times_s[d])
+    return most_s
 
 
 @inlined
-def _ending(state: State, now_s: float, d: int) -> int:
+def _ending(due_s: Float64, running: Int32, now_s: float, d: int) -> int:
     """Return the first device from d on that ends what it runs now."""
-    while d < state.due_s.size and not (state.due_s[d] == now_s and state.running[d] >= 0):
+    while d < due_s.size and not (due_s[d] == now_s and running[d] >= 0):
         d += 1
     return d
 
 
 @inlined
-def _waking(state: State, now_s: float, d: int) -> int:
+def _waking(due_s: Float64, now_s: float, d: int) -> int:
     """Return the first device from d on that is free for what waits; those that run end later."""
-    while d < state.due_s.size and state.due_s[d] > now_s:
+    while d < due_s.size and due_s[d] > now_s:
         d += 1
     return d
 
 
 @inlined
-def _start_free_devices(machine: Machine, state: State, plan: Plan, part: Part, now_s: float) -> bool:
+def _load(machine: Machine, state: State, plan: Plan) -> bool:
+    """Add up for how long its work takes each device; return whether all of it is supported."""
+    total_s = 0.0
+    for d in range(state.load_s.size):
+        state.load_s[d] = 0.0
+    for i in range(plan.device.size):
+        d = plan.device[i]
+        cost_s = machine.op_s[i, d]
+        state.load_s[d] += cost_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
+        total_s += cost_s
+    return total_s < math.inf
+
+
+@inlined
+def _add_weights(machine: Machine, state: State, plan: Plan) -> None:
+    """Add what stays to what was held at most."""
+    for i in range(plan.device.size):
+        state.peak[plan.device[i]] += machine.weight[i]
+
+
+@inlined
+def _start_free_devices(machine: Machine, state: State, plan: Plan, limit_s: float, now_s: float) -> bool:
     """Let every free device take what is ready; return False if one cannot end its work within the limit.
 
     A device ends no sooner than if it never waited again.
     """
-    d = _waking(state, now_s, 0)
+    d = _waking(state.due_s, now_s, 0)
     while d < state.due_s.size:
-        if now_s + (part.load_s[d] - state.taken_s[d]) > part.limit_s:
+        if now_s + (state.load_s[d] - state.taken_s[d]) > limit_s:
             return False
         _start(machine, state, plan, d, now_s)
-        d = _waking(state, now_s, d + 1)
+        d = _waking(state.due_s, now_s, d + 1)
     return True
 
 
 @inlined
-def _begin(state: State, marks: Marks, plan: Plan, first_s: float) -> float:
+def _begin(machine: Machine, state: State, marks: Marks, plan: Plan, first_s: float) -> float:
     """Go back to the last mark before a moment; return up to when everything has happened."""
-    seen_s = restore(state, marks, first_s)
+    seen_s = restore(machine, state, marks, first_s)
     if seen_s == BEFORE_S:
         for i in range(plan.device.size):
             if state.waiting[i] == 0:
@@ -212,34 +237,35 @@ def _begin(state: State, marks: Marks, plan: Plan, first_s: float) -> float:
     return seen_s
 
 
-@inlined
-def _next_mark(state: State, marks: Marks) -> int:
-    """Return how many operations have to end before the next mark is left; more than there are if none is."""
-    n, most = state.waiting.size, marks.seen_s.size
-    kept = marks.kept[0]
-    return int(kept * (n // most + 1) if kept < most else n + 1)
-
-
 @kernel
 def run(machine: Machine, state: State, marks: Marks, plan: Plan, part: Part) -> float:
-    """Return the seconds of a plan that the devices support, inf if it was given up; `state` tells the rest."""
-    now_s = last_s = _begin(state, marks, plan, part.first_s)
-    mark = _next_mark(state, marks)
+    """Return the seconds of a plan; inf if a device does not support its work, or the run was given up.
+
+    `state` tells the rest.
+    """
+    if not _load(machine, state, plan):
+        return math.inf
+    now_s = last_s = _begin(machine, state, marks, plan, part.first_s)
+    n, most = state.waiting.size, marks.seen_s.size
+    mark = next_mark(marks.kept[0], most, n)
     while True:
         if state.tally[ENDED] >= mark:
-            alike = now_s < part.first_s
-            if alike:
+            mark = n + 1
+            if now_s < part.first_s:
                 save(state, marks, now_s)
-            mark = _next_mark(state, marks) if alike else state.waiting.size + 1
-        now_s = _next_event(state)
+                mark = next_mark(marks.kept[0], most, n)
+        now_s = _least(state.due_s, state.flight_s[0] if state.tally[UNDER_WAY] > 0 else math.inf)
         if now_s == math.inf:
-            return _last_release(state, max(0.0, last_s))
+            break
         last_s = now_s
-        d = _ending(state, now_s, 0)
+        d = _ending(state.due_s, state.running, now_s, 0)
         while d < state.due_s.size:
             _complete(machine, state, plan, d)
-            d = _ending(state, now_s, d + 1)
+            d = _ending(state.due_s, state.running, now_s, d + 1)
         while state.tally[UNDER_WAY] > 0 and state.flight_s[0] <= now_s:
             _arrive(machine, state, plan)
-        if not _start_free_devices(machine, state, plan, part, now_s):
+        if not _start_free_devices(machine, state, plan, part.limit_s, now_s):
             return math.inf
+    if machine.track:
+        _add_weights(machine, state, plan)
+    return _most(state.free_s, _most(state.out_s, max(0.0, last_s)))

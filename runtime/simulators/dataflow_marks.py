@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, inlined
+from pipeline.compiled import inlined
 from pipeline.core.arrays import Float64, Int32, Int64
-from runtime.simulators.dataflow_state import State
+from runtime.simulators.dataflow_state import Machine, State, reset
 
 BEFORE_S = -1.0  # a moment before the first event
 
@@ -16,7 +16,7 @@ BEFORE_S = -1.0  # a moment before the first event
 class Marks(NamedTuple):
     """States along the run of one plan, from which the runs of plans go on that are the same up to there.
 
-    ints: int32 [s, ...], floats: float64 [s, ...], as in `State`; the first is that before any plan begins.
+    ints: int32 [s, ...], floats: float64 [s, ...], as in `State`.
     seen_s: float64 [s], up to when all has happened in it. kept: int64 [1], how many there are.
     """
 
@@ -30,48 +30,51 @@ class Part(NamedTuple):
     """Which part of a run is wanted.
 
     first_s: the moment up to which, itself excluded, all happens as in the run that left the marks.
-    limit_s: the run may be given up when it is certain to take longer. load_s: float64 [p], for how long the plan's
-    work takes each device; looked at only where limit_s is finite.
+    limit_s: the run may be given up when it is certain to take longer.
     """
 
     first_s: float
     limit_s: float
-    load_s: Float64
 
 
-@compiled
 def new_marks(state: State, most: int) -> Marks:
-    """Return room for at most `most` states, of which the first is that before any plan begins."""
-    marks = Marks(
-        np.empty((most, state.ints.size), np.int32),
-        np.empty((most, state.floats.size)),
-        np.empty(most),
-        np.zeros(1, np.int64),
-    )
-    save(state, marks, -1.0)
-    return marks
+    """Return room for at most `most` states."""
+    ints, floats = np.empty((most, state.ints.size), np.int32), np.empty((most, state.floats.size))
+    return Marks(ints, floats, np.empty(most), np.zeros(1, np.int64))
+
+
+@inlined
+def copied(source: Float64 | Int32, target: Float64 | Int32) -> None:
+    """Copy an array; of slices numba would ask whether they overlap, and allocate."""
+    for a in range(source.size):
+        target[a] = source[a]
 
 
 @inlined
 def save(state: State, marks: Marks, now_s: float) -> None:
     """Keep the state as it is after all that happens up to now."""
     row = marks.kept[0]
-    for a in range(state.ints.size):
-        marks.ints[row, a] = state.ints[a]
-    for a in range(state.floats.size):
-        marks.floats[row, a] = state.floats[a]
+    copied(state.ints, marks.ints[row])
+    copied(state.floats, marks.floats[row])
     marks.seen_s[row] = now_s
     marks.kept[0] = row + 1
 
 
 @inlined
-def restore(state: State, marks: Marks, first_s: float) -> float:
-    """Go back to the last state kept, or the first, that has not seen the moment first_s; return what it has seen."""
+def restore(machine: Machine, state: State, marks: Marks, first_s: float) -> float:
+    """Go back to the last state kept that has not seen the moment first_s, or before all; return what it has seen."""
     row = marks.kept[0] - 1
-    while row > 0 and marks.seen_s[row] >= first_s:
+    while row >= 0 and marks.seen_s[row] >= first_s:
         row -= 1
-    for a in range(state.ints.size):
-        state.ints[a] = marks.ints[row, a]
-    for a in range(state.floats.size):
-        state.floats[a] = marks.floats[row, a]
+    if row < 0:
+        reset(machine, state)
+        return BEFORE_S
+    copied(marks.ints[row], state.ints)
+    copied(marks.floats[row], state.floats)
     return float(marks.seen_s[row])
+
+
+@inlined
+def next_mark(kept: int, most: int, n: int) -> int:
+    """Return how many of n operations have to end before the next mark is left; more than there are if none is."""
+    return int((kept + 1) * (n // (most + 1) + 1) if kept < most else n + 1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import compiled, inlined
+from pipeline.compiled import inlined
 from pipeline.core.arrays import Float64, Int32, Int64
 
 T0, T1, T2 = 0, 1, 2
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
 class State(NamedTuple):
     """What changes while one plan runs.
 
-    ints: int32, floats: float64, two blocks that the arrays below are parts of, but for the log.
+    ints: int32, floats: float64, two blocks that the arrays below are parts of.
     waiting: int32 [n], reads an operation waits for. end_s: float64 [n].
     head, tail: int32 [p], first and last of a device's queue, -1 for none; link: int32 [n], who comes next. By priority
     the queue is a skew heap instead: head is its root, link and right: int32 [n] are the heaps below each operation.
@@ -68,10 +68,11 @@ class State(NamedTuple):
     flight: int32 [m], transfers under way, a heap by arrival, flight_s: float64 [m], when they arrive.
     needed: int32 [n], reads and sends for which an output is still held. copy: int32 [m], transfer each read waits
     for. unread: int32 [m], reads a received copy is still held for. All three empty where nobody keeps track.
-    held, peak: float64 [p], bytes beside weights. busy, taken_s: float64 [p], seconds of the work begun, without
-    and with the moments for which it blocks the device.
+    held, peak: float64 [p], bytes; without weights, which the end of a run adds to the peak. busy, taken_s: float64
+    [p], seconds of the work begun, without and with the moments for which it blocks the device.
     tally: int32 [3], transfers begun, transfers under way, operations that have ended.
-    start_s: float64 [n], sent_s, arrive_s: float64 [m], the log, which decides nothing.
+    load_s: float64 [p], for how long the plan's work takes each device. start_s: float64 [n], sent_s, arrive_s:
+    float64 [m], the log, which decides nothing. These four are no parts of the blocks.
     """
 
     ints: Int32
@@ -100,22 +101,22 @@ class State(NamedTuple):
     busy: Float64
     taken_s: Float64
     tally: Int32
+    load_s: Float64
     start_s: Float64
     sent_s: Float64
     arrive_s: Float64
 
 
-@compiled
 def new_state(machine: Machine) -> State:
-    """Return the state before any plan begins."""
+    """Return a state of the right size; it holds nothing yet."""
     n, p = machine.op_s.shape
     m = machine.reader.size
     n_tracked, m_tracked = (n, m) if machine.track else (0, 0)
-    ints = np.zeros(3 * n + 4 * p + 3 * m + n_tracked + 2 * m_tracked + 3, np.int32)
-    floats = np.zeros(n + m + 8 * p)
+    ints = np.empty(3 * n + 4 * p + 3 * m + n_tracked + 2 * m_tracked + 3, np.int32)
+    floats = np.empty(n + m + 8 * p)
     at = np.cumsum(np.array([0, n, p, p, n, n, p, p, m, m, m, n_tracked, m_tracked, m_tracked, 3]))
     put = np.cumsum(np.array([0, n, p, p, p, p, m, p, p, p, p]))
-    state = State(
+    return State(
         ints=ints,
         floats=floats,
         waiting=ints[at[0] : at[1]],
@@ -142,22 +143,28 @@ def new_state(machine: Machine) -> State:
         peak=floats[put[7] : put[8]],
         busy=floats[put[8] : put[9]],
         taken_s=floats[put[9] : put[10]],
+        load_s=np.empty(p),
         start_s=np.empty(n),
         sent_s=np.empty(m),
         arrive_s=np.empty(m),
     )
-    state.waiting[:] = np.diff(machine.in_ptr)
-    state.head[:] = -1
-    state.running[:] = -1
-    state.due_s[:] = math.inf
-    return state
 
 
 @inlined
-def taken_s(machine: Machine, i: int, d: int) -> float:
-    """Return for how long operation i takes device d, the moment after it included in which the device is blocked."""
-    op_s = machine.op_s[i, d]
-    return float(op_s + machine.block_s if op_s > 0.0 or machine.blocks_always else op_s)
+def reset(machine: Machine, state: State) -> None:
+    """Make it the state before any plan begins."""
+    for d in range(state.head.size):
+        state.head[d] = state.running[d] = -1
+        state.sends[d] = 0
+        state.due_s[d] = math.inf
+        state.free_s[d] = state.out_s[d] = state.in_s[d] = 0.0
+        state.held[d] = state.peak[d] = state.busy[d] = state.taken_s[d] = 0.0
+    for x in range(state.tally.size):
+        state.tally[x] = 0
+    for i in range(state.waiting.size):
+        state.waiting[i] = machine.in_ptr[i + 1] - machine.in_ptr[i]
+    for i in range(state.needed.size):
+        state.needed[i] = 0
 
 
 @inlined

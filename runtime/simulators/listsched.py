@@ -147,17 +147,19 @@ class ListSchedEvaluator:
             owned(each.allowance_s),
             owned(each.back),
             float(each.price_s_per_byte),
+            bool(each.bounded),
             owned(allowed[group]),
+            limit,
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
         plan = Plan(owned(start.device[group]), order, ordered)
-        steps = walk_all(self._quick, trials, plan, limit, moves.bounded)
+        steps = walk_all(self._quick, trials, plan)
         end_s, best_s, over = steps.summary.tolist()
         walk = Walk(
             steps.tried,
             steps.value_s,
             steps.taken,
-            self._plan(start, steps.device, steps.priority),
+            self._plan(start, plan.device, plan.priority),
             end_s if over == 0 else np.inf,
             self._plan(start, steps.best_device, steps.best_priority),
             best_s,
@@ -175,11 +177,11 @@ class ListSchedEvaluator:
         device = owned(placement.device[self._grouping.group])
         ordered = placement.priority is not None
         order = owned(placement.priority[self._grouping.group]) if placement.priority is not None else np.zeros(1)
-        if np.isinf(self._machine.op_s[np.arange(device.size), device]).any():
-            raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
         state = new_state(self._machine)
-        whole = Part(BEFORE_S, np.inf, np.zeros(self._machine.op_s.shape[1]))
-        value_s = run(self._machine, state, new_marks(state, 1), Plan(device, order, ordered), whole)
+        plan, whole = Plan(device, order, ordered), Part(BEFORE_S, np.inf)
+        value_s = run(self._machine, state, new_marks(state, 0), plan, whole)
+        if not np.isfinite(value_s):
+            raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
         sent = slice(0, int(state.tally[BEGUN]))
         tensor = state.sent[sent]
         return Timeline(
