@@ -212,7 +212,7 @@ def _begin(job: Job, folder: Path, store: Store, look: Look, say: Say) -> _Progr
 
 def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
     tasks: dict[str, Task] = {}  # at work, by their keys
-    with Workers(workers) as pool:
+    with Workers(workers, "pipeline.carry") as pool:
         while True:
             _take_from_store(progress, store, tasks, say)
             _start(progress, store, tasks, pool, say)

@@ -1,7 +1,8 @@
 """A few processes that execute tasks one after another, so that what a task imports is imported once per process.
 
-A worker (`pipeline/carry.py`) is spoken to in JSON lines over pipes. It is started when a task has to run and no other
-is idle; while it is idle it sleeps in a read. One that dies fails the task it had, with its last words, and no other.
+A worker is a process of a module that ends in `serve`, and is spoken to in JSON lines over pipes. It is started when
+a task has to run and no other is idle; while it is idle it sleeps in a read. One that dies fails the task it had, with
+its last words, and no other.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.core.process import python_command
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.process import die_with_parent, python_command
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
 LAST_WORDS = 400  # characters of a worker's standard error that tell why it died
@@ -27,14 +30,14 @@ Answer = Mapping[str, Any]
 class Worker:
     """One process and the pipes to it. `at` names what it has been asked and not yet answered, "" if it is idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self.at = ""
         self.asked = 0
         self._said = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._quiet_until = 0
         self._process = subprocess.Popen(
-            python_command("pipeline.carry"),
+            python_command(module),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -95,10 +98,11 @@ class Worker:
 
 
 class Workers:
-    """At most `most` workers. Use it as a context manager; leaving it ends them all."""
+    """At most `most` workers of a module. Use it as a context manager; leaving it ends them all."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, module: str) -> None:
         self.most = most
+        self.module = module
         self.started = 0
         self._workers: list[Worker] = []
 
@@ -128,7 +132,7 @@ class Workers:
         if worker is None:
             if len(self._workers) >= self.most:
                 raise ValueError("all workers are busy")
-            worker = Worker()
+            worker = Worker(self.module)
             self.started += 1
             self._workers.append(worker)
         worker.ask(name, command)
@@ -154,3 +158,24 @@ class Workers:
     def _drop(self, worker: Worker) -> None:
         self._workers.remove(worker)
         worker.close()
+
+
+def serve(answer: Callable[[dict[str, Any]], Answer]) -> None:
+    """Answer the commands on standard input, one after another: what a worker's process does.
+
+    It ends when its input does, or when the process that started it dies.
+    """
+    die_with_parent()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what native code prints must not mix with the answers
+    for line in sys.stdin:
+        answers.write(json.dumps(answered(answer, json.loads(line))) + "\n")
+        answers.flush()
+
+
+def answered(answer: Callable[[dict[str, Any]], Answer], command: dict[str, Any]) -> Answer:
+    """Return the answer to a command, or {"error": {"cause", "remedy"}}."""
+    try:
+        return answer(command)
+    except PlacewrightError as error:
+        return {"error": {"cause": error.cause, "remedy": error.remedy}}

@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.apart import apart
 from pipeline.api import model_path
 from pipeline.bench import methods as table
+from pipeline.bench.beside import on_one_thread, run_beside
 from pipeline.bench.cases import LINKS, PUBLISHED, Case, plain_settings, real, simulated
 from pipeline.bench.cells import Cell, Optimum, cells_of, finished, optimum, run_cell
 from pipeline.bench.finals import final
@@ -39,7 +40,8 @@ class Effort:
     """How much is spent.
 
     seeds: of every method that draws. evaluations: per cell in the simulator. measurements: per cell on the devices.
-    real_seeds, real_models: how many seeds, and how many of the models, are searched on the devices.
+    real_seeds, real_models: how many seeds, and how many of the models, are searched on the devices. workers: how many
+    cells of a simulator run at a time where each computes on one thread.
     """
 
     quick: bool = False
@@ -48,6 +50,7 @@ class Effort:
     measurements: int = 60
     real_seeds: int = 3
     real_models: int = 1000
+    workers: int = 1
 
 
 FULL = Effort()
@@ -105,6 +108,7 @@ class _Run:
     optima: dict[tuple[str, str], Optimum]  # by model and evaluator
     finals: list[dict[str, Any]]
     cases: list[dict[str, Any]]
+    done: dict[str, dict[str, Any]]  # records of cells that ran side by side, by the cells' keys
     notes: list[str]
 
 
@@ -128,13 +132,19 @@ def bench(
     models, evaluators, methods = question.checked()
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
     check_writable(out / "results.json")
-    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], [])
+    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [])
     if not question.methods and table.missing():
         run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")
     paths = {model: model_path(f"zoo:{model}" if _in_zoo(model) else model, store) for model in models}
-    for evaluator in LINKS:
-        for model in models if evaluator in evaluators else ():
-            _simulate(run, simulated(model, paths[model], store, progress, evaluator=evaluator), methods)
+    cases = [
+        simulated(model, paths[model], store, progress, evaluator=evaluator)
+        for evaluator in LINKS
+        for model in models
+        if evaluator in evaluators
+    ]
+    _side_by_side(run, cases, paths, methods)
+    for case in cases:
+        _simulate(run, case, methods)
     if REAL in evaluators:
         _measure(run, paths, methods)
     document = _document(run, asked)
@@ -146,6 +156,24 @@ def _in_zoo(model: str) -> bool:
     from runtime import zoo
 
     return model in zoo.names()
+
+
+def _side_by_side(run: _Run, cases: Sequence[Case], paths: Mapping[str, Path], methods: Sequence[Method]) -> None:
+    """Run the cells that are not on file and compute on one thread, several at a time."""
+    folder, effort = run.out / "cells", run.effort
+    cells = [
+        cell
+        for case in cases
+        for method in methods
+        for cell in cells_of(case, method, effort.seeds, effort.evaluations)
+        if on_one_thread(cell) and finished(cell, folder) is None
+    ]
+    if effort.workers == 1 or len(cells) < 2:
+        return
+    for cell in cells:  # what has to be compiled is compiled before several want it
+        rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
+    for record in run_beside(cells, paths, folder, run.store, workers=effort.workers, progress=run.progress):
+        run.done[record["key"]] = record
 
 
 def _simulate(run: _Run, case: Case, methods: Sequence[Method]) -> None:
@@ -181,7 +209,7 @@ def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluat
     run.cases.append(_facts(run, case, single_s))
     records = []
     for i, cell in enumerate(cells):
-        record = finished(cell, run.out / "cells")
+        record = run.done.get(cell.key) or finished(cell, run.out / "cells")
         if record is None:
             run.progress(f"{case.model}, {case.evaluator}: {cell.name}, seed {cell.seed} ({i + 1} of {len(cells)})")
             record = apart(_work(run, cell, single_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipeline.cli.options import debug_option, json_option, open_store, store_op
 
 SUITES = ("hsdag",)
 PATH = click.Path(path_type=Path)
+MOST_WORKERS = 8  # unless given; each holds some hundred MB
 COUNT = click.IntRange(min=1)
 
 
@@ -27,6 +29,7 @@ COUNT = click.IntRange(min=1)
 @click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
 @click.option("--evaluations", type=COUNT, help="Plans per cell in the simulator: 2000, quick 500.")
 @click.option("--measurements", type=COUNT, help="Plans per cell on devices: 60, quick 6.")
+@click.option("--workers", type=COUNT, help="Cells that learn in the simulator, at a time: one per processor.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
 @store_option
 @json_option
@@ -46,7 +49,8 @@ def bench(suite: str, out: Path, store: Path | None, as_json: bool, **options: A
         raise UnknownNameError("benchmark", suite, SUITES)
     question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")))
     given = {key: options[key] for key in ("seeds", "evaluations", "measurements") if options[key] is not None}
-    effort = replace(QUICK if options["quick"] else FULL, **given)
+    workers = options["workers"] or min(os.cpu_count() or 1, MOST_WORKERS)
+    effort = replace(QUICK if options["quick"] else FULL, workers=workers, **given)
     settings = _settings(options["assignments"])
     with console.progress(quiet=options["quiet"]) as progress:
         document = compare(question, effort, out, open_store(store), settings=settings, progress=progress)

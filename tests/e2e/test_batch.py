@@ -21,7 +21,7 @@ from pipeline.batch import COLUMNS, read_jobs
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.core.start import PACKAGES
-from pipeline.workers import Answer, Workers
+from pipeline.workers import Answer, Workers, answered
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers
@@ -53,13 +53,13 @@ class InProcess(Workers):
 
     started_stages: ClassVar[list[str]] = []
 
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
+    def __init__(self, most: int, module: str) -> None:
+        super().__init__(most, module)
         self.done: list[tuple[str, Answer]] = []
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
         InProcess.started_stages.append(command["task"]["stage"])
-        self.done.append((name, carry.answer(json.loads(json.dumps(command)))))
+        self.done.append((name, answered(carry.answer, json.loads(json.dumps(command)))))
 
     def wait(self) -> list[tuple[str, Answer]]:
         return [self.done.pop(0)]

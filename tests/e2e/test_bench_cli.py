@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
+from pipeline.workers import Worker
 from runtime.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 
@@ -111,6 +113,40 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
     rest = counting()
     ran(*arguments(model, tmp_path, *METHODS))
     assert rest.cells == ALL[3:]
+
+
+LEARN = ("--methods", "random,hsdag_paper", "--seeds", "2")
+
+
+def test_cells_that_learn_run_side_by_side_and_come_out_as_they_do_one_by_one(
+    model: Path, tmp_path: Path, ran: Ran, counting: Callable[..., Counting]
+) -> None:
+    alone = counting()
+    one_by_one = ran(*arguments(model, tmp_path / "1", *LEARN, "--workers", "1"))
+    assert sorted(alone.cells) == ["hsdag_paper 0", "hsdag_paper 1", "random 0", "random 1"]
+    beside = counting()
+    together = ran(*arguments(model, tmp_path / "2", *LEARN, "--workers", "2"))
+    assert beside.cells == ["random 0", "random 1"]  # the rest is run by processes of their own
+    assert [what_came_out(c) for c in together["cells"]] == [what_came_out(c) for c in one_by_one["cells"]]
+    again = counting()
+    assert ran(*arguments(model, tmp_path / "2", *LEARN, "--workers", "2"))["cells"] == together["cells"]
+    assert again.cells == []
+
+
+def what_came_out(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell's record without the times that its making took."""
+    curve = [(done, value_s) for done, _, value_s in cell["curve"]]
+    return {key: value for key, value in cell.items() if key not in ("seconds", "curve")} | {"curve": curve}
+
+
+def test_a_process_that_dies_ends_the_benchmark_with_its_words(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = Worker.ask
+    monkeypatch.setattr(Worker, "ask", lambda worker, name, _: ask(worker, name, {}))
+    assert run(arguments(model, tmp_path, *LEARN, "--workers", "2")) == 1
+    said = capsys.readouterr().err
+    assert re.search(r"hsdag_paper, seed [01]: The process ended with status 1; it last said: ", said)
 
 
 class Lazy:

@@ -1,0 +1,89 @@
+"""Cells of a simulator's cases that compute on one thread, as many at a time as there are processes for them.
+
+in   {"model", "path", "evaluator", "method", "seed", "evaluations", "cells", "store"}
+out  the cell's record, or {"error": {"cause", "remedy"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.bench.cases import Case, simulated
+from pipeline.bench.cells import Cell, run_cell
+from pipeline.bench.methods import chosen
+from pipeline.core.errors import PlacewrightError
+from pipeline.rehearsal import CALLING, rehearse
+from pipeline.store import Store
+from pipeline.task import Progress
+from pipeline.workers import Workers, serve
+
+
+def on_one_thread(cell: Cell) -> bool:
+    """Return whether a cell computes on one thread: it learns, and no other placer searches for it."""
+    return cell.method.learned and cell.method.placer not in CALLING
+
+
+def run_beside(
+    cells: Sequence[Cell], paths: Mapping[str, Path], folder: Path, store: Store, *, workers: int, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of cells as they are done, each written to its file in a folder as well.
+
+    paths: model -> its file. workers: how many cells run at a time.
+
+    Raises:
+        PlacewrightError: a process ended early.
+    """
+    waiting = {f"{c.case.model}, {c.case.evaluator}: {c.name}, seed {c.seed}": c for c in cells}
+    with Workers(workers, __name__) as pool:
+        while waiting or pool.busy:
+            while waiting and len(pool.busy) < pool.most:
+                name = next(iter(waiting))
+                cell = waiting.pop(name)
+                progress(f"{name} ({len(cells) - len(waiting)} of {len(cells)} that learn)")
+                pool.ask(name, _command(cell, paths[cell.case.model], folder, store))
+            for name, record in pool.wait():
+                if "error" in record:
+                    raise PlacewrightError(f"{name}: {record['error']['cause']}", record["error"]["remedy"])
+                yield dict(record)
+
+
+def _command(cell: Cell, path: Path, folder: Path, store: Store) -> dict[str, Any]:
+    return {
+        "model": cell.case.model,
+        "path": str(path),
+        "evaluator": cell.case.evaluator,
+        "method": cell.method.name,
+        "seed": cell.seed,
+        "evaluations": cell.evaluations,
+        "cells": str(folder),
+        "store": str(store.root),
+    }
+
+
+def _answer(command: Mapping[str, Any]) -> dict[str, Any]:
+    case, single_s = _case(*(command[key] for key in ("model", "path", "evaluator", "store")))
+    (method,) = chosen([command["method"]])
+    rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=_silent)
+    cell = Cell(case, method, method.build(), command["evaluations"], command["seed"])
+    return run_cell(cell, Path(command["cells"]), single_s, _go_on)
+
+
+@cache
+def _case(model: str, path: str, evaluator: str, store: str) -> tuple[Case, dict[str, float]]:
+    case = simulated(model, Path(path), Store(Path(store)), _silent, evaluator=evaluator)
+    return case, case.alone()
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
+
+
+def _go_on() -> None:
+    """Never end a cell early: the process is ended instead."""
+
+
+if __name__ == "__main__":
+    serve(_answer)
