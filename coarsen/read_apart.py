@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import subprocess
 import tempfile
 import time
@@ -21,7 +20,7 @@ import psutil
 from coarsen.files import model_files
 from coarsen.growth import MB, ReadLimits
 from pipeline.core.errors import ModelError
-from pipeline.core.process import python_command
+from pipeline.core.process import LAST_WORDS, ending, python_command
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,8 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
             process.wait()
         text = _content(answers)
         if process.returncode != 0 or not text:
-            raise ModelError(f"Reading {path} {_death(process.returncode, _content(errors))}.", _WHOLE)
+            words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
+            raise ModelError(f"Reading {path} failed: its process {ending(process.returncode, words)}.", _WHOLE)
         answer: dict[str, Any] = json.loads(text)
         return answer
 
@@ -115,10 +115,3 @@ def _own_bytes(pid: int) -> int:
 def _content(stream: IO[bytes]) -> str:
     stream.seek(0)
     return stream.read().decode(errors="replace")
-
-
-def _death(status: int, words: str, characters: int = 400) -> str:
-    """Return in words how a process ended, and the last it said."""
-    how = f"crashed: killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-    last = " ".join(words.split())[-characters:].rstrip(".")
-    return f"{how}; it last said: {last}" if last else how

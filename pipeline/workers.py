@@ -10,19 +10,15 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.process import die_with_parent, python_command
+from pipeline.core.process import Piped, die_with_parent, ending
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
-LAST_WORDS = 400  # characters of a worker's standard error that tell why it died
 
 Answer = Mapping[str, Any]
 
@@ -34,38 +30,28 @@ class Worker:
         self.at = ""
         self.asked = 0
         self._said = b""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._quiet_until = 0
-        self._process = subprocess.Popen(
-            python_command(module),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "CI": "true"},
-        )
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("a process started with pipes has them")
-        self._stdin, self.stdout = self._process.stdin, self._process.stdout
+        self._piped = Piped(module)
+        self.stdout = self._piped.stdout
 
     @property
     def pid(self) -> int:
         """Return the process id."""
-        return self._process.pid
+        return self._piped.process.pid
 
     @property
     def alive(self) -> bool:
         """Return whether the process is still there."""
-        return self._process.poll() is None
+        return self._piped.process.poll() is None
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
         """Hand over a command; a worker that is dead is found out when its answer is read."""
         self.at, self.asked = name, self.asked + 1
-        self._quiet_until = self._errors.seek(0, os.SEEK_END)
+        self._quiet_until = self._piped.said
         left = json.dumps(command).encode() + b"\n"
         try:
             while left:
-                left = left[os.write(self._stdin.fileno(), left) :]
+                left = left[os.write(self._piped.stdin.fileno(), left) :]
         except BrokenPipeError:
             return
 
@@ -83,18 +69,12 @@ class Worker:
 
     def _end(self) -> str:
         """Return how the process ended, in words, and what it said on its last task."""
-        code = self._process.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        self._errors.seek(self._quiet_until)
-        words = " ".join(self._errors.read().decode(errors="replace").split())[-LAST_WORDS:]
-        return f"The process {how}; it last said: {words}" if words else f"The process {how}."
+        status = self._piped.process.wait()
+        return f"The process {ending(status, self._piped.last_words(self._quiet_until))}."
 
     def close(self) -> None:
         """End the process now."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._stdin, self.stdout, self._errors):
-            stream.close()
+        self._piped.close()
 
 
 class Workers:

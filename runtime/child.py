@@ -6,8 +6,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
-from pipeline.core.process import python_command
+from pipeline.core.process import Piped, ending
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
 # What allocators, loaders and device plug-ins say when memory is short.
@@ -53,22 +51,13 @@ class Child:
 
     def __init__(self, *, timeout_s: float, memory_bytes: int = 0) -> None:
         self.timeout_s = timeout_s
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._oom_kills = _oom_kills()
-        self._process = subprocess.Popen(
-            python_command("runtime.launch"),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "CI": "true", MEMORY_LIMIT: str(memory_bytes)},
-            cwd=Path(__file__).parent.parent,
-        )
+        self.piped = Piped("runtime.launch", **{MEMORY_LIMIT: str(memory_bytes)})
 
     @property
     def pid(self) -> int:
         """Return the process id."""
-        return self._process.pid
+        return self.piped.process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -78,12 +67,7 @@ class Child:
 
     def close(self) -> None:
         """End the process now."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None:
-                _close(stream)
+        self.piped.close()
 
     def ask(self, do: str, *, timeout_s: float | None = None, **command: Any) -> dict[str, Any]:
         """Return the child's answer to one command.
@@ -108,9 +92,7 @@ class Child:
 
     def _write(self, line: bytes, end: float, limit_s: float) -> None:
         """Write a command; a pipe holds less than a long one, so a child that hangs could block us here."""
-        stream = self._process.stdin
-        if stream is None:
-            raise BrokenPipeError
+        stream = self.piped.stdin
         os.set_blocking(stream.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_WRITE)
@@ -126,13 +108,11 @@ class Child:
         """
         left_s = end - time.monotonic()
         if left_s <= 0 or not selector.select(left_s):
-            self._process.kill()
+            self.piped.process.kill()
             raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
 
     def _read_line(self, end: float, limit_s: float) -> bytes:
-        stream = self._process.stdout
-        if stream is None:
-            return b""
+        stream = self.piped.stdout
         chunks: list[bytes] = []
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
@@ -146,19 +126,12 @@ class Child:
 
     def _post_mortem(self) -> MeasurementFailed:
         """Return why the process is gone, from its exit status, the kernel's count and its last words."""
-        code = self._process.wait()
-        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
-            return MeasurementFailed("out_of_memory", "killed by the kernel because memory ran out")
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        words = self.last_words()
+        status = self.piped.process.wait()
+        if status == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            return MeasurementFailed("out_of_memory", "it was killed by the kernel because memory ran out")
+        words = self.piped.last_words()
         kind: FailureKind = "out_of_memory" if speaks_of_memory(words) else "crashed"
-        return MeasurementFailed(kind, f"{how}; it last said: {words}" if words else how)
-
-    def last_words(self, characters: int = 400) -> str:
-        """Return the end of what the child wrote to standard error, on one line."""
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - characters))
-        return " ".join(self._errors.read().decode(errors="replace").split())
+        return MeasurementFailed(kind, f"it {ending(status, words)}")
 
 
 def speaks_of_memory(message: str) -> bool:
@@ -175,13 +148,6 @@ def _failure_kind(text: str) -> FailureKind:
         "wrong_output": "wrong_output",
     }
     return kinds[text]
-
-
-def _close(stream: Any) -> None:
-    try:
-        stream.close()
-    except BrokenPipeError:
-        return  # the child died with a command half written
 
 
 def _oom_kills() -> int:

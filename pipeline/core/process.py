@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+LAST_WORDS = 400  # characters of a process's standard error that tell why it died
 PR_SET_PDEATHSIG = 1
 START = Path(__file__).absolute().with_name("start.py")
 
@@ -18,6 +22,50 @@ def python_command(module: str) -> list[str]:
     """
     flags = ["-P", *["-E"] * sys.flags.ignore_environment, *["-s"] * sys.flags.no_user_site]
     return [sys.executable, *flags, str(START), module]
+
+
+class Piped:
+    """One of our modules in a process of its own, spoken to over pipes; what it writes to standard error is kept.
+
+    environment: what the process gets on top of ours; it takes itself for a machine's, which nobody watches.
+    """
+
+    def __init__(self, module: str, **environment: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
+        self.process = subprocess.Popen(
+            python_command(module),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "CI": "true", **environment},
+        )
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("a process started with pipes has them")
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+
+    @property
+    def said(self) -> int:
+        """Return how many bytes it has written to standard error."""
+        return self._errors.seek(0, os.SEEK_END)
+
+    def last_words(self, since: int = 0) -> str:
+        """Return the end of what it wrote to standard error after so many bytes, on one line."""
+        self._errors.seek(max(since, self.said - LAST_WORDS))
+        return " ".join(self._errors.read().decode(errors="replace").split())
+
+    def close(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.stdin, self.stdout, self._errors):
+            stream.close()
+
+
+def ending(status: int, words: str) -> str:
+    """Return in words how a process ended, and the last that it said."""
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return f"{how}; it last said: {words}" if words else how
 
 
 def die_with_parent() -> None:

@@ -127,7 +127,7 @@ def test_a_fault_leaves_the_child_alive(split_child: Loaded) -> None:
 def test_a_killed_child_crashed_by_its_signal() -> None:
     with Child(timeout_s=60.0) as child:
         os.kill(child.pid, signal.SIGKILL)
-        assert failure(child, "realtime") == MeasurementFailed("crashed", "killed by SIGKILL")
+        assert failure(child, "realtime") == MeasurementFailed("crashed", "it was killed by SIGKILL")
         assert failure(child, "realtime").kind == "crashed"
 
 
@@ -173,7 +173,7 @@ def test_what_native_code_prints_is_no_answer(
     with child:
         assert loaded["executed_on"] == ["CPU"]
         assert outputs_of(child)["output_0"].shape == (1, 8)
-        assert "garbage without end" in child.last_words()
+        assert "garbage without end" in child.piped.last_words()
 
 
 def test_leaving_the_context_ends_the_process() -> None:

@@ -245,7 +245,7 @@ def test_real_children_are_measured_and_one_that_is_killed_fails(tmp_path: Path)
     assert isinstance(reference, Measurement)
     assert reference.samples_s.size == 3
     assert reference.executed_on == ("reference",)
-    assert killed == MeasurementFailed("crashed", "killed by SIGKILL")
+    assert killed == MeasurementFailed("crashed", "it was killed by SIGKILL")
     first = json.loads((tmp_path / "j").read_text().splitlines()[0])
     assert set(first["samples_s"]) == {"reference", "split"}
 

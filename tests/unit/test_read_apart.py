@@ -92,7 +92,7 @@ def test_a_model_that_takes_too_much_memory_is_named(path: Path, out: Path, monk
 @pytest.mark.parametrize(
     ("does", "words"),
     [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "crashed: killed by SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "failed: its process was killed by SIGSEGV"),
         ("os.write(2, b'broken\\n  pipe'); os._exit(7)", "ended with status 7; it last said: broken pipe"),
         ("os._exit(0)", "ended with status 0"),
     ],

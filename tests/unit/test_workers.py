@@ -40,7 +40,7 @@ def echo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def popen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         return START([sys.executable, str(script)], **options)
 
-    monkeypatch.setattr(workers.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
 
 
 def answers(pool: Workers, most: int, commands: list[dict[str, Any]]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_a_worker_that_dies_fails_its_task_with_its_words_and_is_replaced() -> N
                 {"die": 0},
             ],
         )
-        assert found["1"]["error"]["cause"] == "The process was killed by SIGSEGV; it last said: bad thing"
+        assert found["1"]["error"]["cause"] == "The process was killed by SIGSEGV; it last said: bad thing."
         assert found["3"]["error"]["cause"] == "The process ended with status 3."
         assert found["2"]["pid"] != found["0"]["pid"]
         assert pool.started == 2
@@ -144,7 +144,7 @@ def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> No
 
 
 def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.subprocess, "Popen", START)
+    monkeypatch.setattr(subprocess, "Popen", START)
     with Workers(1, "pipeline.carry") as pool:
         found = answers(pool, 1, [command(tmp_path), command(tmp_path)])
         assert "The read artifact 000000000000 is not in the store." in found["1"]["error"]["cause"]
