@@ -25,6 +25,7 @@ from policy.place.portfolio import Portfolio
 from policy.place.search import Method, Search, policy_of
 
 SAVE_EVERY_S = 2.0
+LEARNING = 0.1  # share of the time in which the policy learns from the start, at most
 POLICY_SCHEMA = "placewright.policy/hsdag/1"
 
 
@@ -73,7 +74,7 @@ class Hsdag(Method):
     fresh: float = param(0.2, "share of draws that place every group anew at the start; it falls to 0 with the budget")
     imitation: float = param(0.1, "weight of placing anew as the best plan does")
     warm: float = param(0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start")
-    lessons: int = param(20, "steps in which the policy learns to place anew as the start does")
+    lessons: int = param(20, "steps, in a tenth of the time at most, that teach placing anew as the start does")
     patience: int = param(20, "end after so many updates in a row that asked about nothing")
 
     def __post_init__(self) -> None:
@@ -135,7 +136,7 @@ class Hsdag(Method):
             with search.limited("portfolio", evaluations=evaluations, seconds=seconds):
                 Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
         if (search.problem.start is not None or self.warm > 0) and search.best is not None and not search.done:
-            trainer.imitate(search.best, self.lessons)
+            trainer.imitate(search.best, self.lessons, seconds=LEARNING * search.left_s)
 
     def _train(self, trainer: Trainer, inputs: PolicyInputs) -> None:
         search, saved_s = trainer.search, time.monotonic()

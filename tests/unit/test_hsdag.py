@@ -248,6 +248,14 @@ def test_lessons_make_the_start_likelier():
     assert shares[1] > shares[0] + 0.2
 
 
+def test_lessons_leave_time_to_search():
+    problem = dataclasses.replace(crown_problem(), start=Placement.single(crown_problem().graph.n, 0, ("A", "B")))
+    taught = dataclasses.replace(SMALL, lessons=10**9)
+    evaluator = ToyEvaluator.of(problem)
+    taught.place(problem, evaluator, Budget(10**6, 1.0), seed=0, progress=silent)
+    assert evaluator.evaluations > 2
+
+
 # Promises
 
 

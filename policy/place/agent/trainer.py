@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -160,9 +161,12 @@ class Trainer:
         elif seen < FRESH * asked:
             self.boldness = max(self.boldness / BOLDER, 1.0)
 
-    def imitate(self, plan: Placement, steps: int) -> None:
-        """Make it likelier, in so many steps, that groups are placed anew as in a plan."""
+    def imitate(self, plan: Placement, steps: int, *, seconds: float) -> None:
+        """Make it likelier, in so many steps as are begun in time, that groups are placed anew as in a plan."""
+        end_s = time.monotonic() + seconds
         for _ in range(steps):
+            if time.monotonic() >= end_s:
+                return
             self._step(self._unlike(plan))
 
     def _unlike(self, plan: Placement) -> Tensor:
