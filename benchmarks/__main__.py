@@ -25,6 +25,7 @@ SCRIPTS = (
     "anchors",
     "tiled_gain",
     "portfolio_gain",
+    "memory_caps",
     "giph_slr",
     "hsdag_update",
     "placeto_tuned",
