@@ -15,7 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.params import param
 from pipeline.core.stages import Embedding
-from pipeline.torch_tools import seeded
+from pipeline.torch_tools import leaving_no_file, seeded
 
 
 class DirectedLayer(nn.Module):
@@ -27,7 +27,7 @@ class DirectedLayer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.own = nn.Linear(width, width)
-        self.along = SAGEConv(width, width, root_weight=False, bias=False)
+        self.along = leaving_no_file(SAGEConv(width, width, root_weight=False, bias=False))
         self.against = SAGEConv(width, width, root_weight=False, bias=False)
         self.norm = nn.LayerNorm(width)
 

@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.params import param
 from pipeline.core.stages import Embedding
-from pipeline.torch_tools import seeded
+from pipeline.torch_tools import leaving_no_file, seeded
 
 
 class GcnEncoder(nn.Module):
@@ -43,7 +43,7 @@ class GcnEncoder(nn.Module):
             nn.LayerNorm(width),
             nn.ReLU(),
         )
-        self.convolutions = nn.ModuleList(GCNConv(width, width) for _ in range(layers))
+        self.convolutions = nn.ModuleList(leaving_no_file(GCNConv(width, width)) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.dropout = dropout
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
+
+Layer = TypeVar("Layer", bound=nn.Module)
+
+
+def leaving_no_file(layer: Layer) -> Layer:
+    """Return a convolution of torch_geometric, its code no longer in the folder for temporary files.
+
+    The library writes the code of each kind of convolution there, once per process, and does not remove it.
+    """
+    written = Path(sys.modules[layer.propagate.__module__].__file__ or "")
+    if written.parent == Path(tempfile.gettempdir()):
+        written.unlink(missing_ok=True)
+    return layer
 
 
 @contextmanager

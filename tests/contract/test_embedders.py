@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +53,19 @@ def test_an_encoder_gives_a_finite_row_of_its_width_for_every_node(name: str, gr
     assert found.shape == (graph.n, encoder.width)
     assert found.dtype == torch.float32
     assert bool(found.isfinite().all())
+
+
+def test_encoders_leave_no_temporary_files(tmp_path: Path):
+    script = (
+        "from pipeline.registry import build\n"
+        "import torch\n"
+        f"for name in {NAMES!r}:\n"
+        f"    encoder = build('embed', name).encoder({FEATURES}, seed=0)\n"
+        f"    encoder(torch.ones(3, {FEATURES}), torch.tensor([[0, 1], [1, 2]]))\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
