@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.process import python_command
+from pipeline.core.process import die_first, python_command
 from pipeline.core.start import HOME, PACKAGES
 
 QUESTIONS = {
@@ -68,3 +68,11 @@ def test_packages_earlier_on_the_path_do_not_replace_ours(module: str, traps: Pa
 def test_the_packages_are_those_of_this_process() -> None:
     assert Path(pipeline.__file__).parent.parent == HOME
     assert set(PACKAGES) == {"pipeline", *pipeline.SIBLINGS}
+
+
+def test_a_system_that_takes_no_word_on_who_dies_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    die_first()
