@@ -183,8 +183,9 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
 
 def _reading(model: Model, settings: Settings) -> dict[str, Any]:
     """Return what reads a model and does not change what is read: where it lies, and the limits."""
-    limits = {"growth_bytes": settings.coarsen.growth_bytes, "timeout_s": settings.coarsen.read_timeout_s}
-    return {"model": str(model.path), "limits": limits}
+    from coarsen.growth import ReadLimits
+
+    return {"model": str(model.path), "limits": asdict(ReadLimits.of(settings.coarsen))}
 
 
 def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:

@@ -78,8 +78,7 @@ class Scenario:
         """
         from coarsen.growth import ReadLimits
 
-        given = Settings().updated(self.settings, "the settings").coarsen
-        return ReadLimits(given.growth_bytes, given.read_timeout_s)
+        return ReadLimits.of(Settings().updated(self.settings, "the settings").coarsen)
 
     def measurer(self) -> Measurer:
         """Return what builds the simulator.
