@@ -218,7 +218,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
             raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
-            return read_graph(Path(folder) / "model.xml")
+            return read_graph(Path(folder) / "model.xml", limits=scenario.read_limits())
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
     return GraphFile(workloads.build(text, seed=scenario.seed))

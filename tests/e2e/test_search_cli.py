@@ -289,6 +289,13 @@ def test_the_zoos_model_is_searched_under_its_name_and_its_training_step_under_a
     assert step["operations"] == len(step["placement"]) > 1000
 
 
+def test_limits_of_reading_hold_for_models_of_the_zoo(fails: Fails) -> None:
+    slow = ("--set", "coarsen.read_timeout_s=0.001")
+    cause, fix = fails(3, "search", "zoo:resnet50", "--topology", "equal:2", *slow, *QUICK)
+    assert "longer than 0.001 s" in cause
+    assert "coarsen.read_timeout_s" in fix
+
+
 def test_a_model_of_the_zoo_takes_no_options(fails: Fails) -> None:
     cause, fix = fails(2, "search", "zoo:resnet50?batch=2", "--topology", "equal:2", *QUICK)
     assert "resnet50 has no options" in cause
