@@ -62,10 +62,10 @@ class Scenario:
             UsageError: a key is unknown, or its value wrong.
         """
         named = [key for key in self.settings if key not in READING]
-        strange = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
-        if strange:
+        wrong = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
+        if wrong:
             raise UsageError(
-                f"A search does not read {', '.join(strange)}.",
+                f"A search does not read {', '.join(wrong)}.",
                 "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))

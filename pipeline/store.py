@@ -149,7 +149,7 @@ class Store:
     What is in it concerns nobody else: models, and what was measured of them. Its folders are 0700, its files 0400 once
     they are stored, and a store from before is closed to others when it is next written to.
 
-    root: absolute whatever it is given as, because measuring processes run in another folder.
+    root: absolute whatever it is given as, so that it stays where it is when the working directory changes.
     """
 
     def __init__(self, root: Path) -> None:
