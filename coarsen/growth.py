@@ -13,6 +13,7 @@ from typing import Any
 
 from coarsen.flops import elements
 from pipeline.core.errors import ModelError
+from pipeline.core.settings import CoarsenSettings
 
 FACTOR = 8  # weights stored as int4 take 8 times as much once they are f32; more is no unpacking of what a file holds
 ROOM_BYTES = 512 << 20  # what a process takes to load OpenVINO and to read a small model, with some to spare
@@ -24,10 +25,15 @@ _AT_RUN_TIME = frozenset({"Parameter", "ReadValue", "Assign", "RandomUniform", "
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What reading a model may take; see `pipeline.core.settings.CoarsenSettings`."""
+    """What reading a model may take; see `CoarsenSettings`."""
 
-    growth_bytes: int = 256 << 20
-    timeout_s: float = 600.0
+    growth_bytes: int = CoarsenSettings().growth_bytes
+    timeout_s: float = CoarsenSettings().read_timeout_s
+
+    @classmethod
+    def of(cls, settings: CoarsenSettings) -> ReadLimits:
+        """Return the limits that were set."""
+        return cls(settings.growth_bytes, settings.read_timeout_s)
 
     def folded_bytes(self, file_bytes: int) -> int:
         """Return what the folded constants of a model may take whose files take `file_bytes`."""

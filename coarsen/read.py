@@ -19,15 +19,13 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
-from coarsen.files import check_exists, check_ir, model_files, sha256_of
+from coarsen.files import CHECK_FILE, check_exists, check_ir
 from coarsen.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.growth import ReadLimits, check_growth, growth
 from coarsen.ties import ties
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.graph import Graph, weight_side
-
-__all__ = ["model_files", "read_model", "save_model", "sha256_of", "to_graph"]
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +102,7 @@ def _refusal(path: Path, message: str) -> ModelError:
     words = words.split(" Please check that")[0].rstrip(" .!") or "no reason given"
     if len(words) > _LONGEST_MESSAGE:
         words = words[:_LONGEST_MESSAGE] + " ..."
-    remedy = "Check that the file is whole and of a format OpenVINO reads: IR, ONNX, TensorFlow, TFLite, Paddle."
-    return ModelError(f"OpenVINO cannot read {path}: {words}.", remedy)
+    return ModelError(f"OpenVINO cannot read {path}: {words}.", CHECK_FILE)
 
 
 def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
@@ -309,7 +306,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     FLOPs. The weights of a Constant are counted on the Constant; edges from it, and from what is computed from
     constants alone, carry 0 bytes. Outputs that nobody reads do not count, unless none is read. An operation with a
     body (If, Loop, TensorIterator) is one node: it holds the weights of its bodies and costs what the body costs,
-    times the trip count where that is known; an If costs its dearer branch.
+    times the trip count where that is known; an If costs its more expensive branch.
 
     model: its operation names must be unique, as `read_model` makes them.
     source: sha256 of the model's files.

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import psutil
 
-from coarsen.files import model_files
+from coarsen.files import CHECK_FILE, model_files
 from coarsen.growth import MB, ReadLimits
 from pipeline.core.errors import ModelError
 from pipeline.core.process import LAST_WORDS, ending, python_command
@@ -25,7 +25,6 @@ from pipeline.core.process import LAST_WORDS, ending, python_command
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.01
-_WHOLE = "Check that the file is whole and of a format OpenVINO reads: IR, ONNX, TensorFlow, TFLite, Paddle."
 
 
 def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: bool = True) -> None:
@@ -72,7 +71,7 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
         text = _content(answers)
         if process.returncode != 0 or not text:
             words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
-            raise ModelError(f"Reading {path} failed: its process {ending(process.returncode, words)}.", _WHOLE)
+            raise ModelError(f"Reading {path} failed: its process {ending(process.returncode, words)}.", CHECK_FILE)
         answer: dict[str, Any] = json.loads(text)
         return answer
 

@@ -192,10 +192,14 @@ def bound(
     if write_costs is not None:
         write(Path(write_costs), case.costs)
     simulator = case.simulator()
-    rehearse((), scenario.evaluator, case.graph.n, say=progress)
-    begun = time.monotonic()
-    value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
-    return {**_words(case, simulator), "lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
+
+    def work(_: Callable[[], None]) -> dict[str, Any]:
+        rehearse((), scenario.evaluator, case.graph.n, say=progress)
+        begun = time.monotonic()
+        value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
+        return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
+
+    return _words(case, simulator) | apart(work)
 
 
 def _bounded(case: Case, simulator: Simulator, answer: Answer) -> Answer:

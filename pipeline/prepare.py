@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from types import MappingProxyType
 
 from pipeline.core.errors import PlacewrightError
@@ -46,13 +47,8 @@ def prepare(*, say: Say) -> float:
 def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
     """Rehearse shares in a process each; processes that are not awaited any more are ended."""
     done = dict.fromkeys(shares, 0)
-    running = {
-        share: subprocess.Popen([*python_command(__name__), share], stdout=subprocess.PIPE, text=True)
-        for share in shares
-    }
 
-    def follow(share: str) -> None:
-        process = running[share]
+    def follow(share: str, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
             done[share] = int(line)
             say(f"compiling kernels: {sum(done.values())} functions so far")
@@ -62,16 +58,20 @@ def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
                 "See what it said above; free memory or disk space may be short.",
             )
 
-    try:
-        with ThreadPoolExecutor(len(shares)) as pool:
-            for finished in [pool.submit(follow, share) for share in shares]:
+    with ExitStack() as stack:
+        running = {
+            share: stack.enter_context(
+                subprocess.Popen([*python_command(__name__), share], stdout=subprocess.PIPE, text=True)
+            )
+            for share in shares
+        }
+        pool = stack.enter_context(ThreadPoolExecutor(len(shares)))
+        try:
+            for finished in as_completed([pool.submit(follow, *item) for item in running.items()]):
                 finished.result()
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+        finally:  # before the pool waits for its threads, and they for the processes
+            for process in running.values():
+                process.kill()
 
 
 def _rehearse(share: str) -> None:

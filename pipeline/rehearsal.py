@@ -7,6 +7,7 @@ between them take every way through the kernels.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,6 +24,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, allowed_devices
 from pipeline.core.stages import Evaluator, Measurer, Placer, Recipe, Simulator, Subject
 from pipeline.core.workload import Tags
+from pipeline.declared import is_ours
 from pipeline.partition import tied
 from pipeline.recipes import prepared
 from pipeline.scenario import UNORDERED, with_policy
@@ -73,10 +75,14 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> Non
 
 
 def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
-    """Let placers of these names alone search tiny problems in a simulator; see `rehearse`."""
+    """Let placers of these names alone search tiny problems in a simulator; see `rehearse`.
+
+    Those of other packages are left out: what they make of problems that nobody has, only they know.
+    """
     _simulated(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
     for name in placers:
-        _searched(name, evaluator)
+        if is_ours("place", name):
+            _searched(name, evaluator)
 
 
 @cache
@@ -103,10 +109,8 @@ def _searched(placer: str, evaluator: str) -> None:
         grouping, made = _prepared(built, problem)
         simulator = _simulator(evaluator, problem, grouping)
         asked = simulator if evaluator in SIMULATORS else cast("Simulator", _Plain(simulator))
-        try:
+        with contextlib.suppress(DeviceError):  # a rule of thumb that finds nothing where memory is short
             built.place(made, asked, BUDGET, seed=0, progress=_silent)
-        except DeviceError:
-            continue  # a rule of thumb that finds nothing where memory is short
 
 
 def _prepared(placer: Placer, problem: Problem) -> tuple[Grouping, Problem]:

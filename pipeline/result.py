@@ -184,7 +184,8 @@ def write_result(
     devices = [d.to_json() for d in topology.devices]
     rows = candidate_rows(measured, settings.seed, (graph, costs))
     best, verdict, speedup = decide(rows, settings.seed)
-    files = write_placed(path, outcomes["read"].entry, next(m for m in measured if m["name"] == best), model.sha256)
+    winner = next(m for m in measured if m["name"] == best)
+    files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
     files |= write_training(
         path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
     )
@@ -232,15 +233,17 @@ def _told(path: Path) -> tuple[str, dict[str, str]] | None:
         return None
 
 
-def write_placed(path: Path, read: Entry, best: Mapping[str, Any], sha256: str) -> dict[str, str]:
-    """Write placed.xml, placed.bin and placement.json; return their names by role."""
-    graph = payload.load_graph(read.path("graph.npz"))
+def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[str, Any], sha256: str) -> dict[str, str]:
+    """Write placed.xml, placed.bin and placement.json; return their names by role.
+
+    names: of the operations. sha256: of the model as the user gave it.
+    """
     for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
         if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
             _place_file(read.path(source), path / name)
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
-        placement = dict.fromkeys(graph.names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
+        placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
     write_json(
         path / "placement.json",
         {

@@ -1,14 +1,14 @@
 """A run: the stages of one model on one machine, in order, and the directory a person looks into.
 
-    read      model file -> graph, normalised model
-    precisions  what outputs in low precisions differ by          (only if such a precision is in question)
-    kernels   what the CPU runtime fuses                         (only if the coarsening asks for it)
-    coarsen   graph -> fewer nodes
-    profile   seconds per operation and device, links            (measured)
-    embed     nodes -> features, embeddings, encoder
-    group     embeddings -> groups, grouper
-    place     groups -> candidate placements, best first
-    measure   candidates and baselines, against one another      (measured)
+    read        model file -> graph, normalised model
+    kernels     what the CPU runtime fuses                       (only if the coarsening asks for it)
+    coarsen     graph -> fewer nodes
+    precisions  how far outputs in low precisions differ         (only if such a precision is in question)
+    profile     seconds per operation and device, links          (measured)
+    embed       nodes -> features, embeddings, encoder
+    group       embeddings -> groups, grouper
+    place       groups -> candidate placements, best first
+    measure     candidates and baselines, against one another    (measured)
 
 `plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
 would. `execute` carries the tasks out against the store.
@@ -183,8 +183,9 @@ def plan(model: Model, settings: Settings, machine: Machine | None, *, upto: str
 
 def _reading(model: Model, settings: Settings) -> dict[str, Any]:
     """Return what reads a model and does not change what is read: where it lies, and the limits."""
-    limits = {"growth_bytes": settings.coarsen.growth_bytes, "timeout_s": settings.coarsen.read_timeout_s}
-    return {"model": str(model.path), "limits": limits}
+    from coarsen.growth import ReadLimits
+
+    return {"model": str(model.path), "limits": asdict(ReadLimits.of(settings.coarsen))}
 
 
 def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:

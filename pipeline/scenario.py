@@ -62,10 +62,10 @@ class Scenario:
             UsageError: a key is unknown, or its value wrong.
         """
         named = [key for key in self.settings if key not in READING]
-        strange = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
-        if strange:
+        wrong = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
+        if wrong:
             raise UsageError(
-                f"A search does not read {', '.join(strange)}.",
+                f"A search does not read {', '.join(wrong)}.",
                 "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
@@ -78,8 +78,7 @@ class Scenario:
         """
         from coarsen.growth import ReadLimits
 
-        given = Settings().updated(self.settings, "the settings").coarsen
-        return ReadLimits(given.growth_bytes, given.read_timeout_s)
+        return ReadLimits.of(Settings().updated(self.settings, "the settings").coarsen)
 
     def measurer(self) -> Measurer:
         """Return what builds the simulator.
@@ -219,7 +218,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
             raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
-            return read_graph(Path(folder) / "model.xml")
+            return read_graph(Path(folder) / "model.xml", limits=scenario.read_limits())
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
     return GraphFile(workloads.build(text, seed=scenario.seed))

@@ -95,7 +95,7 @@ def writing(root: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def leaving_nothing(*paths: Path) -> Iterator[None]:
     """Where a model cannot be read, remove of these paths what was not there before and is empty, in their order."""
-    new = [path for path in paths if not path.exists()]
+    new = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110  Path.exists raises where none can look
     try:
         yield
     except ModelError:
@@ -149,7 +149,7 @@ class Store:
     What is in it concerns nobody else: models, and what was measured of them. Its folders are 0700, its files 0400 once
     they are stored, and a store from before is closed to others when it is next written to.
 
-    root: absolute whatever it is given as, because measuring processes run in another folder.
+    root: absolute whatever it is given as, so that it stays where it is when the working directory changes.
     """
 
     def __init__(self, root: Path) -> None:

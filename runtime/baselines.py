@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.process import cpu_count
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.devices import Plugin, cpu_count, threads_of
+from runtime.devices import Plugin, threads_of
 from runtime.variant import Variant
 
 # AUTO otherwise answers from a CPU until the device it chose has compiled, and a turn would measure both.

@@ -16,6 +16,7 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.core.process import cpu_count
 
 LIBRARIES: Mapping[str, str] = {
     "CPU": "openvino_intel_cpu_plugin",
@@ -90,11 +91,6 @@ def precision_name(value: Any) -> str:
 def threads_of(device: DeviceSpec) -> int:
     """Return the thread count pinned on a CPU device, or the machine's."""
     return int(device.properties.get("INFERENCE_NUM_THREADS", "0")) or cpu_count()
-
-
-def cpu_count() -> int:
-    """Return the number of processors this process may use."""
-    return len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else psutil.cpu_count() or 1
 
 
 def default_devices(plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:

@@ -170,8 +170,12 @@ def _side_by_side(run: _Run, cases: Sequence[Case], paths: Mapping[str, Path], m
     ]
     if effort.workers == 1 or len(cells) < 2:
         return
-    for cell in cells:  # what has to be compiled is compiled before several want it
-        rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
+
+    def compiled(_: Callable[[], None]) -> None:
+        for cell in cells:
+            rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
+
+    apart(compiled)  # before several processes want the same
     for record in run_beside(cells, paths, folder, run.store, workers=effort.workers, progress=run.progress):
         run.done[record["key"]] = record
 

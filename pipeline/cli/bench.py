@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,12 +43,13 @@ def bench(suite: str, out: Path, store: Path | None, as_json: bool, **options: A
     from pipeline.bench.hsdag import bench as compare
     from pipeline.bench.pages import sentences
     from pipeline.core.errors import UnknownNameError
+    from pipeline.core.process import cpu_count
 
     if suite not in SUITES:
         raise UnknownNameError("benchmark", suite, SUITES)
     question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")))
     given = {key: options[key] for key in ("seeds", "evaluations", "measurements") if options[key] is not None}
-    workers = options["workers"] or min(os.cpu_count() or 1, MOST_WORKERS)
+    workers = options["workers"] or min(cpu_count(), MOST_WORKERS)
     effort = replace(QUICK if options["quick"] else FULL, workers=workers, **given)
     settings = _settings(options["assignments"])
     with console.progress(quiet=options["quiet"]) as progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -28,10 +27,11 @@ def batch(jobs: Path, out: Path | None, workers: int | None, store: Path | None,
     Exit code 5 if a job failed; its cause stands in its row.
     """
     from pipeline.batch import read_jobs, run_batch
+    from pipeline.core.process import cpu_count
 
     listed = read_jobs(jobs)
     folder = out if out is not None else jobs.with_suffix("")
-    rows = run_batch(listed, folder, open_store(store), workers=workers or os.cpu_count() or 1, say=console.say)
+    rows = run_batch(listed, folder, open_store(store), workers=workers or cpu_count(), say=console.say)
     if as_json:
         console.print_json(rows)
     shown = [

@@ -166,6 +166,7 @@ def _word(value: Any) -> str:
 @debug_option
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     """Check this machine: packages, devices, the store, what disturbs measuring, and OpenVINO's telemetry."""
+    from pipeline.core.process import cpu_count
     from pipeline.result import versions
     from runtime import devices as found
 
@@ -189,5 +190,5 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
         console.print_json(report)
         return
     _echo(report)
-    if load > 0.5 * found.cpu_count():
+    if load > 0.5 * cpu_count():
         click.echo("warning: other processes load this machine; measurements will be noisy")

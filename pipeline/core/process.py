@@ -1,7 +1,8 @@
-"""How placewright starts processes of its own, and what each of them does first."""
+"""How placewright starts processes of its own, what each of them does first, and how many can run at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -76,6 +77,10 @@ def die_with_parent() -> None:
 
 def die_first() -> None:
     """Ask Linux to end this process before any other where memory runs out: what it does can be done again."""
-    score = Path("/proc/self/oom_score_adj")
-    if score.exists():
-        score.write_text("1000", encoding="ascii")
+    with contextlib.suppress(OSError):  # no Linux, or a /proc that nobody may write to
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def cpu_count() -> int:
+    """Return the number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

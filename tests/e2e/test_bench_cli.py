@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,17 @@ def test_cells_that_learn_run_side_by_side_and_come_out_as_they_do_one_by_one(
     again = counting()
     assert ran(*arguments(model, tmp_path / "2", *LEARN, "--workers", "2"))["cells"] == together["cells"]
     assert again.cells == []
+
+
+def test_a_benchmark_compiles_nothing_where_an_interrupt_would_meet_it(
+    model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(suite, "rehearse", lambda *_, **__: threads.append(threading.current_thread()))
+    monkeypatch.setattr(suite, "run_beside", lambda *_, **__: [])
+    ran(*arguments(model, tmp_path, *LEARN, "--workers", "2"))
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def what_came_out(cell: dict[str, Any]) -> dict[str, Any]:

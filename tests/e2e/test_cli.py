@@ -272,7 +272,7 @@ def split(warm: Warm, folder: Path) -> Result:
         "devices": result.document["devices"],
         "placement": {name: "B" if name.startswith("left") else "A" for name in names},
     }
-    write_placed(folder, read, row, "0" * 64)
+    write_placed(folder, read, names, row, "0" * 64)
     return Result(folder, result.document)
 
 

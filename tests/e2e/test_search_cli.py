@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import pkgutil
+import threading
 from collections.abc import Callable
 from itertools import pairwise, product
 from pathlib import Path
@@ -287,6 +289,13 @@ def test_the_zoos_model_is_searched_under_its_name_and_its_training_step_under_a
     assert step["operations"] == len(step["placement"]) > 1000
 
 
+def test_limits_of_reading_hold_for_models_of_the_zoo(fails: Fails) -> None:
+    slow = ("--set", "coarsen.read_timeout_s=0.001")
+    cause, fix = fails(3, "search", "zoo:resnet50", "--topology", "equal:2", *slow, *QUICK)
+    assert "longer than 0.001 s" in cause
+    assert "coarsen.read_timeout_s" in fix
+
+
 def test_a_model_of_the_zoo_takes_no_options(fails: Fails) -> None:
     cause, fix = fails(2, "search", "zoo:resnet50?batch=2", "--topology", "equal:2", *QUICK)
     assert "resnet50 has no options" in cause
@@ -354,6 +363,21 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
 
     monkeypatch.setattr("pipeline.offline.load", interrupt)
     assert "begins anew" in fails(130, "search", graph, "--topology", "equal:2")[1]
+
+
+def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    for name in ("pipeline.offline.rehearse", "policy.place.exact.bounds.lower_bound"):
+        whole = pkgutil.resolve_name(name)
+
+        def told(*args: Any, whole: Callable[..., Any] = whole, **options: Any) -> Any:
+            threads.append(threading.current_thread())
+            return whole(*args, **options)
+
+        monkeypatch.setattr(name, told)
+    pipeline.bound(pipeline.Scenario(str(graph), "equal:2", level="T0"))
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_python_asks_the_same_questions(graph: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from coarsen.read import model_files, read_model, save_model, sha256_of
+from coarsen.files import model_files, sha256_of
+from coarsen.read import read_model, save_model
 from pipeline.core.errors import ModelError
 from tests import models
 from tests.models import names, types

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import pipeline
-from pipeline.core.process import python_command
+from pipeline.core.process import cpu_count, die_first, python_command
 from pipeline.core.start import HOME, PACKAGES
 
 QUESTIONS = {
@@ -68,3 +69,18 @@ def test_packages_earlier_on_the_path_do_not_replace_ours(module: str, traps: Pa
 def test_the_packages_are_those_of_this_process() -> None:
     assert Path(pipeline.__file__).parent.parent == HOME
     assert set(PACKAGES) == {"pipeline", *pipeline.SIBLINGS}
+
+
+def test_a_system_that_takes_no_word_on_who_dies_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> int:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    die_first()
+
+
+def test_processors_that_this_process_may_not_use_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 6}, raising=False)
+    assert cpu_count() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cpu_count() == os.cpu_count()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from pipeline import registry
 from pipeline.compiled import compiled, compiling
+from pipeline.core.errors import UsageError
 from pipeline.core.process import python_command
+from pipeline.core.stages import Answer
 from pipeline.rehearsal import rehearse, rehearse_each
 from policy.place.portfolio import RULES, parts
 
@@ -92,3 +97,19 @@ def test_the_parts_of_a_portfolio_are_those_it_calls():
     assert "multilevel" in parts(10**6, "listsched")
     assert "greedy" in parts(100, None)
     assert set(parts(100, None)) | set(parts(10**6, "sequential")) <= set(registry.table("place"))
+
+
+@dataclass(frozen=True, slots=True)
+class Choosy:
+    """A placer of another package that takes no problem as small as those of rehearsals."""
+
+    version: ClassVar[int] = 1
+
+    def place(self, *_: object, **__: object) -> Answer:
+        raise UsageError("There are 14 operations.", "Give a larger graph.")
+
+
+def test_placers_of_other_packages_are_not_rehearsed(monkeypatch: pytest.MonkeyPatch):
+    entry = importlib.metadata.EntryPoint("choosy", f"{__name__}:Choosy", "placewright.place")
+    monkeypatch.setattr(registry, "plugins", lambda stage: [entry] if stage == "place" else [])
+    rehearse(("choosy",), "sequential", 100, say=lambda text: None)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.core.errors import DamagedEntryError, ModelError, StoreError
 from pipeline.core.private import open_alike
 from pipeline.keep import replace_file
-from pipeline.store import ENTRY, Entry, Store, canonical_json, digest, write_json
+from pipeline.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}
 KEY = digest(PARTS)
@@ -117,6 +117,14 @@ def test_a_folder_that_holds_other_things_as_well_stays_open_but_for_the_store(t
     use(Store(tmp_path / "home"))
     open_ = {p for p in readable_by_others(tmp_path / "home") if p.count("/") == 0}
     assert open_ == {".", "tmp", "locks", "mine"}
+
+
+def test_a_store_that_cannot_even_be_looked_for_is_refused_as_one_that_cannot_be_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / ("x" * 300))
+    with pytest.raises(StoreError, match="cannot be written"), leaving_nothing(*store.traces(KEY)):
+        store.prepare()
+    with pytest.raises(ModelError), leaving_nothing(*store.traces(KEY)):
+        raise ModelError("It cannot be read.", "")
 
 
 @pytest.mark.usefixtures("usual_umask")
