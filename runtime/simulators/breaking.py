@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Int32, Int64
-from runtime.simulators.parts import BOUNDARY, PART, SOURCE, TARGET, WAITING, joined, on_cycles, room_of
+from runtime.simulators.parts import BOUNDARY, PART, SOURCE, TARGET, WAITING, on_cycles, room_of
 
 LENGTH_BIT, FLAGS_BIT = 28, 56  # where a rank holds the number of inner producers, and what comes before it
 NEVER = np.iinfo(np.int64).max  # the rank of what cannot be isolated
@@ -102,31 +102,34 @@ def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> i
 
 
 @inner
-def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int) -> int:
-    """Make boundaries of the edges at which a strand that came back meets one that never left; say if any."""
+def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int, k: int) -> int:
+    """Make boundaries of the edges at which a strand that came back meets one that never left; say if any.
+
+    size, k: how many nodes and, outside included, parts the piece has.
+    """
     edges, part = int(np.int64(piece.facts[START, size])), piece.room[PART]
-    k = joined(piece.edges, edges, size + 1, piece.room)
-    _trace(nodes, piece, size)
-    for y in range(edges):
-        piece.edges[CHOSEN, y] = 0
-    found = NO
+    found, traced = NO, False
     for base in range(0, k, WORD):
         if not _left_behind(piece, size, base):
             continue
+        if not traced:
+            _trace(nodes, piece, size)
+            traced = True
         for x in range(size):
             if 0 <= part[x] - base < WORD and _left(piece, x, x, base):
                 met = _meeting_at(nodes, piece, x, base)
                 if met == UNKNOWN:
                     return UNKNOWN
                 found = max(found, met)
-    for y in range(edges):
-        piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
+    if found == YES:
+        for y in range(edges):
+            piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
     return found
 
 
 @inlined
 def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
-    """Find what does not depend on which parts are looked at: how the part of each node was entered."""
+    """Find what does not depend on which parts are looked at, how the part of each node was entered; choose no edge."""
     facts = piece.facts
     came_in, computed, unsure, start = facts[CAME_IN], facts[COMPUTED], facts[UNSURE], facts[START]
     came_in[size] = computed[size] = unsure[size] = 0
@@ -134,14 +137,11 @@ def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
         came_in[x] = computed[x] = 0
         unsure[x] = nodes.facts[BLURRED, piece.facts[MEMBER, x]]
         for y in range(start[x], start[x + 1]):
-            a = piece.edges[SOURCE, y]
+            a, cut = piece.edges[SOURCE, y], piece.edges[BOUNDARY, y]
             unsure[x] |= unsure[a]
-            if piece.edges[BOUNDARY, y]:
-                came_in[x] = 1
-                computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]]
-            else:
-                came_in[x] |= came_in[a]
-                computed[x] |= computed[a]
+            came_in[x] |= cut | came_in[a]
+            computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]] if cut else computed[a]
+            piece.edges[CHOSEN, y] = 0
 
 
 @inlined
@@ -154,9 +154,8 @@ def _left_behind(piece: Piece, size: int, base: int) -> bool:
         left = np.uint64(0)
         for y in range(start[x], start[x + 1]):
             a = piece.edges[SOURCE, y]
-            left |= piece.left[a]
-            if piece.edges[BOUNDARY, y] and 0 <= part[a] - base < WORD:
-                left |= np.uint64(1) << np.uint64(part[a] - base)
+            cut = piece.edges[BOUNDARY, y] * (0 <= part[a] - base < WORD)
+            left |= piece.left[a] | np.uint64(cut) << np.uint64((part[a] - base) % WORD)
         piece.left[x] = left
         back |= 0 <= part[x] - base < WORD and _left(piece, x, x, base)
     return back
@@ -233,11 +232,13 @@ def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
 
 
 @inner
-def isolate_one_operation(nodes: Nodes, piece: Piece, size: int) -> int:
-    """Cut one operation of parts that wait for one another off its producers; say if there was need."""
-    facts, edges = piece.facts, int(np.int64(piece.facts[START, size]))
-    k = joined(piece.edges, edges, size + 1, piece.room)
-    if not on_cycles(piece.edges, edges, k, piece.room):
+def isolate_one_operation(nodes: Nodes, piece: Piece, size: int, k: int, cuts: int) -> int:
+    """Cut one operation of parts that wait for one another off its producers; say if there was need.
+
+    size, k, cuts: how many nodes and, outside included, parts and boundaries the piece has.
+    """
+    facts = piece.facts
+    if not on_cycles(piece.edges, cuts, k, piece.room):
         return NO
     chosen, least, inside = -1, NEVER, NEVER
     for x in range(size):

@@ -197,7 +197,8 @@ class SequentialEvaluator:
         )
         plans = np.array(device, np.int32, order="C")
         if counted or self._whole.launching:
-            cuts.count(self._whole.counter, plans.take(self._machine.unit_node, axis=1), found.counts)
+            running = plans.take(self._machine.unit_node, axis=1)
+            cuts.count(self._whole.counter, running, found.counts, cuts.unbounded(p))
         kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
         return found
 
