@@ -24,6 +24,7 @@ from runtime.simulators.breaking import (
     cut_out,
     isolate_one_operation,
     promote_meeting_edges,
+    rank_operations,
 )
 from runtime.simulators.parts import BOUNDARY, GROUP, ITSELF, PART, SOURCE, TARGET, WAITING, joined, on_cycles
 
@@ -239,10 +240,12 @@ def _broken(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64, boun
         if found == UNKNOWN:
             return UNKNOWN
         if found == YES:
+            before = k
             k, cuts = joined(piece.edges, edges, size + 1, piece.room)
-            if bound.most_s < np.inf and _exceeds(nodes, desk, device, size, counts, bound):
+            if k > before and bound.most_s < np.inf and _exceeds(nodes, desk, device, size, counts, bound):
                 return NO
         elif promoting:
+            rank_operations(nodes, piece, size)
             promoting = False
         else:
             break
