@@ -117,37 +117,29 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
     Returns:
         Whether all was counted; otherwise one of them takes longer than the bound allows.
     """
-    told = True
-    for b in range(device.shape[0]):
-        told &= _counted(counter, device[b], counts[b], bound)
-    return told
-
-
-@inlined
-def _counted(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
-    """Count by device, into int64 [p], what computes of one placement; return whether all was counted."""
     model, desk, memo = counter.model, counter.desk, counter.memo
-    if _alone(device):
-        for d in range(counts.size):
-            counts[d] = d == device[0]
-        return True
-    k, cuts = _parted(model, desk, device)
-    _count_parts(model, desk, device, counts)
-    if launched_s(bound, counts) > bound.most_s:  # breaking cycles adds parts, and takes none away
-        return False
-    for c in range(_tied(model, desk, memo.code, device, k, cuts)):
-        place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
-        if memo.key[place] != desk.keys[c]:
-            found = _broken(model.few, desk, device, c, counts, bound)
-            if found == UNKNOWN:
-                found = _broken(model.each, desk, device, c, counts, bound)
-            if found == NO:
-                return False
-            memo.key[place] = desk.keys[c]
-            for d in range(counts.size):
-                memo.more[place, d] = desk.parts[PARTS, d] - desk.parts[FIRST_PARTS, d]
-        for d in range(counts.size):
-            counts[d] += memo.more[place, d]
+    for b in range(device.shape[0]):
+        if _alone(device[b]):
+            for d in range(counts.shape[1]):
+                counts[b, d] = d == device[b, 0]
+            continue
+        k, cuts = _parted(model, desk, device[b])
+        _count_parts(model, desk, device[b], counts[b])
+        if launched_s(bound, counts[b]) > bound.most_s:  # breaking cycles adds parts, and takes none away
+            return False
+        for c in range(_tied(model, desk, memo.code, device[b], k, cuts)):
+            place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
+            if memo.key[place] != desk.keys[c]:
+                found = _broken(model.few, desk, device[b], c, counts[b], bound)
+                if found == UNKNOWN:
+                    found = _broken(model.each, desk, device[b], c, counts[b], bound)
+                if found == NO:
+                    return False
+                memo.key[place] = desk.keys[c]
+                for d in range(counts.shape[1]):
+                    memo.more[place, d] = desk.parts[PARTS, d] - desk.parts[FIRST_PARTS, d]
+            for d in range(counts.shape[1]):
+                counts[b, d] += memo.more[place, d]
     return True
 
 
@@ -265,7 +257,7 @@ def _exceeds(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64, 
     return launched_s(bound, parts) > bound.most_s
 
 
-@inlined
+@inner
 def _count_pieces(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
     """Count by device the parts that compute of the knot at hand, as its boundaries are."""
     piece, none, part = desk.piece, desk.facts.shape[1], desk.piece.room[PART]

@@ -153,20 +153,6 @@ def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> 
             figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
 
 
-@inner
-def counted_s(whole: Whole, state: State, most_s: float) -> float:
-    """Count the sub-graphs of the plan at hand, and return its seconds; inf if they are certain to exceed most_s."""
-    machine, bound = whole.machine, Bound(whole.machine.launch_s, state.tree[1], most_s)
-    if state.tree[1] > most_s:
-        return np.inf
-    if whole.launching:  # otherwise sub-graphs need not be counted
-        for u in range(machine.unit_node.size):
-            state.running[0, u] = state.device[machine.unit_node[u]]
-        if not count(whole.counter, state.running, state.counts, bound):
-            return np.inf
-    return launched_s(bound, state.counts[0])
-
-
 @kernel
 def walk(
     whole: Whole,
@@ -177,10 +163,11 @@ def walk(
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a walk from the diary's best plan; the state ends as that of the last."""
+    """Note down a walk from the diary's best plan, whose sub-graphs are counted; the state ends as that of the last."""
     machine = whole.machine
     placed(machine, state, diary.best)
-    begun(diary, counted_s(whole, state, np.inf), excess(state.held_bytes, machine.capacity_bytes))
+    start_s = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), state.counts[0])
+    begun(diary, start_s, excess(state.held_bytes, machine.capacity_bytes))
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
@@ -195,7 +182,14 @@ def walk(
                 put(machine, state, changes.node[x], target if x < changes.back[i] else state.before[0])
             renew_tensors(machine, state, changes, i)
             over = excess(state.held_bytes, machine.capacity_bytes)
-            value_s = counted_s(whole, state, worth_s(diary, changes, i, over))
+            for u in range(machine.unit_node.size):
+                state.running[0, u] = state.device[machine.unit_node[u]]
+            bound = Bound(machine.launch_s, state.tree[1], worth_s(diary, changes, i, over))
+            value_s = np.inf  # nobody asks for more of what exceeds the bound
+            if not bound.other_s > bound.most_s and (
+                not whole.launching or count(whole.counter, state.running, state.counts, bound)
+            ):
+                value_s = launched_s(bound, state.counts[0])
         if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], state.before[x - first])
