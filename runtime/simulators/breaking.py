@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Int32, Int64
-from runtime.simulators.parts import BOUNDARY, PART, SOURCE, TARGET, WAITING, joined, on_cycles, room_of
+from runtime.simulators.parts import BOUNDARY, CUT, PART, SOURCE, TARGET, WAITING, on_cycles, room_of
 
 LENGTH_BIT, FLAGS_BIT = 28, 56  # where a rank holds the number of inner producers, and what comes before it
 NEVER = np.iinfo(np.int64).max  # the rank of what cannot be isolated
@@ -21,7 +21,7 @@ WORD = 64  # parts that are looked at together, one bit each
 BEFORE, BEHIND, OWN = 1, 2, 4  # marks of nodes, see `_meet`
 PRODUCER, INTO, TO_RESULT, FROM_ENTRY, SHARES, PREPARED, ONLY = range(7)  # rows of Nodes.edges
 ORDER, INTO_PTR, UNIT, FIRST, ENTRY, SINGLE, CONSTANTS, SUPPLIES, BLURRED = range(9)  # rows of Nodes.facts
-MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, MARK = range(9)  # rows of Piece.facts
+MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, RETURNS, MARK = range(10)  # rows of Piece.facts
 EDGE, CHOSEN = TARGET + 2, TARGET + 3  # further rows of Piece.edges
 
 
@@ -59,21 +59,24 @@ class Piece(NamedTuple):
     node x. PARTED, ISOLATED [l]: whether the head is cut off from the Constants among its supplies, and from all it
     reads. PLACE [n]: where each node is; l outside. CAME_IN, COMPUTED [l + 1]: whether its part was entered on the way
     to it by any boundary, or by one from an operation that is no Parameter or Constant; of use where its part was not
-    left. UNSURE [l + 1]: whether it depends on a blurred node. MARK [l + 1].
+    left. UNSURE [l + 1]: whether it depends on a blurred node. RETURNS [l]: whether a boundary leads to it from another
+    part of those that wait for one another. MARK [l + 1].
 
-    left: uint64 [l + 1], bits of parts left on the way to a node. room: for the parts.
+    left: uint64 [l + 1], bits of parts left on the way to a node. rank: int64 [l], by what HETERO chooses the operation
+    to isolate if none returns, the least first; NEVER if it cannot be. room: for the parts.
     """
 
     edges: Int32
     facts: Int32
     left: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    rank: Int64
     room: Int32
 
 
 def piece_of(n: int, m: int) -> Piece:
     """Return room for a knot of n nodes and m edges."""
     edges, facts = np.zeros((CHOSEN + 1, m), np.int32), np.zeros((MARK + 1, n + 1), np.int32)
-    return Piece(edges, facts, np.zeros(n + 1, np.uint64), room_of(n + 1, m))
+    return Piece(edges, facts, np.zeros(n + 1, np.uint64), np.zeros(n + 1, np.int64), room_of(n + 1, m))
 
 
 @inner
@@ -102,31 +105,34 @@ def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> i
 
 
 @inner
-def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int) -> int:
-    """Make boundaries of the edges at which a strand that came back meets one that never left; say if any."""
+def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int, k: int) -> int:
+    """Make boundaries of the edges at which a strand that came back meets one that never left; say if any.
+
+    size, k: how many nodes and, outside included, parts the piece has.
+    """
     edges, part = int(np.int64(piece.facts[START, size])), piece.room[PART]
-    k = joined(piece.edges, edges, size + 1, piece.room)
-    _trace(nodes, piece, size)
-    for y in range(edges):
-        piece.edges[CHOSEN, y] = 0
-    found = NO
+    found, traced = NO, False
     for base in range(0, k, WORD):
         if not _left_behind(piece, size, base):
             continue
+        if not traced:
+            _trace(nodes, piece, size)
+            traced = True
         for x in range(size):
             if 0 <= part[x] - base < WORD and _left(piece, x, x, base):
                 met = _meeting_at(nodes, piece, x, base)
                 if met == UNKNOWN:
                     return UNKNOWN
                 found = max(found, met)
-    for y in range(edges):
-        piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
+    if found == YES:
+        for y in range(edges):
+            piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
     return found
 
 
 @inlined
 def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
-    """Find what does not depend on which parts are looked at: how the part of each node was entered."""
+    """Find what does not depend on which parts are looked at, how the part of each node was entered; choose no edge."""
     facts = piece.facts
     came_in, computed, unsure, start = facts[CAME_IN], facts[COMPUTED], facts[UNSURE], facts[START]
     came_in[size] = computed[size] = unsure[size] = 0
@@ -134,14 +140,11 @@ def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
         came_in[x] = computed[x] = 0
         unsure[x] = nodes.facts[BLURRED, piece.facts[MEMBER, x]]
         for y in range(start[x], start[x + 1]):
-            a = piece.edges[SOURCE, y]
+            a, cut = piece.edges[SOURCE, y], piece.edges[BOUNDARY, y]
             unsure[x] |= unsure[a]
-            if piece.edges[BOUNDARY, y]:
-                came_in[x] = 1
-                computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]]
-            else:
-                came_in[x] |= came_in[a]
-                computed[x] |= computed[a]
+            came_in[x] |= cut | came_in[a]
+            computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]] if cut else computed[a]
+            piece.edges[CHOSEN, y] = 0
 
 
 @inlined
@@ -154,9 +157,8 @@ def _left_behind(piece: Piece, size: int, base: int) -> bool:
         left = np.uint64(0)
         for y in range(start[x], start[x + 1]):
             a = piece.edges[SOURCE, y]
-            left |= piece.left[a]
-            if piece.edges[BOUNDARY, y] and 0 <= part[a] - base < WORD:
-                left |= np.uint64(1) << np.uint64(part[a] - base)
+            cut = piece.edges[BOUNDARY, y] * (0 <= part[a] - base < WORD)
+            left |= piece.left[a] | np.uint64(cut) << np.uint64((part[a] - base) % WORD)
         piece.left[x] = left
         back |= 0 <= part[x] - base < WORD and _left(piece, x, x, base)
     return back
@@ -232,18 +234,41 @@ def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
     return False
 
 
+@inlined
+def rank_operations(nodes: Nodes, piece: Piece, size: int) -> None:
+    """Find by what HETERO chooses the operation to isolate; isolating one changes no other's rank."""
+    edges, start = piece.edges, piece.facts[START]
+    for x in range(size):
+        i = piece.facts[MEMBER, x]
+        constants = 0 if piece.facts[PARTED, x] else int(nodes.facts[CONSTANTS, i])
+        inner, shares, prepared = int(nodes.facts[SUPPLIES, i]) + constants, 0, int(nodes.facts[SUPPLIES, i] > 0)
+        for y in range(start[x], start[x + 1]):
+            kept, e = 1 - edges[BOUNDARY, y], edges[EDGE, y]
+            inner += kept
+            shares |= kept & nodes.edges[SHARES, e]
+            prepared |= kept & nodes.edges[PREPARED, e]
+        linear = inner == 1 and nodes.facts[SINGLE, i] > 0
+        flags = 8 + 4 * (1 - shares) + 2 * prepared + linear
+        piece.rank[x] = (flags << FLAGS_BIT) + (inner << LENGTH_BIT) if inner > 0 else NEVER
+
+
 @inner
-def isolate_one_operation(nodes: Nodes, piece: Piece, size: int) -> int:
-    """Cut one operation of parts that wait for one another off its producers; say if there was need."""
-    facts, edges = piece.facts, int(np.int64(piece.facts[START, size]))
-    k = joined(piece.edges, edges, size + 1, piece.room)
-    if not on_cycles(piece.edges, edges, k, piece.room):
+def isolate_one_operation(nodes: Nodes, piece: Piece, size: int, k: int, cuts: int) -> int:
+    """Cut one operation of parts that wait for one another off its producers; say if there was need.
+
+    size, k, cuts: how many nodes and, outside included, parts and boundaries the piece has.
+    """
+    facts, waiting, part = piece.facts, piece.room[WAITING], piece.room[PART]
+    if not on_cycles(piece.edges, cuts, k, piece.room):
         return NO
+    _find_returns(piece, size, cuts)
     chosen, least, inside = -1, NEVER, NEVER
     for x in range(size):
-        if piece.room[WAITING, piece.room[PART, x]]:
+        if waiting[part[x]]:
             inside = min(inside, nodes.rank[facts[MEMBER, x]])
-            rank = _rank(nodes, piece, x)
+            rank = piece.rank[x]
+            if facts[RETURNS, x] and rank < NEVER:
+                rank -= 8 << FLAGS_BIT
             # Of equal ones that of least number is chosen.
             if rank < least or (rank == least and chosen >= 0 and facts[MEMBER, x] < facts[MEMBER, chosen]):
                 chosen, least = x, rank
@@ -251,31 +276,18 @@ def isolate_one_operation(nodes: Nodes, piece: Piece, size: int) -> int:
         return UNKNOWN
     if chosen < 0:
         return NO
-    facts[ISOLATED, chosen] = 1
+    facts[ISOLATED, chosen], piece.rank[chosen] = 1, NEVER
     for y in range(facts[START, chosen], facts[START, chosen + 1]):
         piece.edges[BOUNDARY, y] = 1
     return YES
 
 
 @inlined
-def _rank(nodes: Nodes, piece: Piece, x: int) -> int:
-    """Return by what HETERO chooses the operation to isolate, the least first; the largest int64 if it cannot be."""
-    i, edges, part = piece.facts[MEMBER, x], piece.edges, piece.room[PART]
-    comes_back = shares = prepared = False
-    inner = 0
-    if not piece.facts[ISOLATED, x]:
-        inner = int(nodes.facts[SUPPLIES, i]) + (0 if piece.facts[PARTED, x] else int(nodes.facts[CONSTANTS, i]))
-        prepared = nodes.facts[SUPPLIES, i] > 0
-    for y in range(piece.facts[START, x], piece.facts[START, x + 1]):
-        e, a = edges[EDGE, y], edges[SOURCE, y]
-        if edges[BOUNDARY, y]:
-            comes_back |= part[a] != part[x] and piece.room[WAITING, part[a]] > 0
-        else:
-            inner += 1
-            shares |= nodes.edges[SHARES, e] > 0
-            prepared |= nodes.edges[PREPARED, e] > 0
-    if inner == 0:
-        return NEVER
-    linear = inner == 1 and nodes.facts[SINGLE, i] > 0
-    flags = 8 * (not comes_back) + 4 * (not shares) + 2 * prepared + linear
-    return (flags << FLAGS_BIT) + (inner << LENGTH_BIT)
+def _find_returns(piece: Piece, size: int, cuts: int) -> None:
+    """Find which nodes boundaries lead to from other parts of those that wait for one another."""
+    returns, part, cut = piece.facts[RETURNS], piece.room[PART], piece.room[CUT]
+    for x in range(size):
+        returns[x] = 0
+    for z in range(cuts):
+        a, x = piece.edges[SOURCE, cut[z]], piece.edges[TARGET, cut[z]]
+        returns[x] |= (part[a] != part[x]) & piece.room[WAITING, part[a]]

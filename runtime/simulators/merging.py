@@ -154,7 +154,7 @@ def _parents(graph: Graph, close: Bool, supply: Bool) -> Int64:
 
 
 def _rank_inside(graph: Graph, facts: _Facts) -> Int64:
-    """Return int64 [n], the rank of each operation while no boundary leads to it; see `breaking._rank`."""
+    """Return int64 [n], the rank of each operation while no boundary leads to it; see `breaking.rank_operations`."""
     producer, consumer = graph.edges
     inner = np.bincount(consumer, minlength=graph.n)
     shares = np.bincount(consumer[facts.readers[producer] > 1], minlength=graph.n) > 0

@@ -13,7 +13,7 @@ from pipeline.core.arrays import Int32
 
 SOURCE, TARGET, BOUNDARY = range(3)
 # Rows of a room, see `room_of`.
-PART, GROUP, WAITING, ITSELF, ROOT, OPENED, CALLS, NUMBER, LOW, IS_OPEN, FOLLOWING, PTR, ENTERED = range(13)
+PART, GROUP, WAITING, ITSELF, CUT, ROOT, OPENED, CALLS, NUMBER, LOW, IS_OPEN, FOLLOWING, PTR, ENTERED = range(14)
 
 
 def room_of(n: int, m: int) -> Int32:
@@ -21,50 +21,52 @@ def room_of(n: int, m: int) -> Int32:
 
     Whatever is found stays until the next. PART [n]: of each node, by first appearance. GROUP: equal for parts that
     wait for one another. WAITING, ITSELF: 1 for the parts that wait for others, and for those entered by a boundary of
-    their own. PTR [n + 2], ENTERED [m]: boundaries lead from part j to ENTERED[PTR[j]:PTR[j + 1]]. The other rows hold
-    nothing between calls.
+    their own. CUT [m]: the boundaries, one after the other. PTR [n + 2], ENTERED [m]: boundaries lead from part j to
+    ENTERED[PTR[j]:PTR[j + 1]]. The other rows hold nothing between calls.
     """
     return np.zeros((ENTERED + 1, max(n + 2, m)), np.int32)
 
 
 @inner
-def joined(edges: Int32, m: int, n: int, room: Int32) -> int:
-    """Find the parts of n nodes that those of m edges hold together which are no boundaries; return how many."""
+def joined(edges: Int32, m: int, n: int, room: Int32) -> tuple[int, int]:
+    """Find the parts of n nodes that those of m edges hold together which are no boundaries.
+
+    Where boundaries lie cannot be foreseen, and a branch not foreseen costs more than the work: there are few.
+
+    Returns:
+        How many parts there are, and how many boundaries.
+    """
     source, target, boundary = edges[SOURCE], edges[TARGET], edges[BOUNDARY]
-    root, part = room[ROOT], room[PART]
+    root, part, cut = room[ROOT], room[PART], room[CUT]
+    k = cuts = 0
     for i in range(n):
         root[i] = i
     for e in range(m):
-        if not boundary[e]:
-            a, b = source[e], target[e]
-            while root[a] != a:
-                root[a] = root[root[a]]
-                a = root[a]
-            while root[b] != b:
-                root[b] = root[root[b]]
-                b = root[b]
-            if a < b:
-                root[b] = a
-            else:
-                root[a] = b
-    k = 0
+        cut[cuts] = e
+        cuts += boundary[e]
+        a = source[e]
+        b = a if boundary[e] else target[e]
+        above_a, above_b = root[a], root[b]
+        while root[above_a] != above_a:
+            root[above_a] = root[root[above_a]]
+            above_a = root[above_a]
+        while root[above_b] != above_b:
+            root[above_b] = root[root[above_b]]
+            above_b = root[above_b]
+        root[above_a] = root[above_b] = root[a] = root[b] = min(above_a, above_b)
     for i in range(n):  # a root is the least of its set, so it comes first
-        if root[i] == i:
-            part[i] = k
-            k += 1
-        else:
-            part[i] = part[root[i]]
-            root[i] = root[root[i]]
-    return k
+        part[i] = k if root[i] == i else part[root[i]]
+        k += root[i] == i
+    return k, cuts
 
 
 @inner
-def on_cycles(edges: Int32, m: int, k: int, room: Int32) -> bool:
-    """Find which of k parts wait for one another, or for themselves; say if any does.
+def on_cycles(edges: Int32, cuts: int, k: int, room: Int32) -> bool:
+    """Find which of k parts wait for one another, or for themselves, by so many boundaries; say if any does.
 
     Source: Tarjan, Depth-First Search and Linear Graph Algorithms (1972), without recursion.
     """
-    any_cycle = _quotient(edges, m, k, room)
+    any_cycle = _quotient(edges, cuts, k, room)
     ptr, entered, following, number, low = room[PTR], room[ENTERED], room[FOLLOWING], room[NUMBER], room[LOW]
     calls, opened, is_open = room[CALLS], room[OPENED], room[IS_OPEN]
     for j in range(k):
@@ -105,28 +107,26 @@ def on_cycles(edges: Int32, m: int, k: int, room: Int32) -> bool:
 
 
 @inlined
-def _quotient(edges: Int32, m: int, k: int, room: Int32) -> bool:
+def _quotient(edges: Int32, cuts: int, k: int, room: Int32) -> bool:
     """List the parts that boundaries lead to from each part, and return whether one leads back into its own."""
-    ptr, part = room[PTR], room[PART]
+    ptr, part, cut = room[PTR], room[PART], room[CUT]
     for j in range(k + 2):
         ptr[j] = 0
     for j in range(k):
         room[ITSELF, j] = 0
     back = False
-    for e in range(m):
-        if edges[BOUNDARY, e]:
-            a, b = part[edges[SOURCE, e]], part[edges[TARGET, e]]
-            if a == b:
-                back = True
-                room[ITSELF, a] = 1
-            else:
-                ptr[a + 2] += 1
+    for x in range(cuts):
+        a, b = part[edges[SOURCE, cut[x]]], part[edges[TARGET, cut[x]]]
+        if a == b:
+            back = True
+            room[ITSELF, a] = 1
+        else:
+            ptr[a + 2] += 1
     for j in range(k):
         ptr[j + 2] += ptr[j + 1]
-    for e in range(m):
-        if edges[BOUNDARY, e]:
-            a, b = part[edges[SOURCE, e]], part[edges[TARGET, e]]
-            if a != b:
-                room[ENTERED, ptr[a + 1]] = b
-                ptr[a + 1] += 1
+    for x in range(cuts):
+        a, b = part[edges[SOURCE, cut[x]]], part[edges[TARGET, cut[x]]]
+        if a != b:
+            room[ENTERED, ptr[a + 1]] = b
+            ptr[a + 1] += 1
     return back

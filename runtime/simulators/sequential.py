@@ -125,6 +125,8 @@ class SequentialEvaluator:
         """Return where moves lead from a plan; see the Protocol."""
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
+        if self._whole.launching:
+            self._count(diary.best[None], state.counts)
         kernels.walk(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
         walk = walk_of(start, moves, diary, state.device)
         self.evaluations += walk.evaluations
@@ -197,9 +199,14 @@ class SequentialEvaluator:
         )
         plans = np.array(device, np.int32, order="C")
         if counted or self._whole.launching:
-            cuts.count(self._whole.counter, plans.take(self._machine.unit_node, axis=1), found.counts)
+            self._count(plans, found.counts)
         kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
         return found
+
+    def _count(self, plans: Int32, counts: Int64) -> None:
+        """Count the sub-graphs of b plans, int32 [b, k], by device, into int64 [b, p]."""
+        running = plans.take(self._machine.unit_node, axis=1)
+        cuts.count(self._whole.counter, running, counts, cuts.unbounded(counts.shape[1]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

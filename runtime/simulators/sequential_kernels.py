@@ -8,8 +8,20 @@ import numpy as np
 
 from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from runtime.simulators import cuts
-from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
+from runtime.simulators.cuts import Bound, Counter, count, launched_s
+from runtime.simulators.walks import (
+    NOW,
+    Changes,
+    Diary,
+    begun,
+    excess,
+    judged,
+    renewed,
+    summed,
+    target_of,
+    tree_of,
+    worth_s,
+)
 
 
 class Machine(NamedTuple):
@@ -40,7 +52,7 @@ class Whole(NamedTuple):
     """A machine, and what counts sub-graphs on it; launching: whether a launch costs anything on any device."""
 
     machine: Machine
-    counter: cuts.Counter
+    counter: Counter
     launching: bool
 
 
@@ -128,33 +140,17 @@ def placed(machine: Machine, state: State, device: Int32) -> int:
     return sent
 
 
-@inlined
-def total_s(tree: Float64, counts: Int64, launch_s: Float64) -> float:
-    """Return the seconds of a plan, whose sub-graphs are counted: int64 [p]."""
-    launches_s = 0.0
-    for d in range(counts.size):
-        launches_s += counts[d] * launch_s[d]
-    return float(tree[1] + launches_s)
-
-
 @kernel
 def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
     """Write down what b plans cost, int32 [b, k], whose sub-graphs are counted."""
     for b in range(plans.shape[0]):
         figures.sent_bytes[b] = placed(machine, state, plans[b])
-        figures.value_s[b] = total_s(state.tree, figures.counts[b], machine.launch_s)
+        figures.value_s[b] = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), figures.counts[b])
         for d in range(state.held_bytes.size):
             figures.held_bytes[b, d] = state.held_bytes[d]
             figures.busy_s[b, d] = figures.counts[b, d] * machine.launch_s[d]
         for j in range(plans.shape[1]):
             figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
-
-
-@inner
-def run(machine: Machine, state: State) -> None:
-    """Find where the units of the plan at hand run."""
-    for u in range(machine.unit_node.size):
-        state.running[0, u] = state.device[machine.unit_node[u]]
 
 
 @kernel
@@ -167,14 +163,11 @@ def walk(
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a walk from the diary's best plan; the state ends as that of the last."""
-    machine, counts = whole.machine, state.counts
+    """Note down a walk from the diary's best plan, whose sub-graphs are counted; the state ends as that of the last."""
+    machine = whole.machine
     placed(machine, state, diary.best)
-    run(machine, state)
-    if whole.launching:  # otherwise sub-graphs need not be counted
-        cuts.count(whole.counter, state.running, counts)
-    over = excess(state.held_bytes, machine.capacity_bytes)
-    begun(diary, total_s(state.tree, counts[0], machine.launch_s), over)
+    start_s = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), state.counts[0])
+    begun(diary, start_s, excess(state.held_bytes, machine.capacity_bytes))
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
@@ -182,17 +175,21 @@ def walk(
             continue
         left -= 1
         first = changes.ptr[i]
-        value_s = diary.value_s[NOW]
+        value_s, over = diary.value_s[NOW], diary.over_bytes[0]
         if target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 state.before[x - first] = state.device[changes.node[x]]
                 put(machine, state, changes.node[x], target if x < changes.back[i] else state.before[0])
             renew_tensors(machine, state, changes, i)
-            if whole.launching:
-                run(machine, state)
-                cuts.count(whole.counter, state.running, counts)
-            value_s = total_s(state.tree, counts[0], machine.launch_s)
-        over = excess(state.held_bytes, machine.capacity_bytes)
+            over = excess(state.held_bytes, machine.capacity_bytes)
+            for u in range(machine.unit_node.size):
+                state.running[0, u] = state.device[machine.unit_node[u]]
+            bound = Bound(machine.launch_s, state.tree[1], worth_s(diary, changes, i, over))
+            value_s = np.inf  # nobody asks for more of what exceeds the bound
+            if not bound.other_s > bound.most_s and (
+                not whole.launching or count(whole.counter, state.running, state.counts, bound)
+            ):
+                value_s = launched_s(bound, state.counts[0])
         if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], state.before[x - first])

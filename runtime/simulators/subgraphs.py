@@ -17,7 +17,7 @@ from runtime.simulators.breaking import TO_RESULT, piece_of
 from runtime.simulators.merging import CONSTANT, RESULT, merged, of_type
 from runtime.simulators.parts import room_of
 
-REMEMBERED = 4096  # sets of sub-graphs on cycles whose counts are kept, a power of two
+REMEMBERED = 16384  # sets of sub-graphs on cycles whose counts are kept, a power of two
 
 
 def split(graph: Graph, device: Int32) -> Grouping:
@@ -77,6 +77,7 @@ class Cutter:
         units = self.member.size
         desk = cuts.Desk(
             facts=np.zeros((cuts.AT + 1, self.graph.n + 1), np.int32),
+            parts=np.zeros((cuts.PARTS + 1, p), np.int64),
             keys=np.zeros(units, np.uint64),
             room=room_of(units, self.model.links.shape[1]),
             piece=piece_of(self.graph.n, self.graph.m),
@@ -92,14 +93,16 @@ class Cutter:
         producer, consumer = self.graph.edges
         boundary[:] = (device[producer] != device[consumer]) & (every.edges[TO_RESULT] == 0)
         counter = counter._replace(model=self.model._replace(few=every, each=every))
-        cuts.count(counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64))
+        cuts.count(
+            counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64), cuts.unbounded(p)
+        )
         inner = self.graph.edges[:, ~boundary]
         return components(self.graph.n, inner[0], inner[1])
 
     def count_by_device(self, device: Int32, p: int) -> Int64:
         """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
         counts = np.zeros(p, np.int64)
-        cuts.count(self.counter(p), np.array(device[self.member], np.int32)[None], counts[None])
+        cuts.count(self.counter(p), np.array(device[self.member], np.int32)[None], counts[None], cuts.unbounded(p))
         return counts
 
 

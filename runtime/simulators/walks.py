@@ -27,6 +27,7 @@ class Changes(NamedTuple):
     allowance_s: Float64
     back: Int64
     price_s_per_byte: float
+    bounded: bool
 
 
 class Diary(NamedTuple):
@@ -57,6 +58,7 @@ def changes_of(moves: Moves) -> Changes:
         owned(moves.allowance_s),
         owned(moves.back),
         float(moves.price_s_per_byte),
+        bool(moves.bounded),
     )
 
 
@@ -144,6 +146,21 @@ def acceptable(
     if price_s_per_byte == math.inf or now_over == math.inf or new_over == math.inf:
         return new_over < now_over
     return new_s + price_s_per_byte * (new_over - now_over) <= now_s + allowance_s
+
+
+@inner
+def worth_s(diary: Diary, changes: Changes, i: int, over_bytes: int) -> float:
+    """Return the seconds beyond which nobody asks what move i costs: it is not taken and makes no best plan.
+
+    They are inf where that cannot be told, and -inf where no time would do; over_bytes: after the move.
+    """
+    if not changes.bounded:
+        return np.inf
+    if over_bytes != diary.over_bytes[0]:
+        hopeless = changes.price_s_per_byte == np.inf and over_bytes > diary.over_bytes[0]
+        return -np.inf if hopeless else np.inf
+    least_s = float(diary.value_s[NOW] + changes.allowance_s[i])
+    return least_s if over_bytes > 0 else max(least_s, float(diary.value_s[BEST]))
 
 
 @inner

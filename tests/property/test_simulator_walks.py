@@ -125,6 +125,31 @@ def test_a_walk_equals_its_steps_bit_for_bit(name: str, case: tuple[Subject, np.
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
+@settings(deadline=None)
+@given(case=subjects())
+def test_a_bounded_walk_differs_in_what_moves_cost_that_are_not_taken_alone(
+    name: str, case: tuple[Subject, np.random.Generator]
+) -> None:
+    subject, rng = case
+    simulator: Simulator = SIMULATORS[name].bind(subject)
+    start, moves, allowed = start_and_moves(subject, rng)
+    whole = simulator.walk(start, moves, allowed=allowed, limit=moves.r)
+    quick = simulator.walk(start, replace(moves, bounded=True), allowed=allowed, limit=moves.r)
+    assert_equal_but_for_refusals(quick, whole)
+
+
+def assert_equal_but_for_refusals(quick: Walk, whole: Walk) -> None:
+    """Compare a walk whose moves were bounded with one whose moves were not."""
+    assert quick.tried.tolist() == whole.tried.tolist()
+    assert quick.taken.tolist() == whole.taken.tolist()
+    told = whole.taken | ~np.isinf(quick.value_s)
+    assert quick.value_s[told].tobytes() == whole.value_s[told].tobytes()
+    assert (quick.end_s, quick.best_s) == (whole.end_s, whole.best_s)
+    assert quick.end.key() == whole.end.key()
+    assert quick.best.key() == whole.best.key()
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
 @settings(deadline=None, max_examples=40)
 @given(case=subjects())
 def test_figures_and_answers_agree(name: str, case: tuple[Subject, np.random.Generator]) -> None:

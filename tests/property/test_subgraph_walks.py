@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from pipeline.core.stages import Subject
 from runtime.simulators import subgraphs
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 from tests import plain_subgraphs
+from tests.property.test_simulator_walks import assert_equal_but_for_refusals
 from tests.strategies import graph_of
 
 LAUNCH_S = (1.0, 2.0**10, 2.0**20)  # counts below 1,024 can be read off their sum
@@ -124,6 +126,21 @@ def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
             assert walk.value_s[i] == float(counts @ np.array(LAUNCH_S[:p]))
         plan = changed if walk.taken[i] else plan
     assert walk.end.key() == plan.key()
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32), p=st.integers(2, 3))
+def test_a_bounded_walk_stops_counting_only_where_moves_are_refused(seed: int, p: int) -> None:
+    graph, grouping, rng = branching(seed)
+    moves = moves_of(rng, grouping.k, p, 200)
+    moves = replace(moves, allowance_s=rng.choice([-1.0, 0.0, 1.0, 2.0, 2.0**10, 2.0**11], moves.r))
+    plan = Placement(rng.integers(0, p, grouping.k), tuple(f"D{d}" for d in range(p)))
+    simulator, allowed = launches_only(graph, grouping, p), np.ones((grouping.k, p), bool)
+    quick = simulator.walk(plan, replace(moves, bounded=True), allowed=allowed, limit=10**6)
+    whole = launches_only(graph, grouping, p).walk(plan, moves, allowed=allowed, limit=10**6)
+    assert_equal_but_for_refusals(quick, whole)
+    again = simulator.walk(plan, moves, allowed=allowed, limit=10**6)  # what was given up is not remembered
+    assert again.value_s.tobytes() == whole.value_s.tobytes()
 
 
 @settings(deadline=None, max_examples=25)
