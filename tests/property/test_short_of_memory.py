@@ -16,8 +16,9 @@ from pipeline.registry import build
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
 from policy.place.room import make_room
 from policy.place.search import Search
+from tests.contract.test_placers_on_simulators import simulator_of
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
-from tests.toys import silent
+from tests.toys import silent, toy_graph, toy_problem
 
 BUDGET = 3000
 QUICK = range(0, CASES, 25)
@@ -108,6 +109,18 @@ def test_enumeration_keeps_the_budget_and_proves_only_what_it_saw_in_full() -> N
     assert not enumerated(ordered)
     assert ordered.best_s == full.best_s
     assert ordered.bound_s == 0.0
+
+
+def test_a_problem_of_many_operations_is_enumerated_if_few_have_a_choice() -> None:
+    n = 100
+    chain = toy_graph(n, [(i, i + 1) for i in range(n - 1)])
+    allowed = np.tile([True, False], (n, 1))
+    allowed[[3, 7]] = True
+    problem = toy_problem(chain, np.ones((n, 2)), allowed=allowed)
+    device = placements(problem.allowed)
+    assert device[:, [3, 7]].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert not np.delete(device, [3, 7], axis=1).any()
+    assert enumerated(Search(problem, simulator_of(problem, "T2"), Budget(100), silent))
 
 
 def test_devices_that_can_swap_names_are_enumerated_once() -> None:

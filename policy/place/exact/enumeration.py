@@ -50,14 +50,17 @@ def enumerated(search: Search) -> bool:
 
 
 def placements(allowed: Bool) -> Int32:
-    """Return int32 [c, k], every choice of an allowed device for each of k units; allowed: bool [k, p].
+    """Return int32 [c, k], every choice of an allowed device for each of k units, bool [k, p]; all have one.
 
     >>> placements(np.array([[True, True], [False, True]])).tolist()
     [[0, 1], [1, 1]]
     """
-    homes = [np.flatnonzero(row).astype(np.int32) for row in allowed]
-    grid = np.indices([home.size for home in homes]).reshape(len(homes), -1)
-    return np.stack([home[at] for home, at in zip(homes, grid, strict=True)], axis=1)
+    choices = allowed.sum(axis=1)
+    run = choices[::-1].cumprod()[::-1]  # rows after which the choices of a unit and those behind it begin anew
+    number = np.arange(run[0])[:, None] % run // (run // choices)  # [c, k], of the device among those allowed
+    homes = np.argsort(~allowed, axis=1, kind="stable").astype(np.int32)  # those allowed come first
+    found: Int32 = homes[np.arange(choices.size), number]
+    return found
 
 
 def one_of_each(device: Int32, classes: list[list[int]]) -> Bool:
