@@ -75,7 +75,7 @@ def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
 
 def _finest(problem: Problem) -> Level:
     """Return the level of the units themselves."""
-    graph, units = problem.graph, Units.of(problem)
+    graph, units = problem.graph, problem.derived(Units.of)
     producer, consumer = graph.edges
     readers = np.bincount(graph.tensor, minlength=graph.m)[graph.tensor]
     seconds = problem.topology.mean_transfer_s(graph.edge_bytes) / readers
