@@ -124,7 +124,7 @@ def test_a_problem_of_many_operations_is_enumerated_if_few_have_a_choice() -> No
 
 
 def test_devices_that_can_swap_names_are_enumerated_once() -> None:
-    case = next(c for c in map(small_case, range(CASES)) if len(interchangeable(c.problem)) < c.problem.topology.p)
+    case = next(c for c in map(small_case, range(CASES)) if interchangeable(c.problem))
     classes = interchangeable(case.problem)
     device = placements(case.problem.allowed)
     chosen = device[one_of_each(device, classes)]
