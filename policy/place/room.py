@@ -50,7 +50,7 @@ def make_room(search: Search, *, seed: int) -> None:
     others, by walks that anneal bytes instead of seconds, in ever longer rounds from the plan that is least over, or
     from any of those tried where the last round led no further.
     """
-    if search.left <= 0 or not tight(search):
+    if search.done or not tight(search):
         return
     starts = packings(search)
     over = search.simulate(starts).over_bytes.tolist()

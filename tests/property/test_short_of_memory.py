@@ -14,7 +14,7 @@ from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.registry import build
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
-from policy.place.room import make_room
+from policy.place.room import make_room, tight
 from policy.place.search import Search
 from tests.contract.test_placers_on_simulators import simulator_of
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
@@ -121,6 +121,19 @@ def test_a_problem_of_many_operations_is_enumerated_if_few_have_a_choice() -> No
     assert device[:, [3, 7]].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert not np.delete(device, [3, 7], axis=1).any()
     assert enumerated(Search(problem, simulator_of(problem, "T2"), Budget(100), silent))
+
+
+def test_where_an_optimum_is_proven_nothing_is_enumerated_and_no_room_is_made() -> None:
+    search = search_of(small_case(2))
+    search.simulate(placements(search.problem.allowed))
+    search.prove(search.best_s, "test")
+    spent = search.spent
+    assert search.best is not None
+    assert search.left > 0
+    assert tight(search)
+    assert enumerated(search)
+    make_room(search, seed=0)
+    assert search.spent == spent
 
 
 def test_devices_that_can_swap_names_are_enumerated_once() -> None:

@@ -25,6 +25,8 @@ def enumerated(search: Search) -> bool:
     enumerated in full is proven, unless orders count as well or groups are coarser than the problem demands.
     """
     problem, semantics = search.problem, search.semantics
+    if search.proven:
+        return True
     if semantics is None or problem.graph.n == 0 or search.left <= 0:
         return False
     units = problem.derived(Units.of)
