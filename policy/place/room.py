@@ -56,7 +56,7 @@ def make_room(search: Search, *, seed: int) -> None:
     over = search.simulate(starts).over_bytes.tolist()
     pool = list(zip(over, starts, strict=False))  # as far as the budget went
     rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
-    with search.limited(search.author, evaluations=math.ceil(SHARE * search.left)):
+    with search.limited(search.author, evaluations=math.ceil(SHARE * search.left), seconds=SHARE * search.left_s):
         steps, stalled = FIRST, False
         while search.best is None and search.left > 0 and moves.free.size and pool:
             least, nearest = min(pool, key=lambda entry: entry[0])

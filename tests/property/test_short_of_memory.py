@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.registry import build
+from policy.place import search as module
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
 from policy.place.room import make_room, tight
 from policy.place.search import Search
@@ -85,6 +88,16 @@ def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enume
     case = small_case(number)
     answer = build("place", "anneal", {}).place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
     assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
+
+
+def test_making_room_in_vain_leaves_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(c for c in map(small_case, range(CASES)) if math.isinf(c.optimum_s()))
+    now = itertools.count(0.0, 0.01)  # seconds, one hundredth at every look
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    search = Search(case.problem, case.simulator(), Budget(10**9, seconds=10.0), silent)
+    make_room(search, seed=0)
+    assert search.best is None
+    assert 0.5 < search.left_s < 1.0
 
 
 def test_looser_memory_never_makes_a_small_answer_worse() -> None:
