@@ -73,7 +73,7 @@ class CpSat(Method):
             return
         finest = units.k == atoms_of(problem).k
         if search.semantics is not None and search.semantics.kind == "listsched":
-            units = problem.derived(_folded_units)
+            units = problem.derived(_folded)
         made = _program(search, units, timeline if same else None)
         if made is None:
             return
@@ -112,7 +112,7 @@ def size_of(search: Search) -> int:
     units, p = problem.derived(Units.of), problem.topology.p
     timed = semantics is not None and semantics.kind == "listsched"
     if timed:
-        units = problem.derived(_folded_units)
+        units = problem.derived(_folded)
     times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
     divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
     (producer, consumer), unit = problem.graph.edges, units.grouping.group
@@ -154,17 +154,14 @@ def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | 
     return listsched(problem, units, times, plan, search.bound_s)
 
 
-def _folded_units(problem: Problem) -> Units:
-    return _folded(problem.derived(Units.of))
-
-
-def _folded(units: Units) -> Units:
+def _folded(problem: Problem) -> Units:
     """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
 
     What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
     made, right after: no plan gets slower. Memory must not object.
     """
-    problem, group = units.problem, units.grouping.group
+    units = problem.derived(Units.of)
+    group = units.grouping.group
     costs, (producer, consumer) = problem.costs, problem.graph.edges
     if costs is None:
         return units
