@@ -43,7 +43,7 @@ class CpSat(Method):
     A second of that reckoning was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
@@ -117,7 +117,7 @@ def size_of(search: Search) -> int:
     divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
     (producer, consumer), unit = problem.graph.edges, units.grouping.group
     apart = unit[producer] != unit[consumer]
-    sent = np.stack([producer[apart], problem.graph.edge_bytes[apart]])
+    sent = np.stack([problem.graph.tensor[apart], problem.graph.edge_bytes[apart]])
     tensors = int(np.unique(sent, axis=1).shape[1])
     if semantics is None or not timed:
         return (divided + tensors * p) // DIVISION
