@@ -52,7 +52,7 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
