@@ -87,13 +87,13 @@ def look_at_machine(devices: Sequence[str]) -> Machine:
         UsageError: a device is not written as it should be.
     """
     from runtime import devices as found
-    from runtime.precisions import FULL, PRECISION, low_precisions
+    from runtime.precisions import FULL, low_precisions
 
     plugins = found.discover()
     specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
     facts = found.hardware(plugins)
     low = low_precisions(specs, plugins)
-    open_names = () if devices else tuple(d.name for d in specs if d.properties[PRECISION] != FULL)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[found.PRECISION] != FULL)
     return Machine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts), tuple(low), open_names)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import cpu_count
 from runtime.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.devices import Plugin, threads_of
+from runtime.devices import PRECISION, Plugin, threads_of
 from runtime.variant import Variant
 
 # AUTO otherwise answers from a CPU until the device it chose has compiled, and a turn would measure both.
@@ -17,7 +17,7 @@ AUTO_ORDER = ("gpu", "npu", "other", "cpu")  # what AUTO prefers when it is left
 
 def reference_variant() -> Variant:
     """Return the variant whose outputs all others are compared with: the CPU in f32."""
-    properties = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
+    properties = {PRECISION: "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
     device = DeviceSpec("reference", "CPU", "CPU", properties, "cpu")
     return Variant("reference", "baseline", "CPU", (device,), single=True)
 
@@ -41,7 +41,7 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> l
     found = [Variant(d.name, "baseline", d.openvino_name, (d,), single=True) for d in devices]
     for plugin in sorted({d.plugin for d in devices if d.kind == "cpu"}):
         named = [d for d in devices if d.plugin == plugin]
-        covered = {(threads_of(d), d.properties["INFERENCE_PRECISION_HINT"]) for d in named}
+        covered = {(threads_of(d), d.properties[PRECISION]) for d in named}
         for precision in plugins[plugin].precisions:
             for threads in thread_counts(cpu_count()):
                 if (threads, precision) not in covered:
@@ -73,6 +73,6 @@ def _auto_variants(devices: Sequence[DeviceSpec]) -> list[Variant]:
 
 def _cpu_variant(plugin: str, threads: int, precision: str) -> Variant:
     """Return the plug-in as anyone would use it, pinning and all, with so many threads."""
-    properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": precision}
+    properties = {"INFERENCE_NUM_THREADS": str(threads), PRECISION: precision}
     name = f"{plugin} {threads} thread{'s' if threads > 1 else ''} {precision}"
     return Variant(name, "baseline", plugin, (DeviceSpec(plugin, plugin, plugin, properties, "cpu"),), single=True)

@@ -29,6 +29,7 @@ PRECISIONS: Mapping[str, str] = {"FP32": "f32", "BF16": "bf16", "FP16": "f16"}
 PRECISION_ALIASES: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "dynamic": "dynamic"}
 # A named device forces these: with default pinning two of them share one core.
 ALIAS_DEFAULTS: Mapping[str, Mapping[str, str]] = {"CPU": {"ENABLE_CPU_PINNING": "NO"}}
+PRECISION = "INFERENCE_PRECISION_HINT"  # the property that says what a device computes in
 DEVICE_ID = "DEVICE_ID"  # which device of a plug-in an instance of it is
 
 _ITEM = re.compile(r"^(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)=)?(?P<plugin>[A-Z]+(?:\.\d+)*)(?:\{(?P<properties>.*)\})?$")
@@ -71,7 +72,7 @@ def _describe(core: ov.Core, name: str) -> Plugin:
         driver=str(read("GPU_DRIVER_VERSION", read("NPU_DRIVER_VERSION", ov.get_version()))),
         memory_bytes=memory or (psutil.virtual_memory().total if name == "CPU" else 0),
         precisions=tuple(PRECISIONS[c] for c in ("FP32", "BF16", "FP16") if c in capabilities) or ("f32",),
-        default_precision=precision_name(read("INFERENCE_PRECISION_HINT", "f32")),
+        default_precision=precision_name(read(PRECISION, "f32")),
         settable=frozenset(key for key, mode in supported.items() if "W" in str(mode)),
     )
 
@@ -108,7 +109,7 @@ def default_devices(plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:
     half = str(cpu_count() // 2)
     precisions = (plugins["CPU"].precisions * 2)[:2]
     return tuple(
-        make_spec(name, "CPU", {"INFERENCE_NUM_THREADS": half, "INFERENCE_PRECISION_HINT": precision}, plugins)
+        make_spec(name, "CPU", {"INFERENCE_NUM_THREADS": half, PRECISION: precision}, plugins)
         for name, precision in zip(("A", "B"), precisions, strict=True)
     )
 
@@ -213,7 +214,7 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
         raise UsageError(
             f"{name} gives {DEVICE_ID} as a property.", f"Write {name}={base}.{properties[DEVICE_ID]} instead."
         )
-    pinned = {"INFERENCE_PRECISION_HINT": found.default_precision, **properties}
+    pinned = {PRECISION: found.default_precision, **properties}
     openvino_name = plugin
     if alias:
         openvino_name = f"{base}_{re.sub('[^A-Za-z0-9]', '_', name)}"  # an alias must contain the plug-in's name
@@ -232,7 +233,7 @@ def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
 
 def with_precision(spec: DeviceSpec, precision: str, plugin: Plugin) -> DeviceSpec:
     """Return a device that computes in another precision."""
-    changed = replace(spec, properties={**spec.properties, "INFERENCE_PRECISION_HINT": precision})
+    changed = replace(spec, properties={**spec.properties, PRECISION: precision})
     return replace(changed, fingerprint=_device_fingerprint(changed, plugin))
 
 

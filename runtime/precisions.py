@@ -12,11 +12,10 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.child import ChildError
-from runtime.devices import KINDS, Plugin, with_precision
+from runtime.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.hetero import reference_outputs
 from runtime.variant import Outputs, Variant, largest_difference, outputs_of, percent, start
 
-PRECISION = "INFERENCE_PRECISION_HINT"
 FULL = "f32"
 
 

@@ -35,7 +35,7 @@ from pipeline.core.process import die_with_parent
 from runtime import kernels, links
 from runtime.affinity import set_affinities
 from runtime.child import MEMORY_LIMIT, speaks_of_memory
-from runtime.devices import core_for, precision_name
+from runtime.devices import PRECISION, core_for, precision_name
 from runtime.inputs import make_inputs
 
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
@@ -146,16 +146,12 @@ def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
     subgraphs = int(compiled.get_property(parts)) if parts in known else 1
     by_device: Mapping[str, Any] = compiled.get_property("DEVICE_PROPERTIES") if "DEVICE_PROPERTIES" in known else {}
     if not by_device and len(executed) == 1:
-        names = ("INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS")
+        names = (PRECISION, "INFERENCE_NUM_THREADS")
         by_device = {executed[0]: {key: compiled.get_property(key) for key in names if key in known}}
     return {
         "executed_on": executed,
         "subgraphs": subgraphs,
-        "precisions": {
-            d: precision_name(p["INFERENCE_PRECISION_HINT"])
-            for d, p in by_device.items()
-            if "INFERENCE_PRECISION_HINT" in p
-        },
+        "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
         "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
     }
 

@@ -139,8 +139,8 @@ class Walk:
     tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.
     value_s: float64 [r], what each tried move would cost; nan for others; inf if it exceeds memory, and perhaps if it
     was not taken and the moves are `bounded`.
-    taken: bool [r]. end: the plan after the last move, end_s its seconds. best: the best plan met, the start
-    included, best_s its seconds; inf if all exceed memory.
+    taken: bool [r]. end: the plan after the last move, end_s its seconds. best: the best plan met, the start and moves
+    not taken included, best_s its seconds; inf if all exceed memory.
     """
 
     tried: Bool

@@ -52,7 +52,7 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
@@ -100,33 +100,25 @@ class Anneal(Method):
         plan = search.best or moves.anywhere(search.problem.topology.names)
         if search.problem.ordered:
             plan = best_order(search, plan)
-        clock, scale_s = Clock.of(search), mean_time_s(search)
+        cooling = Cooling(Clock.of(search), mean_time_s(search), hot, self.cold)
         chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
         if short and hot >= self.hot:
-            self._squeeze(search, rng, moves, plan, hot, clock)
+            self._squeeze(search, rng, moves, plan, cooling)
             return
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
-            share = np.minimum(1.0, clock.share() + np.arange(chunk) * clock.step())
-            warmth_s = scale_s * hot * (self.cold / hot) ** share
-            walk = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(chunk)))
+            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, chunk))
             barred = np.count_nonzero(np.isinf(walk.value_s)) / max(walk.evaluations, 1)
             if short and not search.done and barred > PRESSED:
-                self._squeeze(search, rng, moves, levelled(search.best or walk.end), hot, clock)
+                self._squeeze(search, rng, moves, levelled(search.best or walk.end), cooling)
                 return
             plan = levelled(walk.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _squeeze(
-        self,
-        search: Search,
-        rng: np.random.Generator,
-        moves: Neighbourhood,
-        plan: Placement,
-        hot: float,
-        clock: Clock,
+        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, cooling: Cooling
     ) -> None:
         """Go on as `_cool` does where memory bars the way: through plans that do not fit, for a price, and back.
 
@@ -134,15 +126,14 @@ class Anneal(Method):
         would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which keeps
         full devices full. The last part of the budget begins at the best plan and keeps to what fits.
         """
-        scale_s = mean_time_s(search)
         per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
-        price, idle = Price(scale_s * self.hot * (self.hot / hot) ** 2 / per_group), 0
+        price = Price(cooling.scale_s * self.hot * (self.hot / cooling.hot) ** 2 / per_group)
+        idle = 0
         while not search.done and idle < PATIENCE * CHUNK // SHORT:
-            spent, share = search.spent, clock.share()
-            if share >= KEPT and not math.isinf(price.s_per_byte):
+            spent = search.spent
+            if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
                 price.s_per_byte, plan = math.inf, levelled(search.best or plan)
-            warmth_s = scale_s * hot * (self.cold / hot) ** np.minimum(1.0, share + np.arange(SHORT) * clock.step())
-            walk = self._walk(search, rng, moves, plan, -warmth_s * np.log1p(-rng.random(SHORT)), price.s_per_byte)
+            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, SHORT), price.s_per_byte)
             price.learn(walk)
             plan = levelled(walk.end)
             idle = 0 if search.spent > spent else idle + 1
@@ -156,7 +147,10 @@ class Anneal(Method):
         allowance_s: Float64,
         price_s: float | None = None,
     ) -> Walk:
-        """Return where as many moves as there are allowances lead; price_s: of a byte; None where memory is ample."""
+        """Return where as many moves as there are allowances lead.
+
+        price_s: of a byte beyond the memory, and then some moves are swaps; None for no price.
+        """
         r = allowance_s.size
         ordered = plan.priority is not None
         stays = (rng.random(r) < self.orders) & ordered
@@ -168,11 +162,10 @@ class Anneal(Method):
             shifted=stays | ((rng.random(r) < self.shifts) & ordered),
             swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
         )
-        price_s_per_byte = math.inf if price_s is None else price_s
-        # Without a price, moves that memory bars are counted by their values.
-        bounded = price_s is not None or not tight(search)
         drawn = moves.drawn(rng, plan, choice, allowance_s)
-        return search.walk(plan, replace(drawn, price_s_per_byte=price_s_per_byte, bounded=bounded))
+        if price_s is None:  # where memory is short, moves that it bars are counted by their values
+            return search.walk(plan, replace(drawn, bounded=not tight(search)))
+        return search.walk(plan, replace(drawn, price_s_per_byte=price_s, bounded=True))
 
 
 def best_order(search: Search, plan: Placement) -> Placement:
@@ -244,3 +237,22 @@ class Clock:
     def step(self) -> float:
         """Return the share that one more evaluation spends; with a time limit its part is left out."""
         return 1.0 / self.left
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """How much slower a move may make a plan: ever less, from temperature `hot` to `cold`, as its clock runs.
+
+    scale_s: the seconds that a temperature of 1 stands for.
+    """
+
+    clock: Clock
+    scale_s: float
+    hot: float
+    cold: float
+
+    def drawn_s(self, rng: np.random.Generator, r: int) -> Float64:
+        """Return float64 [r], what the next r moves are allowed: exponentially distributed."""
+        share = np.minimum(1.0, self.clock.share() + np.arange(r) * self.clock.step())
+        warmth_s: Float64 = self.scale_s * self.hot * (self.cold / self.hot) ** share
+        return -warmth_s * np.log1p(-rng.random(r))

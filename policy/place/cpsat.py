@@ -43,7 +43,7 @@ class CpSat(Method):
     A second of that reckoning was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
@@ -73,7 +73,7 @@ class CpSat(Method):
             return
         finest = units.k == atoms_of(problem).k
         if search.semantics is not None and search.semantics.kind == "listsched":
-            units = problem.derived(_folded_units)
+            units = problem.derived(_folded)
         made = _program(search, units, timeline if same else None)
         if made is None:
             return
@@ -112,12 +112,12 @@ def size_of(search: Search) -> int:
     units, p = problem.derived(Units.of), problem.topology.p
     timed = semantics is not None and semantics.kind == "listsched"
     if timed:
-        units = problem.derived(_folded_units)
+        units = problem.derived(_folded)
     times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
     divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
     (producer, consumer), unit = problem.graph.edges, units.grouping.group
     apart = unit[producer] != unit[consumer]
-    sent = np.stack([producer[apart], problem.graph.edge_bytes[apart]])
+    sent = np.stack([problem.graph.tensor[apart], problem.graph.edge_bytes[apart]])
     tensors = int(np.unique(sent, axis=1).shape[1])
     if semantics is None or not timed:
         return (divided + tensors * p) // DIVISION
@@ -154,17 +154,14 @@ def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | 
     return listsched(problem, units, times, plan, search.bound_s)
 
 
-def _folded_units(problem: Problem) -> Units:
-    return _folded(problem.derived(Units.of))
-
-
-def _folded(units: Units) -> Units:
+def _folded(problem: Problem) -> Units:
     """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
 
     What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
     made, right after: no plan gets slower. Memory must not object.
     """
-    problem, group = units.problem, units.grouping.group
+    units = problem.derived(Units.of)
+    group = units.grouping.group
     costs, (producer, consumer) = problem.costs, problem.graph.edges
     if costs is None:
         return units

@@ -82,7 +82,7 @@ class Portfolio(Method):
     number of workers, and the solver's effort is counted in its own steps, in proportion to the evaluations left.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
     solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")

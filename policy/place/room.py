@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,11 +10,12 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import sum_per_group
 from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
 from pipeline.core.simulation import Walk
 from policy.place.levels.hierarchy import hierarchy
 from policy.place.neighbourhood import Choice, Neighbourhood
 from policy.place.search import Search
-from policy.place.units import UNLIMITED
+from policy.place.units import UNLIMITED, Units
 
 CHUNK = 64  # moves of a walk, between two looks at what fits
 FIRST = 6  # walks in which excess is annealed from warm to cold at first; every further round takes twice as many
@@ -50,13 +50,13 @@ def make_room(search: Search, *, seed: int) -> None:
     others, by walks that anneal bytes instead of seconds, in ever longer rounds from the plan that is least over, or
     from any of those tried where the last round led no further.
     """
-    if search.left <= 0 or not tight(search):
+    if search.done or not tight(search):
         return
-    starts = np.stack(list(packings(search)))
+    starts = packings(search)
     over = search.simulate(starts).over_bytes.tolist()
     pool = list(zip(over, starts, strict=False))  # as far as the budget went
-    rng, moves = np.random.default_rng(seed), Neighbourhood.of(search.problem)
-    with search.limited(search.author, evaluations=math.ceil(SHARE * search.left)):
+    rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
+    with search.limited(search.author, evaluations=math.ceil(SHARE * search.left), seconds=SHARE * search.left_s):
         steps, stalled = FIRST, False
         while search.best is None and search.left > 0 and moves.free.size and pool:
             least, nearest = min(pool, key=lambda entry: entry[0])
@@ -71,26 +71,32 @@ def make_room(search: Search, *, seed: int) -> None:
             steps *= 2
 
 
-def packings(search: Search) -> Iterator[Int32]:
-    """Yield devices of the operations, int32 [n], that share out bytes by what devices hold.
+def packings(search: Search) -> Int32:
+    """Return int32 [b, n], devices of the operations that share out bytes by what devices hold.
 
     Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
     more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
     room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
     neighbours together, and so need few copies.
     """
-    problem = search.problem
-    alone = search.simulate(np.zeros((1, problem.graph.n), np.int32)).peak_bytes.sum()
-    weight, out = problem.graph.weight_bytes, problem.graph.out_bytes
-    share = max(0.0, float(alone) - float(weight.sum())) / max(float(out.sum()), 1.0)
+    graph = search.problem.graph
+    alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
+    share = max(0.0, float(alone) - float(graph.weight_bytes.sum())) / max(float(graph.out_bytes.sum()), 1.0)
+    return search.problem.derived(_packed, share)
+
+
+def _packed(problem: Problem, share: float) -> Int32:
+    """Return the packings of a problem's weights and a share of its outputs."""
+    found = []
     for level in hierarchy(problem, least=2 * problem.topology.p):
         units = level.units
-        amount = sum_per_group(weight + share * out, units.grouping)
+        amount = sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, units.grouping)
         ample = max(1.0, 2.0 * float(amount.sum()))
         room = np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
         order = np.argsort(level.first, kind="stable")
-        yield units.placement(_fullest_last(units.allowed, amount, room)).device
-        yield units.placement(_in_turn(units.allowed, amount, room, order)).device
+        found.append(units.placement(_fullest_last(units.allowed, amount, room)).device)
+        found.append(units.placement(_in_turn(units.allowed, amount, room, order)).device)
+    return np.stack(found)
 
 
 def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
@@ -144,7 +150,7 @@ def _crowded(search: Search, moves: Neighbourhood, plan: Placement, peak_bytes: 
 
     peak_bytes: int64 [p], the most each device holds under the plan.
     """
-    room = np.array([d.memory_bytes or UNLIMITED for d in search.problem.topology.devices])
+    room = search.problem.derived(Units.of).room_bytes
     home = plan.device[moves.member[moves.ptr[moves.free]]]
     found = moves.free[(peak_bytes > room)[home]]
     return found if found.size else moves.free

@@ -85,7 +85,7 @@ class Desk(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A model and where its sub-graphs are counted; desk and memo change."""
+    """A model and where its sub-graphs are counted; the boundaries in its links, desk and memo change."""
 
     model: Model
     desk: Desk

@@ -216,12 +216,16 @@ def _walk(machine: Machine, trials: Trials, plan: Plan, state: State, marks: Mar
         first_s = _first_look_s(machine, trials, i, plan, steps.before, steps.ended_s) if now_s < math.inf else BEFORE_S
         limit_s = math.inf
         if trials.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
-            limit_s = now_s + trials.allowance_s[i]
+            limit_s = max(now_s + trials.allowance_s[i], best_s)
             limit_s += abs(limit_s) * n * ROUNDING
         new_s = run(machine, state, marks, plan, Part(first_s, limit_s))
         new_over = _over(machine, state.peak, new_s)
         steps.tried[i] = True
         steps.value_s[i] = new_s if new_over == 0.0 else math.inf
+        if steps.value_s[i] < best_s:
+            best_s = new_s
+            copied(plan.device, steps.best_device)
+            copied(plan.priority, steps.best_priority)
         if not acceptable(now_s, over, new_s, new_over, trials.allowance_s[i], trials.price_s_per_byte):
             _undo(trials, i, plan, steps.before, steps.earlier)
             continue
@@ -229,10 +233,6 @@ def _walk(machine: Machine, trials: Trials, plan: Plan, state: State, marks: Mar
         now_s, over = new_s, new_over
         _forget_from(marks, first_s)
         copied(state.end_s, steps.ended_s)
-        if over == 0.0 and now_s < best_s:
-            best_s = now_s
-            copied(plan.device, steps.best_device)
-            copied(plan.priority, steps.best_priority)
     steps.summary[0], steps.summary[1], steps.summary[2] = now_s, best_s, over
 
 

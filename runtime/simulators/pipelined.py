@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -81,7 +82,9 @@ class PipelinedEvaluator:
 
     def fork(self) -> PipelinedEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
-        return PipelinedEvaluator(self._subject, self._costs, memory=self.semantics.memory)
+        twin = copy.copy(self)  # what it is made of never changes
+        twin.evaluations = 0
+        return twin
 
     def absorb(self, fork: Simulator) -> None:
         """Count what a fork has evaluated."""

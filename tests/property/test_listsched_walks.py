@@ -15,6 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Subject
 from runtime.simulators.listsched import ListSched, ListSchedEvaluator
+from tests.plain_walks import stepwise
 from tests.strategies import graph_of
 
 R = 40
@@ -53,6 +54,7 @@ class Case:
         self.allowed = rng.random((n, p)) < 0.9
         priority = rng.random(n) if ordered else None
         self.start = Placement(rng.integers(0, p, n), self.topology.names, priority)
+        self.allowed[np.arange(n), self.start.device] = True  # a node may stay anywhere
 
     def evaluator(self, level: str) -> ListSchedEvaluator:
         names = self.topology.names
@@ -66,40 +68,6 @@ cases = st.builds(
 )
 
 
-def stepwise(evaluator: ListSchedEvaluator, case: Case) -> Walk:
-    """Return the walk found by evaluating one plan after another, as the docstring of `Walk` says."""
-
-    def cost(plan: Placement) -> tuple[float, float, float]:
-        found = evaluator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
-        value_s = float(found.value_s[0])
-        over = float(found.over_bytes[0]) if np.isfinite(value_s) else np.inf
-        return value_s, over, np.inf if over else value_s
-
-    tried, taken, value_s = np.zeros(R, bool), np.zeros(R, bool), np.full(R, np.nan)
-    plan = best = case.start
-    plan_s, plan_over, best_s = cost(plan)
-    for i in range(R):
-        moved = case.moves.applied(i, plan)
-        nodes = case.moves.node[case.moves.ptr[i] : case.moves.ptr[i + 1]]
-        stays = case.moves.device[i] < 0 > case.moves.like[i]
-        if moved.key() == plan.key() or not (stays or case.allowed[nodes, moved.device[nodes]].all()):
-            continue
-        moved_s, over, value_s[i] = cost(moved)
-        tried[i] = True
-        price_s = case.moves.price_s_per_byte
-        if over == plan_over:
-            accepted = moved_s <= plan_s + case.moves.allowance_s[i]
-        elif np.isinf(price_s) or np.isinf(max(over, plan_over)):
-            accepted = over < plan_over
-        else:
-            accepted = moved_s + price_s * (over - plan_over) <= plan_s + case.moves.allowance_s[i]
-        if accepted:
-            taken[i], plan, plan_s, plan_over = True, moved, moved_s, over
-            if value_s[i] < best_s:
-                best, best_s = moved, float(value_s[i])
-    return Walk(tried, value_s, taken, plan, np.inf if plan_over else plan_s, best, best_s)
-
-
 def same_way(found: Walk, expected: Walk) -> None:
     """Check that two walks tried and took the same moves, and ended alike."""
     assert found.tried.tolist() == expected.tried.tolist()
@@ -108,13 +76,17 @@ def same_way(found: Walk, expected: Walk) -> None:
     assert (found.end_s, found.best_s) == (expected.end_s, expected.best_s)
 
 
+def walked(evaluator: ListSchedEvaluator, case: Case, *, bounded: bool) -> Walk:
+    return evaluator.walk(case.start, replace(case.moves, bounded=bounded), allowed=case.allowed, limit=R)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @settings(deadline=None, max_examples=60)
 @given(case=cases)
 def test_a_walk_equals_its_steps_bit_for_bit(level: str, case: Case) -> None:
     evaluator = case.evaluator(level)
-    found = evaluator.walk(case.start, case.moves, allowed=case.allowed, limit=R)
-    expected = stepwise(evaluator, case)
+    found = walked(evaluator, case, bounded=False)
+    expected = stepwise(evaluator, case.start, case.moves, case.allowed, R)
     same_way(found, expected)
     assert found.value_s.tobytes() == expected.value_s.tobytes()
 
@@ -124,11 +96,24 @@ def test_a_walk_equals_its_steps_bit_for_bit(level: str, case: Case) -> None:
 @given(case=cases)
 def test_a_bounded_walk_goes_the_same_way_and_says_inf_only_of_moves_not_taken(level: str, case: Case) -> None:
     evaluator = case.evaluator(level)
-    whole = evaluator.walk(case.start, case.moves, allowed=case.allowed, limit=R)
-    found = evaluator.walk(case.start, replace(case.moves, bounded=True), allowed=case.allowed, limit=R)
+    whole, found = (walked(evaluator, case, bounded=bounded) for bounded in (False, True))
     same_way(found, whole)
     told = (found.value_s == whole.value_s) | ~whole.tried
     assert np.all(told | (np.isinf(found.value_s) & ~whole.taken))
+
+
+def test_a_plan_that_fits_is_remembered_even_if_its_price_bars_the_way_to_it() -> None:
+    case = Case(0, 4, 2, tight=True, ordered=False)
+    whole = int(case.graph.weight_bytes.sum() + case.graph.out_bytes.sum())
+    devices = (replace(case.topology.devices[0], memory_bytes=1), replace(case.topology.devices[1], memory_bytes=whole))
+    case.topology, case.op_s = replace(case.topology, devices=devices), np.array([[1.0, 2.0]] * 4)
+    nodes, none = np.arange(4, dtype=np.int32), np.full(1, -1)
+    free = Moves(np.array([0, 4]), nodes, np.ones(1, int), none, np.zeros(1), np.zeros(1), price_s_per_byte=0.0)
+    start = Placement(np.zeros(4, int), case.topology.names)
+    walk = case.evaluator("T0").walk(start, free, allowed=np.ones((4, 2), bool), limit=1)
+    assert walk.taken.tolist() == [False]
+    assert walk.best.device.tolist() == [1, 1, 1, 1]
+    assert walk.best_s == walk.value_s[0] < np.inf
 
 
 def test_a_bounded_walk_gives_up_what_one_device_alone_cannot_do_in_time() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +15,13 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.registry import build
+from policy.place import search as module
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
-from policy.place.room import make_room
+from policy.place.room import make_room, tight
 from policy.place.search import Search
+from tests.contract.test_placers_on_simulators import simulator_of
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
-from tests.toys import silent
+from tests.toys import silent, toy_graph, toy_problem
 
 BUDGET = 3000
 QUICK = range(0, CASES, 25)
@@ -88,6 +92,16 @@ def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enume
     assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
 
 
+def test_making_room_in_vain_leaves_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(c for c in map(small_case, range(CASES)) if math.isinf(c.optimum_s()))
+    now = itertools.count(0.0, 0.01)  # seconds, one hundredth at every look
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    search = Search(case.problem, case.simulator(), Budget(10**9, seconds=10.0), silent)
+    make_room(search, seed=0)
+    assert search.best is None
+    assert 0.5 < search.left_s < 1.0
+
+
 def test_looser_memory_never_makes_a_small_answer_worse() -> None:
     for number in (2, 9, 112):
         values = []
@@ -112,8 +126,33 @@ def test_enumeration_keeps_the_budget_and_proves_only_what_it_saw_in_full() -> N
     assert ordered.bound_s == 0.0
 
 
+def test_a_problem_of_many_operations_is_enumerated_if_few_have_a_choice() -> None:
+    n = 100
+    chain = toy_graph(n, [(i, i + 1) for i in range(n - 1)])
+    allowed = np.tile([True, False], (n, 1))
+    allowed[[3, 7]] = True
+    problem = toy_problem(chain, np.ones((n, 2)), allowed=allowed)
+    device = placements(problem.allowed)
+    assert device[:, [3, 7]].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert not np.delete(device, [3, 7], axis=1).any()
+    assert enumerated(Search(problem, simulator_of(problem, "T2"), Budget(100), silent))
+
+
+def test_where_an_optimum_is_proven_nothing_is_enumerated_and_no_room_is_made() -> None:
+    search = search_of(small_case(2))
+    search.simulate(placements(search.problem.allowed))
+    search.prove(search.best_s, "test")
+    spent = search.spent
+    assert search.best is not None
+    assert search.left > 0
+    assert tight(search)
+    assert enumerated(search)
+    make_room(search, seed=0)
+    assert search.spent == spent
+
+
 def test_devices_that_can_swap_names_are_enumerated_once() -> None:
-    case = next(c for c in map(small_case, range(CASES)) if len(interchangeable(c.problem)) < c.problem.topology.p)
+    case = next(c for c in map(small_case, range(CASES)) if interchangeable(c.problem))
     classes = interchangeable(case.problem)
     device = placements(case.problem.allowed)
     chosen = device[one_of_each(device, classes)]

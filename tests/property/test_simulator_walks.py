@@ -20,6 +20,7 @@ from pipeline.partition import join, tied
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
+from tests.plain_walks import stepwise
 from tests.strategies import grouped_graphs
 
 SIMULATORS = {"sequential": Sequential(), "pipelined": Pipelined()}
@@ -68,39 +69,6 @@ def start_and_moves(
     )
     priority = rng.random(k) if rng.random() < 0.5 else None
     return Placement(rng.integers(0, p, k), subject.topology.names, priority), moves, rng.random((k, p)) < 0.9
-
-
-def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.ndarray, limit: int) -> Walk:
-    """Return the walk found by evaluating one plan after another, as the docstring of `Walk` says."""
-
-    def cost(plan: Placement) -> tuple[float, float, float]:
-        found = simulator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
-        value_s, over = float(found.value_s[0]), float(found.over_bytes[0])
-        if simulator.semantics.kind == "listsched" and math.isinf(value_s):
-            over = math.inf  # a plan that cannot run holds nothing
-        return value_s, over, math.inf if over else value_s
-
-    tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
-    plan, best = start, start
-    (plan_s, plan_over, best_s) = cost(start)
-    for i in range(moves.r):
-        moved = moves.applied(i, plan)
-        nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
-        if tried.sum() == limit or moved.key() == plan.key() or not allowed[nodes, moved.device[nodes]].all():
-            continue
-        moved_s, over, value_s[i] = cost(moved)
-        tried[i] = True
-        if value_s[i] < best_s:
-            best, best_s = moved, float(value_s[i])
-        if over == plan_over:
-            accepted = moved_s <= plan_s + moves.allowance_s[i]
-        elif math.isinf(moves.price_s_per_byte) or math.isinf(max(over, plan_over)):
-            accepted = over < plan_over
-        else:
-            accepted = moved_s + moves.price_s_per_byte * (over - plan_over) <= plan_s + moves.allowance_s[i]
-        if accepted:
-            taken[i], plan, plan_s, plan_over = True, moved, moved_s, over
-    return Walk(tried, value_s, taken, plan, math.inf if plan_over else plan_s, best, best_s)
 
 
 @pytest.mark.parametrize("name", [*SIMULATORS, "listsched"])

@@ -18,6 +18,7 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Subject
 from pipeline.searchers import Searcher
 from policy.place import portfolio as module
+from policy.place import room
 from policy.place.anneal import Anneal
 from policy.place.cpsat import CpSat, size_of
 from policy.place.exact import bounds
@@ -95,6 +96,14 @@ def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.Mo
     assert len(own) == 1
     placed(dataclasses.replace(problem, ordered=True), "T2", Budget(400))
     assert len(proofs) == 2
+
+
+def test_packings_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = wide_problem(memory_bytes=200)
+    made = counting(monkeypatch, room, "_packed")
+    for _ in range(2):
+        placed(problem, "T2", Budget(400))
+    assert len(made) == 1
 
 
 def test_a_bound_that_was_cut_short_is_proven_again_when_offered_more_time() -> None:

@@ -67,7 +67,7 @@ def test_devices_of_other_room_or_other_operations_are_not_alike(room: list[int]
 )
 def test_only_what_takes_nothing_and_can_go_along_is_one_with_its_reader(idle_s: list[float], weight: int, k: int):
     problem = problem_of([(0, 1)], [idle_s, [1.0, 1.0]], weight=[weight, 1], room=[9, 9])
-    assert _folded(Units.of(problem)).k == k
+    assert _folded(problem).k == k
 
 
 def test_programs_over_groups_that_could_be_taken_apart_prove_nothing():

@@ -7,14 +7,18 @@ import pytest
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping, contract
-from pipeline.core.problem import Problem
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Measurer, Subject
 from pipeline.core.tensors import tensors_read
+from policy.place.cpsat import size_of
 from policy.place.exact.nets import Cut
+from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
+from tests.contract.test_placers_on_simulators import simulator_of
 from tests.strategies import graph_of
+from tests.toys import silent, toy_problem
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,15 @@ def test_the_sum_that_bounds_are_made_of_counts_as_the_simulator_does(out_bytes:
     problem = problem_of(split_graph(out_bytes))
     cut = Cut.of(problem, problem.grouping)
     assert cut.nets.size[cut.nets.home == 1].sum() == out_bytes
+
+
+@pytest.mark.parametrize(("rules", "more"), [("T1", 4), ("T2", 6)])
+def test_a_program_has_variables_for_each_of_two_outputs_of_one_size(rules: str, more: int) -> None:
+    sizes = []
+    for out_bytes in (100, 200):
+        problem = toy_problem(split_graph(out_bytes), np.ones((4, 2)))
+        sizes.append(size_of(Search(problem, simulator_of(problem, rules), Budget(10), silent)))
+    assert sizes[1] - sizes[0] == more
 
 
 def test_groups_exchange_two_outputs_of_one_size_as_two() -> None:

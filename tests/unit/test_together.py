@@ -48,6 +48,21 @@ def test_without_a_time_limit_the_number_of_workers_changes_nothing() -> None:
     assert one.value_s == two.value_s
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_parts_found_is_taken_over_in_the_order_of_the_parts(workers: int) -> None:
+    search = search_of(wide_problem(), Budget(100))
+    device = np.arange(18, dtype=np.int32) % 3
+    device[9], device[5] = device[2], 1  # tied, and pinned
+    plan = Placement(device, search.problem.topology.names)
+
+    def asks(fork: Search, author: str) -> None:
+        fork.evaluate([plan], author=author)
+
+    together(search, [partial(asks, author=author) for author in ("first", "second", "third")], workers=workers)
+    [found] = [c for c in search.answer().candidates if c.placement.key() == plan.key()]
+    assert found.found_by == "first"
+
+
 def test_all_that_parts_evaluate_is_counted_and_within_the_budget() -> None:
     search = annealed(2)
     assert search.simulator is not None

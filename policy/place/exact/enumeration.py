@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from pipeline.core.arrays import Bool, Int32
-from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
-from policy.place.search import Search, placeable
+from policy.place.exact.cpsat_models import Alike, alike_devices
+from policy.place.search import Search, atoms_of
 from policy.place.units import Units
 
 WORK = 2_000_000  # operations simulated at most, well under a second
@@ -25,9 +25,11 @@ def enumerated(search: Search) -> bool:
     enumerated in full is proven, unless orders count as well or groups are coarser than the problem demands.
     """
     problem, semantics = search.problem, search.semantics
+    if search.proven:
+        return True
     if semantics is None or problem.graph.n == 0 or search.left <= 0:
         return False
-    units = Units.of(problem)
+    units = problem.derived(Units.of)
     count = math.prod(units.allowed.sum(axis=1).tolist())
     limit = min(search.left, WORK // problem.graph.n)
     limit = int(ORDERED * limit) if problem.ordered else limit
@@ -44,60 +46,41 @@ def enumerated(search: Search) -> bool:
             return False
         search.simulate(device[begin : begin + BATCH][:, units.grouping.group], author="enumeration")
     complete = exact and not problem.ordered
-    if complete and search.best is not None and units.k == placeable(problem, Grouping.identity(problem.graph.n)).k:
+    if complete and search.best is not None and units.k == atoms_of(problem).k:
         search.prove(search.best_s, "enumeration")
     return complete
 
 
 def placements(allowed: Bool) -> Int32:
-    """Return int32 [c, k], every choice of an allowed device for each of k units; allowed: bool [k, p].
+    """Return int32 [c, k], every choice of an allowed device for each of k units, bool [k, p]; all have one.
 
     >>> placements(np.array([[True, True], [False, True]])).tolist()
     [[0, 1], [1, 1]]
     """
-    homes = [np.flatnonzero(row).astype(np.int32) for row in allowed]
-    grid = np.indices([home.size for home in homes]).reshape(len(homes), -1)
-    return np.stack([home[at] for home, at in zip(homes, grid, strict=True)], axis=1)
+    choices = allowed.sum(axis=1)
+    run = choices[::-1].cumprod()[::-1]  # rows after which the choices of a unit and those behind it begin anew
+    number = np.arange(run[0])[:, None] % run // (run // choices)  # [c, k], of the device among those allowed
+    homes = np.argsort(~allowed, axis=1, kind="stable").astype(np.int32)  # those allowed come first
+    found: Int32 = homes[np.arange(choices.size), number]
+    return found
 
 
-def one_of_each(device: Int32, classes: list[list[int]]) -> Bool:
-    """Return bool [c], which placements int32 [c, k] stand for those that differ by names within a class of devices.
+def one_of_each(device: Int32, alike: Alike) -> Bool:
+    """Return bool [c], which placements int32 [c, k] stand for those that differ by names of devices alike.
 
-    Of the devices of a class, those of lower number are used first.
+    Of devices alike, those of lower number are used first.
     """
     k = device.shape[1]
     chosen = np.ones(len(device), bool)
-    for members in classes:
+    for members in alike:
         used = [device == d for d in members]
         first = np.stack([np.where(on.any(axis=1), on.argmax(axis=1), k) for on in used])  # [members, c]
         chosen &= np.all(first[:-1] <= first[1:], axis=0)
     return chosen
 
 
-def interchangeable(problem: Problem) -> list[list[int]]:
-    """Return classes of devices that can swap names without any time or limit changing."""
-    classes: list[list[int]] = []
-    for d in range(problem.topology.p):
-        home = next((members for members in classes if _alike(problem, members[0], d)), None)
-        if home is None:
-            classes.append([d])
-        else:
-            home.append(d)
-    return classes
-
-
-def _alike(problem: Problem, a: int, b: int) -> bool:
-    topology, costs = problem.topology, problem.costs
-    one, other = topology.devices[a], topology.devices[b]
-    if (one.memory_bytes, one.kind) != (other.memory_bytes, other.kind):
-        return False
-    if not np.array_equal(problem.allowed[:, a], problem.allowed[:, b]):
-        return False
-    if costs is not None and (
-        not np.array_equal(costs.op_s[:, a], costs.op_s[:, b]) or costs.launch_s[a] != costs.launch_s[b]
-    ):
-        return False
-    swapped = np.arange(topology.p)
-    swapped[[a, b]] = b, a
-    links = (topology.link_bytes_per_s, topology.link_latency_s)
-    return all(np.array_equal(link, link[np.ix_(swapped, swapped)]) for link in links)
+def interchangeable(problem: Problem) -> Alike:
+    """Return sets of two or more devices that can swap names without any time or limit changing."""
+    costs = problem.costs
+    times_s = np.zeros((1, problem.topology.p)) if costs is None else np.vstack([costs.op_s, costs.launch_s])
+    return alike_devices(problem, problem.derived(Units.of), times_s)

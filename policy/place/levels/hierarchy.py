@@ -75,9 +75,9 @@ def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
 
 def _finest(problem: Problem) -> Level:
     """Return the level of the units themselves."""
-    graph, units = problem.graph, Units.of(problem)
-    producer, consumer = graph.edges
-    readers = np.bincount(graph.tensor, minlength=graph.m)[graph.tensor]
+    graph, units = problem.graph, problem.derived(Units.of)
+    (producer, consumer), tensor = graph.edges, graph.tensor
+    readers = np.bincount(tensor, minlength=graph.m)[tensor]
     seconds = problem.topology.mean_transfer_s(graph.edge_bytes) / readers
     ends = np.concatenate([producer, consumer])
     by_end = np.argsort(ends, kind="stable")
