@@ -255,3 +255,15 @@ def test_levelled_priorities_keep_the_order_and_stay_small():
     assert levelled_plan.priority is not None
     assert levelled_plan.priority.tolist() == [3, 0, 1, 2]
     assert levelled(Placement(plan.device, plan.devices)).priority is None
+
+
+def test_a_cluster_has_as_many_groups_as_it_was_chosen_to_have() -> None:
+    ring = toy_graph(8, [(i, i + 1) for i in range(7)])
+    problem, none = problem_of(ring, np.ones((8, 2))), np.zeros(200, bool)
+    moves = Neighbourhood.of(problem)
+    plan = moves.anywhere(problem.topology.names)
+    for length, mean in ((1, 1.0), (4, 2.0)):
+        choice = Choice(length=np.full(200, length), copy=none, stays=none, shifted=none, swaps=none)
+        size = np.diff(moves.drawn(np.random.default_rng(0), plan, choice, np.zeros(200)).ptr)
+        assert size.max() == length  # a random walk may meet a group again
+        assert size.mean() >= mean

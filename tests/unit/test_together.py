@@ -63,6 +63,15 @@ def test_what_parts_found_is_taken_over_in_the_order_of_the_parts(workers: int) 
     assert found.found_by == "first"
 
 
+@pytest.mark.parametrize("evaluations", [99, 100, 101])
+def test_parts_share_all_evaluations_that_are_left(evaluations: int) -> None:
+    search, shares = search_of(wide_problem(), Budget(evaluations)), list[int]()
+    left = search.left
+    together(search, [lambda fork: shares.append(fork.left)] * 3, workers=1)
+    assert sum(shares) == left
+    assert max(shares) - min(shares) <= 1
+
+
 def test_all_that_parts_evaluate_is_counted_and_within_the_budget() -> None:
     search = annealed(2)
     assert search.simulator is not None
