@@ -119,6 +119,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
 LEARN = ("--methods", "random,hsdag_paper", "--seeds", "2")
 
 
+@pytest.mark.slow
 def test_cells_that_learn_run_side_by_side_and_come_out_as_they_do_one_by_one(
     model: Path, tmp_path: Path, ran: Ran, counting: Callable[..., Counting]
 ) -> None:
