@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import registry
+from pipeline.bench.methods import learns
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.process import cpu_count
 from pipeline.offline import Effort, search
@@ -36,12 +37,12 @@ TIMES = ("seconds",)  # keys of an answer that say how long it took
 def answers(graph: str) -> Iterator[tuple[str, Any]]:
     """Yield, for all placers, devices and rules, what names a search and what it answers on a graph."""
     for placer in registry.table("place"):
-        learns = hasattr(registry.implementation("place", placer), "recipe")
+        evaluations = LEARNING if learns(placer) else EVALUATIONS
         for devices in DEVICES:
             for evaluator, ordered in RULES:
                 scenario = Scenario(graph, devices, evaluator=evaluator, ordered=ordered)
-                effort = Effort(placer, evaluations=LEARNING if learns else EVALUATIONS)
-                yield f"{placer} {graph} {devices} {evaluator} {ordered}", _answer(scenario, effort)
+                answer = _answer(scenario, Effort(placer, evaluations=evaluations))
+                yield f"{placer} {graph} {devices} {evaluator} {ordered}", answer
 
 
 def _answer(scenario: Scenario, effort: Effort) -> Any:

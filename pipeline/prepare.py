@@ -77,11 +77,12 @@ def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
 def _rehearse(share: str) -> None:
     """Rehearse one share, and print how many functions have been compiled whenever one more is."""
     from pipeline import registry
+    from pipeline.bench.methods import learns
     from pipeline.compiled import compiling
     from pipeline.rehearsal import SIMULATORS, rehearse_each
 
     # What learns has no kernels of its own, and takes longest.
-    plain = [name for name in registry.table("place") if not hasattr(registry.implementation("place", name), "recipe")]
+    plain = [name for name in registry.table("place") if not learns(name)]
     everything = tuple((simulator, tuple(plain)) for simulator in SIMULATORS)
 
     def tell(done: int) -> None:

@@ -36,7 +36,7 @@ def run_beside(
     Raises:
         PlacewrightError: a process ended early.
     """
-    waiting = {f"{c.case.model}, {c.case.evaluator}: {c.name}, seed {c.seed}": c for c in cells}
+    waiting = {cell.title: cell for cell in cells}
     with Workers(workers, __name__) as pool:
         while waiting or pool.busy:
             while waiting and len(pool.busy) < pool.most:

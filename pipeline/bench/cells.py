@@ -47,6 +47,11 @@ class Cell:
         return f"{SINGLE} {self.device}" if self.device else self.method.name
 
     @property
+    def title(self) -> str:
+        """Return what people are told that is run."""
+        return f"{self.case.model}, {self.case.evaluator}: {self.name}, seed {self.seed}"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Return everything that decides what comes out, as JSON values."""
         recipe = recipe_of(self.placer)

@@ -215,7 +215,7 @@ def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluat
     for i, cell in enumerate(cells):
         record = run.done.get(cell.key) or finished(cell, run.out / "cells")
         if record is None:
-            run.progress(f"{case.model}, {case.evaluator}: {cell.name}, seed {cell.seed} ({i + 1} of {len(cells)})")
+            run.progress(f"{cell.title} ({i + 1} of {len(cells)})")
             record = apart(_work(run, cell, single_s))
         records.append(record)
     run.records += records
