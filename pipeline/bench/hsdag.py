@@ -54,7 +54,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(quick=True, seeds=2, evaluations=500, measurements=6, real_seeds=1, real_models=1)
+QUICK = Effort(quick=True, seeds=2, evaluations=350, measurements=6, real_seeds=1, real_models=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,8 @@ def _side_by_side(run: _Run, cases: Sequence[Case], paths: Mapping[str, Path], m
     if effort.workers == 1 or len(cells) < 2:
         return
 
-    def compiled(_: Callable[[], None]) -> None:
-        for cell in cells:
-            rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
-
-    apart(compiled)  # before several processes want the same
+    run.progress("starting processes, which compile kernels first where that was not done yet")
+    cells.sort(key=lambda cell: cell.case.subject.graph.n, reverse=True)  # what takes long is not left for the end
     for record in run_beside(cells, paths, folder, run.store, workers=effort.workers, progress=run.progress):
         run.done[record["key"]] = record
 

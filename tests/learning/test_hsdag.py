@@ -16,6 +16,7 @@ from policy.place.agent.trainer import Habits, Trainer
 from policy.place.agent.world import World
 from policy.place.hsdag import Hsdag
 from policy.place.search import Search
+from tests.slow import slow_but
 from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, optimum_s, silent
 
 EVALUATIONS = 300
@@ -34,7 +35,7 @@ LEARNING = Habits(
 )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", slow_but(range(10), quick=5))
 @pytest.mark.parametrize("group", ["identity", "edge_score"])
 @pytest.mark.parametrize("toy", sorted(PROBLEMS))
 def test_hsdag_finds_the_optimum(toy: str, group: str, seed: int):

@@ -20,6 +20,7 @@ from runtime.simulators import subgraphs
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 from tests import plain_subgraphs
 from tests.property.test_simulator_walks import assert_equal_but_for_refusals
+from tests.slow import slow_but
 from tests.strategies import graph_of
 
 LAUNCH_S = (1.0, 2.0**10, 2.0**20)  # counts below 1,024 can be read off their sum
@@ -102,7 +103,7 @@ def test_a_walk_counts_sub_graphs_as_the_reference_does(p: int, seed: int, mixed
 
 @pytest.mark.parametrize("remembered", [2, subgraphs.REMEMBERED])
 @pytest.mark.parametrize("p", [2, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but(range(4), quick=2))
 def test_a_long_walk_counts_as_the_reference_does_however_little_it_remembers(
     seed: int, p: int, remembered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pipeline.core.process import python_command
 from pipeline.core.stages import Answer
 from pipeline.rehearsal import rehearse, rehearse_each
 from policy.place.portfolio import RULES, parts
+from tests.slow import slow_but
 
 LOADED = """
 import sys
@@ -31,6 +32,7 @@ SEARCHES = """
 from pipeline.offline import Effort, search
 from pipeline.rehearsal import rehearse
 from pipeline.scenario import Scenario
+from tests.slow import slow_but
 
 def main(evaluator):
     rehearse(("portfolio",), evaluator, 100, say=lambda text: None)
@@ -47,11 +49,7 @@ main(sys.argv[1])
 """
 
 
-def slowly(*evaluators: str) -> list[object]:
-    return [pytest.param(evaluator, marks=pytest.mark.slow) for evaluator in evaluators]
-
-
-@pytest.mark.parametrize("evaluator", ["listsched", *slowly("sequential", "pipelined")])
+@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined"], quick=1))
 def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(LOADED + SEARCHES)
@@ -62,7 +60,7 @@ def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp
     assert int(count) > 10
 
 
-@pytest.mark.parametrize("evaluator", ["listsched", *slowly("sequential", "pipelined", "hetero")])
+@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "hetero"], quick=1))
 def test_every_placer_can_be_rehearsed(evaluator: str):
     rehearse_each(registry.table("place"), evaluator)
 
