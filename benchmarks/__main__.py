@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT
-from pipeline.store import write_json
-from runtime.devices import hardware
+from pipeline.artifacts.store import write_json
+from runtime.machines.devices import hardware
 
 SCRIPTS = (
     "help_time",

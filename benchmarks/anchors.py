@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import ROOT, Figure, figure, say
-from pipeline.offline import Effort, search
-from pipeline.scenario import Scenario
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
 
 FOLDER = Path(os.environ.get("PLACEWRIGHT_MSR", ROOT.parent / "shared" / "data" / "msr")) / "latency-inputs"
 BUDGET_S = 20.0

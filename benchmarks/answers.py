@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import registry
-from pipeline.bench.methods import learns
+from pipeline.artifacts.store import write_json
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.process import cpu_count
-from pipeline.offline import Effort, search
-from pipeline.scenario import Scenario
-from pipeline.store import write_json
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
+from pipeline.placing.setup import learns
 
 GRAPHS = (
     *("zoo:chainmm", "zoo:ffnn", "zoo:llama-block", "zoo:nas-cnn", "zoo:nas-nmt?index=1", "zoo:nas-rnn?index=2"),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Figure, figure, say, zoo_model
-from pipeline.calibrate import Sampling, calibrate
+from pipeline.artifacts.store import Store
 from pipeline.config import Settings
-from pipeline.store import Store
+from pipeline.runs.calibrate import Sampling, calibrate
 from runtime import zoo
 
 # Not in bf16, which the CPU prefers: there HETERO's split of BERT gives other outputs, and is refused.

@@ -17,8 +17,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Simulator, Subject
-from pipeline.scenario import Scenario, load
-from policy.place.anneal import Anneal
+from pipeline.offline.scenario import Scenario, load
+from policy.place.local.anneal import Anneal
 from runtime.simulators.listsched import ListSched
 
 SMALL, MEDIUM, LARGE = 200, 84_000, 1_000_000

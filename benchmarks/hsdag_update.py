@@ -10,11 +10,12 @@ from benchmarks.common import Figure, figure, layered_graph, median_s, say
 from embed.features import node_features
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.problem import Budget, PolicyInputs, Problem
+from pipeline.core.learning import PolicyInputs
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Subject
 from pipeline.registry import build
-from pipeline.torch_tools import seeded
-from policy.place.hsdag import Hsdag
+from pipeline.shared.torch_tools import seeded
+from policy.place.agent.hsdag import Hsdag
 from policy.place.search import Search
 from runtime.machines.roofline import roofline_s
 from runtime.machines.topology import preset

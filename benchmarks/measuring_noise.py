@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.common import Figure, figure, say, silent, zoo_model
 from pipeline.core.measurement import Measurement, MeasurementFailed, median_interval, ratio_interval
 from pipeline.core.settings import MeasureSettings
-from runtime.devices import discover, make_spec
-from runtime.interleave import interleave
-from runtime.variant import Variant
+from runtime.machines.devices import discover, make_spec
+from runtime.measuring.interleave import interleave
+from runtime.measuring.variant import Variant
 
 NETWORK = "resnet50"
 NAMES = ("first", "second", "third")

@@ -16,8 +16,8 @@ from benchmarks.common import Figure, figure, say
 from pipeline import registry
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
-from pipeline.rehearsal import rehearse
-from pipeline.scenario import Case, Scenario, load
+from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from pipeline.placing.rehearsal import rehearse
 
 FAMILIES = ("nas-cnn", "nas-nmt", "nas-rnn")
 SHARES = (1.05, 1.1, 1.5, math.inf)  # memory of a device over an equal share of what one device alone would hold
@@ -44,7 +44,7 @@ def figures(graphs: int = 1) -> Iterator[Figure]:
     yield figure("memory_caps.looser_over_tighter", worst, "", "worst of all families", target=1.01)
 
 
-def _within(case: Case, share: float) -> Case:
+def _within(case: LoadedScenario, share: float) -> LoadedScenario:
     """Return the case on devices that hold a share of an equal part of what one device alone would hold."""
     topology = case.topology
     free = tuple(replace(d, memory_bytes=0) for d in topology.devices)
@@ -57,7 +57,7 @@ def _within(case: Case, share: float) -> Case:
     return replace(case, problem=replace(case.problem, topology=replace(topology, devices=tight)))
 
 
-def _value_s(case: Case) -> float:
+def _value_s(case: LoadedScenario) -> float:
     """Return the seconds of the best plan; inf if none is found that fits."""
     placer = registry.build("place", "portfolio")
     budget = Budget(10**9, BUDGET_S)

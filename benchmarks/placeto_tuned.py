@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from benchmarks.common import Figure, figure, say
-from pipeline.core.problem import Budget, Snapshot
+from pipeline.core.learning import Snapshot
+from pipeline.core.problem import Budget
+from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.registry import build
-from pipeline.scenario import Case, Scenario, load
 from runtime.workloads.placeto import FAMILIES, split
 
 DEVICES = (4, 8)
@@ -79,13 +80,13 @@ def instances(part: int, count: int) -> Iterator[tuple[str, int, int]]:
                 yield family, split(family, seed=0)[part][i], devices
 
 
-def case_of(family: str, index: int, devices: int) -> Case:
+def case_of(family: str, index: int, devices: int) -> LoadedScenario:
     """Return one graph on equal devices, with what a policy needs."""
     return load(Scenario(f"zoo:{family}?index={index}", f"equal:{devices}")).with_policy()
 
 
 def value_s(
-    case: Case, placer: str, evaluations: int, params: Mapping[str, float], shelf: Shelf | None = None
+    case: LoadedScenario, placer: str, evaluations: int, params: Mapping[str, float], shelf: Shelf | None = None
 ) -> float:
     """Return the seconds of the best plan found; a shelf lends its policy, and takes the new one."""
     problem = case.problem

@@ -25,8 +25,8 @@ HERE = Path(__file__).resolve().parent.parent
 
 CHILD = """
 import sys
-from pipeline.offline import Effort, search
-from pipeline.scenario import Scenario
+from pipeline.offline.search import Effort, search
+from pipeline.offline.scenario import Scenario
 
 graph, topology, level, seed, placer, budget = sys.argv[1:]
 limit = {"budget_s": float(budget)} if placer == "portfolio" else {"evaluations": 100}

@@ -11,9 +11,9 @@ from benchmarks.common import Figure, figure, say, silent, timed, zoo_model
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from runtime.devices import discover, make_spec
-from runtime.profile import profile
-from runtime.variant import Variant, start
+from runtime.machines.devices import discover, make_spec
+from runtime.measuring.profile import profile
+from runtime.measuring.variant import Variant, start
 
 NETWORK = "resnet50"
 INFERENCES = 200
@@ -33,11 +33,11 @@ def figures() -> Iterator[Figure]:
         "profiler_ratio",
         statistics.median(ours / plain for ours, plain in pairs),
         "1",
-        f"runtime.profile with {ProfileSettings().inferences} inferences over child start, compilation and "
+        f"runtime.measuring.profile with {ProfileSettings().inferences} inferences over child start, compilation and "
         f"{INFERENCES} plain inferences; {how}",
         target=TARGET,
     )
-    yield figure("profiler_ratio.profile", statistics.median(p[0] for p in pairs), "s", f"runtime.profile; {how}")
+    yield figure("profiler_ratio.profile", statistics.median(p[0] for p in pairs), "s", f"profile; {how}")
     yield figure(
         "profiler_ratio.plain",
         statistics.median(p[1] for p in pairs),

@@ -21,9 +21,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, allowed_devices
 from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.partition import join, tied
 from pipeline.registry import build
-from runtime.fusion import cpu_kernels
+from pipeline.shared.partition import join, tied
+from runtime.measuring.fusion import cpu_kernels
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 
 NETWORK = "inception-v3"

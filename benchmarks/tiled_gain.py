@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator
 
 from benchmarks.common import Figure, figure, say
-from pipeline.offline import Effort, search
-from pipeline.scenario import Scenario
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
 
 LEVELS = ("T0", "T1-bare")
 LISTS = ("heft", "cpop", "peft", "etf", "critical_path")

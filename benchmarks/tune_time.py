@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import PLACEWRIGHT, Figure, figure, parts, say, timed
-from pipeline.payload import read_json
-from pipeline.run import MANIFEST
+from pipeline.runs.directory import MANIFEST
+from pipeline.shared.payload import read_json
 
 NETWORK = "inception-v3"
 TARGET_S = 180.0

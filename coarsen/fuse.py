@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.partition import make_acyclic
+from pipeline.shared.partition import make_acyclic
 
 
 @dataclass(frozen=True, slots=True)

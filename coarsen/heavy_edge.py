@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import Graph, Grouping, adjacency, contract, sum_per_group, topological_order
 from pipeline.core.params import param
-from pipeline.partition import check_node_cost, check_parts, node_costs
+from pipeline.shared.partition import check_node_cost, check_parts, node_costs
 
 SEARCH = 200  # edges looked at before a merge counts as unsafe
 

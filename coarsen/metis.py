@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.params import param
-from pipeline.partition import check_node_cost, check_parts, make_acyclic, metis_parts, node_costs
+from pipeline.shared.partition import check_node_cost, check_parts, make_acyclic, metis_parts, node_costs
 
 
 @dataclass(frozen=True, slots=True)

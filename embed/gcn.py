@@ -14,9 +14,9 @@ from embed.pretrain import embed_graph
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
+from pipeline.core.learning import Embedding
 from pipeline.core.params import param
-from pipeline.core.stages import Embedding
-from pipeline.torch_tools import leaving_no_file, seeded
+from pipeline.shared.torch_tools import leaving_no_file, seeded
 
 
 class GcnEncoder(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from embed.pretrain import embed_graph
 from pipeline.core.arrays import Float32
 from pipeline.core.graph import Graph
-from pipeline.core.stages import Embedding
+from pipeline.core.learning import Embedding
 
 
 class IdentityEncoder(nn.Module):

@@ -8,8 +8,8 @@ from torch_geometric.nn.models import DeepGraphInfomax
 
 from pipeline.core.arrays import Float32
 from pipeline.core.graph import Graph
-from pipeline.core.stages import Embedding, Encoder
-from pipeline.torch_tools import seeded, weights_of
+from pipeline.core.learning import Embedding, Encoder
+from pipeline.shared.torch_tools import seeded, weights_of
 
 LEARNING_RATE = 1e-3
 

@@ -16,22 +16,22 @@ from pipeline.core.errors import ShadowedPackageError
 
 if TYPE_CHECKING:
     from pipeline.api import tune as tune
-    from pipeline.offline import Effort as Effort
-    from pipeline.offline import bound as bound
-    from pipeline.offline import search as search
-    from pipeline.offline import simulate as simulate
-    from pipeline.result import Result as Result
-    from pipeline.scenario import Scenario as Scenario
+    from pipeline.offline.scenario import Scenario as Scenario
+    from pipeline.offline.search import Effort as Effort
+    from pipeline.offline.search import bound as bound
+    from pipeline.offline.search import search as search
+    from pipeline.offline.search import simulate as simulate
+    from pipeline.runs.result import Result as Result
 
 SIBLINGS = ("coarsen", "embed", "policy", "runtime")
 PUBLIC = {
     "tune": "pipeline.api",
-    "Result": "pipeline.result",
-    "Scenario": "pipeline.scenario",
-    "Effort": "pipeline.offline",
-    "search": "pipeline.offline",
-    "simulate": "pipeline.offline",
-    "bound": "pipeline.offline",
+    "Result": "pipeline.runs.result",
+    "Scenario": "pipeline.offline.scenario",
+    "Effort": "pipeline.offline.search",
+    "search": "pipeline.offline.search",
+    "simulate": "pipeline.offline.search",
+    "bound": "pipeline.offline.search",
 }
 
 

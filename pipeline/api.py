@@ -10,22 +10,14 @@ from typing import Any
 
 import platformdirs
 
+from pipeline.artifacts.store import Store, leaving_nothing
+from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
 from pipeline.core.errors import UsageError
-from pipeline.result import Result, write_result
-from pipeline.run import (
-    Machine,
-    RunDirectory,
-    execute,
-    forecast,
-    look_at_machine,
-    look_at_model,
-    plan,
-    previous_parts,
-)
-from pipeline.store import Store, leaving_nothing
-from pipeline.task import Outcome, Progress
-from pipeline.watch import replay, watched
+from pipeline.progress.watch import replay, watched
+from pipeline.runs.directory import RunDirectory, previous_parts
+from pipeline.runs.plan import HostMachine, execute, forecast, look_at_machine, look_at_model, plan
+from pipeline.runs.result import Result, write_result
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +111,7 @@ def advance(
 ) -> Advance:
     """Bring a run up to a stage; what is in the store already is not done again.
 
-    tensorboard: a folder for event files of the searches; see `pipeline.watch`.
+    tensorboard: a folder for event files of the searches; see `pipeline.progress.watch`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
@@ -147,7 +139,7 @@ def advance(
     return Advance(outcomes, result)
 
 
-def _known(machine: Machine | None) -> Machine:
+def _known(machine: HostMachine | None) -> HostMachine:
     if machine is None:
         raise RuntimeError("a measured run knows its machine")
     return machine

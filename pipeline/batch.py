@@ -1,8 +1,8 @@
 """Many jobs over one store: models x devices x settings x seeds.
 
-Jobs advance stage by stage. A stage is a task; what is not in the store is handed to workers (`pipeline/workers.py`).
-Stages that do not measure run side by side, a stage that measures has the machine to itself. An artifact that two jobs
-need has one key and is made once. A job that fails becomes a row with its cause.
+Jobs advance stage by stage. A stage is a task; what is not in the store is handed to `pipeline/core/workers.py`. Stages
+that do not measure run side by side, a stage that measures has the machine to itself. An artifact that two jobs need
+has one key and is made once. A job that fails becomes a row with its cause.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import model_path
+from pipeline.artifacts.store import Store, write_json, write_text
+from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
-from pipeline.result import Result, write_result
-from pipeline.run import Machine, Model, RunDirectory, look_at_machine, look_at_model, plan, previous_parts
-from pipeline.store import Store, write_json, write_text
-from pipeline.task import Outcome, Task, look_up
-from pipeline.workers import Answer, Workers
+from pipeline.core.workers import Answer, Workers
+from pipeline.runs.directory import RunDirectory, previous_parts
+from pipeline.runs.plan import HostMachine, ModelFile, look_at_machine, look_at_model, plan
+from pipeline.runs.result import Result, write_result
 
 TOP_KEYS = ("defaults", "jobs")
 JOB_KEYS = ("name", "models", "devices", "seeds", "settings")
@@ -53,7 +54,7 @@ COLUMNS = (
 )
 
 Say = Callable[[str], None]
-Look = tuple[Callable[[Path], Model], Callable[[Sequence[str]], Machine]]
+Look = tuple[Callable[[Path], ModelFile], Callable[[Sequence[str]], HostMachine]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class _Progress:
 
     job: Job
     directory: RunDirectory
-    model: Model | None = None
-    machine: Machine | None = None
+    model: ModelFile | None = None
+    machine: HostMachine | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     previous: dict[str, Any] = field(default_factory=dict)
@@ -212,7 +213,7 @@ def _begin(job: Job, folder: Path, store: Store, look: Look, say: Say) -> _Progr
 
 def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
     tasks: dict[str, Task] = {}  # at work, by their keys
-    with Workers(workers, "pipeline.carry") as pool:
+    with Workers(workers, "pipeline.runs.worker") as pool:
         while True:
             _take_from_store(progress, store, tasks, say)
             _start(progress, store, tasks, pool, say)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from pipeline import registry
+from pipeline.artifacts.declared import is_ours, recalled
 from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.core.settings import (
     CoarsenSettings,
@@ -29,7 +30,6 @@ from pipeline.core.settings import (
     PlaceSettings,
     ProfileSettings,
 )
-from pipeline.declared import is_ours, recalled
 
 PREFIX = "PLACEWRIGHT__"
 UNITS_S: Mapping[str, float] = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}

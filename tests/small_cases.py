@@ -14,8 +14,8 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Simulator, Subject
-from pipeline.partition import tied
 from pipeline.registry import build
+from pipeline.shared.partition import tied
 from tests.strategies import graph_of
 
 CASES = 500

@@ -10,9 +10,10 @@ import numpy as np
 from embed.features import node_features
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import PolicyInputs, Problem, Progress
+from pipeline.core.problem import Problem, Progress
 from pipeline.registry import build
 
 FAST_S, SLOW_S = 1e-3, 20e-3

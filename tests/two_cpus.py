@@ -9,11 +9,11 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from coarsen.read import read_model, save_model, to_graph
+from coarsen.reading.read import read_model, save_model, to_graph
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Subject
-from runtime.devices import discover, parse_devices
+from runtime.machines.devices import discover, parse_devices
 from tests.models import constant
 
 NAMES = ("A", "B")

@@ -11,23 +11,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.bench.cases import Case, simulated
-from pipeline.bench.cells import Cell, run_cell
+from pipeline.artifacts.store import Store
+from pipeline.artifacts.task import Progress
+from pipeline.bench.cases import BenchCase, simulated
+from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.bench.methods import chosen
 from pipeline.core.errors import PlacewrightError
-from pipeline.rehearsal import CALLING, rehearse
-from pipeline.store import Store
-from pipeline.task import Progress
-from pipeline.workers import Workers, serve
+from pipeline.core.workers import Workers, serve
+from pipeline.placing.rehearsal import CALLING, rehearse
 
 
-def on_one_thread(cell: Cell) -> bool:
+def on_one_thread(cell: BenchCell) -> bool:
     """Return whether a cell computes on one thread: it learns, and no other placer searches for it."""
     return cell.method.learned and cell.method.placer not in CALLING
 
 
 def run_beside(
-    cells: Sequence[Cell], paths: Mapping[str, Path], folder: Path, store: Store, *, workers: int, progress: Progress
+    cells: Sequence[BenchCell],
+    paths: Mapping[str, Path],
+    folder: Path,
+    store: Store,
+    *,
+    workers: int,
+    progress: Progress,
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of cells as they are done, each written to its file in a folder as well.
 
@@ -50,7 +56,7 @@ def run_beside(
                 yield dict(record)
 
 
-def _command(cell: Cell, path: Path, folder: Path, store: Store) -> dict[str, Any]:
+def _command(cell: BenchCell, path: Path, folder: Path, store: Store) -> dict[str, Any]:
     return {
         "model": cell.case.model,
         "path": str(path),
@@ -67,12 +73,12 @@ def _answer(command: Mapping[str, Any]) -> dict[str, Any]:
     case, single_s = _case(*(command[key] for key in ("model", "path", "evaluator", "store")))
     (method,) = chosen([command["method"]])
     rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=_silent)
-    cell = Cell(case, method, method.build(), command["evaluations"], command["seed"])
+    cell = BenchCell(case, method, method.build(), command["evaluations"], command["seed"])
     return run_cell(cell, Path(command["cells"]), single_s, _go_on)
 
 
 @cache
-def _case(model: str, path: str, evaluator: str, store: str) -> tuple[Case, dict[str, float]]:
+def _case(model: str, path: str, evaluator: str, store: str) -> tuple[BenchCase, dict[str, float]]:
     case = simulated(model, Path(path), Store(Path(store)), _silent, evaluator=evaluator)
     return case, case.alone()
 

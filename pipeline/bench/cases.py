@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline import payload, registry
+from pipeline import registry
+from pipeline.artifacts.store import Entry, Store, digest
+from pipeline.artifacts.task import Progress
 from pipeline.config import Settings
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Origin, Topology
@@ -19,10 +21,9 @@ from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.settings import CoarsenSettings
 from pipeline.core.stages import Evaluator, Measurer, Subject
-from pipeline.journal import Journal, Remembered
-from pipeline.run import execute, look_at_machine, look_at_model, plan
-from pipeline.store import Entry, Store, digest
-from pipeline.task import Progress
+from pipeline.placing.journal import Journal, Remembered
+from pipeline.runs.plan import execute, look_at_machine, look_at_model, plan
+from pipeline.shared import payload
 
 
 class Link(NamedTuple):
@@ -58,7 +59,7 @@ PUBLISHED: Mapping[str, Latency] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class BenchCase:
     """A model and devices, and what says what a placement on them takes.
 
     model: what the user calls it. subject: its operations, one by one, weights among them. journal: where
@@ -99,7 +100,7 @@ class Case:
         return {d: r.median_s if isinstance(r, Measurement) else np.inf for d, r in zip(names, found, strict=True)}
 
 
-def simulated(model: str, path: Path, store: Store, progress: Progress, *, evaluator: str = "sequential") -> Case:
+def simulated(model: str, path: Path, store: Store, progress: Progress, *, evaluator: str = "sequential") -> BenchCase:
     """Return a model on a desktop's CPU and GPU, whose speeds are such that each alone takes what was published.
 
     A model of which nothing was published takes what a roofline of the two chips says. evaluator: one of LINKS.
@@ -119,7 +120,9 @@ def simulated(model: str, path: Path, store: Store, progress: Progress, *, evalu
     subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
     measurer: Measurer = registry.build("measure", SIMULATOR)
     figures = measurer.bind(subject).fingerprint
-    return Case(model, measurer, subject, {"evaluator": evaluator, "version": measurer.version, "figures": figures})
+    return BenchCase(
+        model, measurer, subject, {"evaluator": evaluator, "version": measurer.version, "figures": figures}
+    )
 
 
 def plain_settings() -> Settings:
@@ -151,7 +154,7 @@ def desktop_costs(graph: Graph, published: Latency | None) -> CostTable:
     return CostTable(graph.names, names, op_s, np.zeros(len(names)), origin)
 
 
-def real(model: str, path: Path, settings: Settings, store: Store, journal: Path, progress: Progress) -> Case:
+def real(model: str, path: Path, settings: Settings, store: Store, journal: Path, progress: Progress) -> BenchCase:
     """Return a model on the devices of the settings, profiled once; what is measured goes to a file.
 
     Measured by `measure.use` of the settings.
@@ -177,7 +180,7 @@ def real(model: str, path: Path, settings: Settings, store: Store, journal: Path
         "profile": [read.key, entries["profile"].key],
     }
     journal.parent.mkdir(parents=True, exist_ok=True)
-    return Case(model, measurer, subject, identity, Journal.of(journal, digest(identity), evaluator))
+    return BenchCase(model, measurer, subject, identity, Journal.of(journal, digest(identity), evaluator))
 
 
 def _stages(path: Path, settings: Settings, store: Store, progress: Progress, *, upto: str) -> dict[str, Entry]:

@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline import payload, registry
-from pipeline.bench.cases import Case
-from pipeline.bench.methods import SINGLE, Method, policy_of, prepared, recipe_of, versions_of
+from pipeline import registry
+from pipeline.artifacts.store import digest, write_json
+from pipeline.bench.cases import BenchCase
+from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, versions_of
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Placer
-from pipeline.store import digest, write_json
+from pipeline.placing.setup import recipe_of
+from pipeline.shared import payload
 
 SCHEMA = "placewright.bench-cell/1"
 VERSION = 1  # raised when cells come out differently for equal settings
@@ -28,14 +30,14 @@ Point = tuple[int, float, float]  # evaluations, seconds, the best value so far 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class BenchCell:
     """What is to be run: a method on a case with a budget and a seed.
 
     device: the one that a single device's cell is about, "" for all other methods.
     """
 
-    case: Case
-    method: Method
+    case: BenchCase
+    method: BenchMethod
     placer: Placer
     evaluations: int
     seed: int
@@ -82,15 +84,15 @@ class Cell:
         return folder / (re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words)) + ".json")
 
 
-def cells_of(case: Case, method: Method, seeds: int, evaluations: int) -> list[Cell]:
+def cells_of(case: BenchCase, method: BenchMethod, seeds: int, evaluations: int) -> list[BenchCell]:
     """Return the cells of a method on a case: one per seed, or per device of a single device's row."""
     placer = method.build()
     if method.placer == SINGLE:
-        return [Cell(case, method, placer, 1, 0, device) for device in case.devices]
-    return [Cell(case, method, placer, evaluations, seed) for seed in range(seeds if method.seeded else 1)]
+        return [BenchCell(case, method, placer, 1, 0, device) for device in case.devices]
+    return [BenchCell(case, method, placer, evaluations, seed) for seed in range(seeds if method.seeded else 1)]
 
 
-def finished(cell: Cell, folder: Path) -> dict[str, Any] | None:
+def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
     """Return the record of a cell that was run with these very settings; None if there is none, or it failed."""
     path = cell.file(folder)
     try:
@@ -101,7 +103,7 @@ def finished(cell: Cell, folder: Path) -> dict[str, Any] | None:
     return document if known else None
 
 
-def run_cell(cell: Cell, folder: Path, single_s: Mapping[str, float], check: Callable[[], None]) -> dict[str, Any]:
+def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check: Callable[[], None]) -> dict[str, Any]:
     """Return the record of a cell, run now and written to its file.
 
     single_s: device -> seconds of everything on it. check: raises where the run is to end.
@@ -130,7 +132,7 @@ def run_cell(cell: Cell, folder: Path, single_s: Mapping[str, float], check: Cal
     return record
 
 
-def _single(cell: Cell, single_s: Mapping[str, float]) -> dict[str, Any]:
+def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
     value_s = single_s[cell.device]
     if not math.isfinite(value_s):
         return {"failed": f"{cell.device} cannot run everything.", "value_s": None}
@@ -148,7 +150,7 @@ def _single(cell: Cell, single_s: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _searched(cell: Cell, check: Callable[[], None]) -> dict[str, Any]:
+def _searched(cell: BenchCell, check: Callable[[], None]) -> dict[str, Any]:
     """Return what a placer found, and its way there; its preparation counts among the seconds."""
     curve = Improvements()
 
@@ -173,7 +175,7 @@ def _searched(cell: Cell, check: Callable[[], None]) -> dict[str, Any]:
     }
 
 
-def _finest(cell: Cell, grouping: Grouping) -> bool:
+def _finest(cell: BenchCell, grouping: Grouping) -> bool:
     """Return whether what is optimal for the nodes is optimal for the operations."""
     return grouping.k == cell.case.subject.graph.n
 
@@ -200,12 +202,12 @@ class Optimum:
     found_by: str
 
 
-def optimum(case: Case, method: Method) -> Optimum | None:
+def optimum(case: BenchCase, method: BenchMethod) -> Optimum | None:
     """Return what an exact method finds where operations are placed one by one; None if the case is no simulator's."""
     if case.journal is not None:
         return None
     evaluator = case.bind(case.subject.grouping)
-    fine = Method(method.name, method.placer, method.params, coarsen=())
+    fine = BenchMethod(method.name, method.placer, method.params, coarsen=())
     placer = fine.build()
     _, problem = prepared(fine, placer, case, seed=0)
     answer = placer.place(problem, evaluator, Budget(10_000), seed=0, progress=lambda _: None)

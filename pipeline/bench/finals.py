@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import payload
-from pipeline.bench.cases import Case
+from pipeline.artifacts.store import digest, write_json
+from pipeline.artifacts.task import Progress
+from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE
 from pipeline.core.measurement import Interval, ratio_interval
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.finals import on_devices
-from pipeline.result import candidate_rows
-from pipeline.store import digest, write_json
-from pipeline.task import Progress
+from pipeline.placing.finals import on_devices
+from pipeline.runs.result import candidate_rows
+from pipeline.shared import payload
 
 SCHEMA = "placewright.bench-final/1"
 
@@ -27,7 +27,7 @@ Plans = Mapping[str, Placement]
 
 
 def final(
-    case: Case, records: Sequence[Record], settings: MeasureSettings, folder: Path, progress: Progress
+    case: BenchCase, records: Sequence[Record], settings: MeasureSettings, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Return what the best plans of all methods take beside every single device, measured now unless it is on file.
 
@@ -63,9 +63,9 @@ def final(
     return document
 
 
-def best_plans(case: Case, records: Sequence[Record]) -> dict[str, Placement]:
+def best_plans(case: BenchCase, records: Sequence[Record]) -> dict[str, Placement]:
     """Return method -> its plan of least value over the seeds, settled as the runtime does; single devices left out."""
-    from runtime.affinity import settle
+    from runtime.measuring.affinity import settle
 
     graph, devices = case.subject.graph, case.devices
     found: dict[str, Placement] = {}
@@ -85,7 +85,7 @@ def _on_file(path: Path, key: str) -> dict[str, Any] | None:
         return None
 
 
-def _distinct(case: Case, plans: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _distinct(case: BenchCase, plans: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return method -> the candidate that stands for its plan, and the plans to measure."""
     names: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
@@ -101,7 +101,9 @@ def _distinct(case: Case, plans: Plans) -> tuple[dict[str, str], list[dict[str, 
     return names, rows
 
 
-def _compared(case: Case, names: Mapping[str, str], candidates: Sequence[Record], learned: set[str]) -> dict[str, Any]:
+def _compared(
+    case: BenchCase, names: Mapping[str, str], candidates: Sequence[Record], learned: set[str]
+) -> dict[str, Any]:
     """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
 
     Intervals of ratios to the single device are widened so that all of them hold together with 95 % (Bonferroni).

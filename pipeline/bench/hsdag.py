@@ -12,31 +12,31 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.apart import apart
 from pipeline.api import model_path
+from pipeline.artifacts.store import Store, write_json, write_text
+from pipeline.artifacts.task import Progress
 from pipeline.bench import methods as table
 from pipeline.bench.beside import on_one_thread, run_beside
-from pipeline.bench.cases import LINKS, PUBLISHED, Case, plain_settings, real, simulated
-from pipeline.bench.cells import Cell, Optimum, cells_of, finished, optimum, run_cell
+from pipeline.bench.cases import LINKS, PUBLISHED, BenchCase, plain_settings, real, simulated
+from pipeline.bench.cells import BenchCell, Optimum, cells_of, finished, optimum, run_cell
 from pipeline.bench.finals import final
-from pipeline.bench.methods import Method
+from pipeline.bench.methods import BenchMethod
 from pipeline.bench.summary import over_models, rows_of
 from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from pipeline.rehearsal import rehearse
-from pipeline.run import look_at_machine
-from pipeline.store import Store, write_json, write_text
-from pipeline.task import Progress
-from pipeline.trace import check_writable
+from pipeline.placing.rehearsal import rehearse
+from pipeline.progress.interruption import apart
+from pipeline.progress.trace import check_writable
+from pipeline.runs.plan import look_at_machine
 
 SCHEMA = "placewright.bench/1"
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
-EXACT = Method("min_cut", "min_cut")  # on two devices that take turns
+EXACT = BenchMethod("min_cut", "min_cut")  # on two devices that take turns
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class BenchEffort:
     """How much is spent.
 
     seeds: of every method that draws. evaluations: per cell in the simulator. measurements: per cell on the devices.
@@ -53,8 +53,8 @@ class Effort:
     workers: int = 1
 
 
-FULL = Effort()
-QUICK = Effort(quick=True, seeds=2, evaluations=350, measurements=6, real_seeds=1, real_models=1)
+FULL = BenchEffort()
+QUICK = BenchEffort(quick=True, seeds=2, evaluations=350, measurements=6, real_seeds=1, real_models=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Question:
     evaluators: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
 
-    def checked(self) -> tuple[list[str], list[str], list[Method]]:
+    def checked(self) -> tuple[list[str], list[str], list[BenchMethod]]:
         """Return the models, evaluators and methods.
 
         Raises:
@@ -102,7 +102,7 @@ class _Run:
     out: Path
     store: Store
     settings: Settings
-    effort: Effort
+    effort: BenchEffort
     progress: Progress
     records: list[dict[str, Any]]
     optima: dict[tuple[str, str], Optimum]  # by model and evaluator
@@ -114,7 +114,7 @@ class _Run:
 
 def bench(
     question: Question,
-    effort: Effort,
+    effort: BenchEffort,
     out: Path,
     store: Store,
     *,
@@ -158,7 +158,9 @@ def _in_zoo(model: str) -> bool:
     return model in zoo.names()
 
 
-def _side_by_side(run: _Run, cases: Sequence[Case], paths: Mapping[str, Path], methods: Sequence[Method]) -> None:
+def _side_by_side(
+    run: _Run, cases: Sequence[BenchCase], paths: Mapping[str, Path], methods: Sequence[BenchMethod]
+) -> None:
     """Run the cells that are not on file and compute on one thread, several at a time."""
     folder, effort = run.out / "cells", run.effort
     cells = [
@@ -177,14 +179,14 @@ def _side_by_side(run: _Run, cases: Sequence[Case], paths: Mapping[str, Path], m
         run.done[record["key"]] = record
 
 
-def _simulate(run: _Run, case: Case, methods: Sequence[Method]) -> None:
+def _simulate(run: _Run, case: BenchCase, methods: Sequence[BenchMethod]) -> None:
     found = optimum(case, EXACT)
     if found is not None:
         run.optima[case.model, case.evaluator] = found
     _cells(run, case, methods, run.effort.seeds, run.effort.evaluations)
 
 
-def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[Method]) -> None:
+def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
     """Search on the devices themselves, and let the plans run against one another; a machine without them is noted."""
     try:
         look_at_machine(run.settings.devices)
@@ -202,7 +204,9 @@ def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[Method]) ->
             run.finals.append(final(case, records, run.settings.measure, run.out / "finals", run.progress))
 
 
-def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluations: int) -> list[dict[str, Any]]:
+def _cells(
+    run: _Run, case: BenchCase, methods: Sequence[BenchMethod], seeds: int, evaluations: int
+) -> list[dict[str, Any]]:
     """Return the records of all cells of a case; those on file are not run again."""
     cells = [cell for method in methods for cell in cells_of(case, method, seeds, evaluations)]
     run.progress(f"{case.model}, {case.evaluator}: every device alone")
@@ -219,7 +223,7 @@ def _cells(run: _Run, case: Case, methods: Sequence[Method], seeds: int, evaluat
     return records
 
 
-def _work(run: _Run, cell: Cell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
+def _work(run: _Run, cell: BenchCell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
     def work(check: Callable[[], None]) -> dict[str, Any]:
         rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
         return run_cell(cell, run.out / "cells", single_s, check)
@@ -227,7 +231,7 @@ def _work(run: _Run, cell: Cell, single_s: Mapping[str, float]) -> Callable[[Cal
     return work
 
 
-def _facts(run: _Run, case: Case, single_s: Mapping[str, float]) -> dict[str, Any]:
+def _facts(run: _Run, case: BenchCase, single_s: Mapping[str, float]) -> dict[str, Any]:
     """Return what a case is: its size, what every device takes alone, and what is known of the optimum."""
     graph = case.subject.graph
     published = PUBLISHED.get(case.model) if case.journal is None else None
@@ -246,7 +250,7 @@ def _facts(run: _Run, case: Case, single_s: Mapping[str, float]) -> dict[str, An
 
 
 def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-    from pipeline.result import versions
+    from pipeline.runs.result import versions
 
     machine = look_at_machine(())
     summary = []
@@ -290,7 +294,7 @@ def _of(records: Sequence[dict[str, Any]], model: str, evaluator: str) -> list[d
 
 def _write(run: _Run, document: Mapping[str, Any]) -> None:
     from pipeline.bench.pages import curve_rows, page
-    from pipeline.curve import plot
+    from pipeline.progress.curve import plot
 
     write_json(run.out / "results.json", document)
     write_text(run.out / "results.md", page(document))

@@ -7,23 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import registry
-from pipeline.bench.cases import Case
+from pipeline.bench.cases import BenchCase
 from pipeline.config import Settings
-from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UnknownNameError
-from pipeline.core.graph import Grouping, contract
-from pipeline.core.problem import Problem, allowed_devices
-from pipeline.core.stages import Placer, Recipe
-from pipeline.partition import join, tied
-from pipeline.recipes import chained
-from pipeline.recipes import prepared as by_recipe
-from pipeline.scenario import with_policy
+from pipeline.core.graph import Grouping
+from pipeline.core.problem import Problem
+from pipeline.core.stages import Placer
+from pipeline.placing.recipes import chained
+from pipeline.placing.recipes import prepared as by_recipe
+from pipeline.placing.setup import coarse_problem, learns, recipe_of, with_policy
+from pipeline.shared.partition import join, tied
 
 SINGLE = "single"  # stands for every device on its own
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class BenchMethod:
     """One row of a table.
 
     placer, params: what is built. coarsen: coarseners applied to the operations before it works; a placer that brings
@@ -49,19 +48,19 @@ class Method:
 
 
 METHODS = (
-    Method(SINGLE, "single", seeded=False),
-    Method("random", "random"),
-    Method("metis", "metis"),
-    Method("min_cut", "min_cut", seeded=False),
-    Method("portfolio", "portfolio"),
-    Method("hsdag_paper", "hsdag_paper", learned=True),
-    Method("hsdag_released", "hsdag_released", learned=True),
-    Method("hsdag", "hsdag", {"warm": 0.0}, learned=True),
-    Method("hsdag-warm", "hsdag", learned=True),
+    BenchMethod(SINGLE, "single", seeded=False),
+    BenchMethod("random", "random"),
+    BenchMethod("metis", "metis"),
+    BenchMethod("min_cut", "min_cut", seeded=False),
+    BenchMethod("portfolio", "portfolio"),
+    BenchMethod("hsdag_paper", "hsdag_paper", learned=True),
+    BenchMethod("hsdag_released", "hsdag_released", learned=True),
+    BenchMethod("hsdag", "hsdag", {"warm": 0.0}, learned=True),
+    BenchMethod("hsdag-warm", "hsdag", learned=True),
 )
 
 
-def chosen(names: Sequence[str]) -> list[Method]:
+def chosen(names: Sequence[str]) -> list[BenchMethod]:
     """Return the methods of these names; without any, those of the table whose placers are there.
 
     A placer that is not in the table may be named too, and has its default parameters.
@@ -75,7 +74,7 @@ def chosen(names: Sequence[str]) -> list[Method]:
         if name not in there and name not in placers:
             raise UnknownNameError("method", name, [*there, *placers])
     wanted = dict.fromkeys(names or there)
-    found = [there[name] if name in there else Method(name, name, learned=learns(name)) for name in wanted]
+    found = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
     for method in found:
         method.build()
     return found
@@ -87,45 +86,26 @@ def missing() -> list[str]:
     return [method.name for method in METHODS if method.placer not in placers]
 
 
-def learns(placer: str) -> bool:
-    """Return whether a placer learns a policy, and so needs features, an embedder and a grouper."""
-    return hasattr(registry.implementation("place", placer), "recipe")
-
-
-def recipe_of(placer: Placer) -> Recipe | None:
-    """Return the stages that a placer brings along, None if it takes what it is given."""
-    found: Recipe | None = getattr(placer, "recipe", None)
-    return found
-
-
-def prepared(method: Method, placer: Placer, case: Case, *, seed: int) -> tuple[Grouping, Problem]:
+def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the nodes that a method places, as a grouping of the case's operations, and the problem it is given."""
     recipe = recipe_of(placer)
     if recipe is not None:
         subject = case.subject
-        return by_recipe(recipe, problem_of(case, subject.grouping), subject.costs, seed=seed)
+        whole = coarse_problem(subject.graph, subject.topology, subject.costs, subject.grouping)
+        return by_recipe(recipe, whole, subject.costs, seed=seed)
     grouping = coarsened(case, method.coarsen, seed=seed)
-    problem = problem_of(case, grouping)
+    problem = coarse_problem(case.subject.graph, case.subject.topology, case.subject.costs, grouping)
     return grouping, with_policy(problem) if learns(method.placer) else problem
 
 
-def coarsened(case: Case, names: Iterable[str], *, seed: int) -> Grouping:
+def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:
     """Return the grouping that coarseners make one after another; what is tied stays together."""
     graph = case.subject.graph
     grouping = chained([(name, {}) for name in names], graph, seed=seed)
     return join(grouping, tied(graph))
 
 
-def problem_of(case: Case, grouping: Grouping) -> Problem:
-    """Return the problem of placing a grouping's nodes."""
-    subject = case.subject
-    graph = contract(subject.graph, grouping)
-    costs = None if subject.costs is None else contract_costs(subject.costs, graph, grouping)
-    allowed = allowed_devices(graph, subject.topology, costs, {})
-    return Problem(graph, subject.topology, tied(graph), costs, allowed)
-
-
-def policy_of(method: Method) -> list[Any] | None:
+def policy_of(method: BenchMethod) -> list[Any] | None:
     """Return features, embedder and grouper, with all parameters, that a method which learns is given."""
     if not learns(method.placer):
         return None
@@ -134,7 +114,7 @@ def policy_of(method: Method) -> list[Any] | None:
     return [list(chosen.embed.blocks), *(registry.canonical(part) for part in built)]
 
 
-def versions_of(method: Method, placer: Placer) -> dict[str, int]:
+def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:
     """Return implementation -> version of everything that decides what a method answers."""
     recipe = recipe_of(placer)
     used = {f"place.{method.placer}": placer.version}

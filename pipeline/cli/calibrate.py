@@ -33,9 +33,9 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, **options:
     takes, and how far off they are on placements that were held out.
     """
     from pipeline import api
-    from pipeline.calibrate import Sampling
-    from pipeline.calibrate import calibrate as fit
     from pipeline.config import Settings
+    from pipeline.runs.calibrate import Sampling
+    from pipeline.runs.calibrate import calibrate as fit
 
     choices = Choices.taken({**options, "budget": None, "dry_run": False})
     settings = settings_from(choices, Settings())

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pipeline.task import Outcome, Progress
+from pipeline.artifacts.task import Outcome, Progress
 
 LINE_EVERY_S = 30.0
 

@@ -21,7 +21,7 @@ from pipeline.cli.options import debug_option, json_option, open_store, store_op
 @debug_option
 def devices(as_json: bool, debug: bool) -> None:
     """List the devices of this machine and what `tune` would use."""
-    from runtime import devices as found
+    from runtime.machines import devices as found
 
     plugins = found.discover()
     chosen = found.default_devices(plugins)
@@ -167,8 +167,8 @@ def _word(value: Any) -> str:
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     """Check this machine: packages, devices, the store, what disturbs measuring, and OpenVINO's telemetry."""
     from pipeline.core.process import cpu_count
-    from pipeline.result import versions
-    from runtime import devices as found
+    from pipeline.runs.result import versions
+    from runtime.machines import devices as found
 
     opt_out = Path.home() / "intel" / "openvino_telemetry"
     said = opt_out.read_text(encoding="utf-8").strip() if opt_out.is_file() else ""

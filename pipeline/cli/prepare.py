@@ -16,8 +16,8 @@ def prepare(*, quiet: bool, debug: bool) -> None:
 
     `make setup` does this. What is compiled already is only loaded.
     """
-    from pipeline.compiled import cache_root
-    from pipeline.prepare import prepare as compile_all
+    from pipeline.placing.prepare import prepare as compile_all
+    from pipeline.shared.compiled import cache_root
 
     with console.progress(quiet=quiet) as progress:
         seconds = compile_all(say=progress)

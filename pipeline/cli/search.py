@@ -12,7 +12,7 @@ from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option
 
 if TYPE_CHECKING:
-    from pipeline.scenario import Scenario
+    from pipeline.offline.scenario import Scenario
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -62,9 +62,9 @@ def search(**options: Any) -> None:
 
     GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
     """
-    from pipeline import offline
     from pipeline.config import parse_budget
-    from pipeline.watch import watching
+    from pipeline.offline import search as offline
+    from pipeline.progress.watch import watching
 
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
     effort = offline.Effort(
@@ -85,7 +85,7 @@ def search(**options: Any) -> None:
 @trace_option
 def simulate(**options: Any) -> None:
     """Say what a placement of GRAPH costs, without hardware."""
-    from pipeline import offline
+    from pipeline.offline import search as offline
 
     document = offline.simulate(_scenario(options), options["placement"], trace=options["trace"])
     _show(document, options, _of_simulation)
@@ -96,7 +96,7 @@ def simulate(**options: Any) -> None:
 @click.option("--write-costs", type=PATH, help="Also write the seconds it reckons with, as CSV for --costs.")
 def bound(**options: Any) -> None:
     """Say what no placement of GRAPH can be faster than, and why."""
-    from pipeline import offline
+    from pipeline.offline import search as offline
 
     scenario = _scenario(options)
     with console.progress(quiet=options["quiet"]) as progress:
@@ -106,7 +106,7 @@ def bound(**options: Any) -> None:
 
 def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
     from pipeline.config import parse_assignment
-    from pipeline.scenario import Scenario
+    from pipeline.offline.scenario import Scenario
 
     kept = ("graph", "topology", "costs", "evaluator", "level", "pins", "cost_scale", "seed")
     return Scenario(

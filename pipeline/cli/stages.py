@@ -15,8 +15,8 @@ from pipeline.cli.options import Choices, open_store, reward_option, settings_fr
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline.result import Result
-    from pipeline.store import Entry
+    from pipeline.artifacts.store import Entry
+    from pipeline.runs.result import Result
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
 DISTURBED = 0.1  # share of the threads' time spent waiting for a processor above which a person should know
@@ -144,7 +144,7 @@ def _show_outlook(rows: list[dict[str, Any]], choices: Choices) -> None:
 
 def _summary(stage: str, entry: Entry) -> dict[str, Any]:
     """Return in a few figures what a stage's artifact holds."""
-    from pipeline import payload
+    from pipeline.shared import payload
 
     if stage == "coarsen":
         return {"nodes": payload.read_json(entry.path("steps.json"))}
@@ -172,7 +172,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
     elif stage == "group":
         console.say(f"The nodes form {summary['groups']} groups.")
     else:
-        from pipeline.words import search_text
+        from pipeline.runs.words import search_text
 
         console.table(
             "", ["placement", "ms", "", "operations on", "found by"], list(map(_cells, summary["candidates"]))
@@ -183,7 +183,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
 
 def _cells(candidate: Mapping[str, Any]) -> list[str]:
     """Return the cells of a placement that a placer found."""
-    from pipeline.words import failure_text
+    from pipeline.runs.words import failure_text
 
     name = f"{candidate['placer']} {candidate['rank'] + 1}"
     counts = ", ".join(f"{device} {count}" for device, count in sorted(candidate["devices"].items()))
@@ -195,7 +195,7 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
 
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
-    from pipeline.words import failure_text, search_text, winner_text
+    from pipeline.runs.words import failure_text, search_text, winner_text
 
     document = result.document
     rows = []

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.core.arrays import Bool, Float32, frozen
+from pipeline.core.arrays import Bool, frozen
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import PolicyInputs
 from pipeline.core.placement import Placement
 from pipeline.core.workload import Tags
-
-if TYPE_CHECKING:
-    from pipeline.core.stages import Embedder, Grouper
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,54 +55,6 @@ class Progress:
 
 
 ProgressHook = Callable[[Progress], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
-    """Numbers that outlive a process: arrays by name, and facts that JSON can hold."""
-
-    arrays: Mapping[str, npt.NDArray[Any]]
-    facts: Mapping[str, Any]
-
-
-class Keeper(Protocol):
-    """Where a placer that learns leaves what it has learned.
-
-    `save` replaces what was saved before, whole or not at all; a process killed at any point finds by `load` the last
-    snapshot that was saved whole. `publish` leaves the policy itself, for other graphs.
-    """
-
-    def load(self) -> Snapshot | None:
-        """Return what was saved last for the same search; None if nothing was."""
-
-    def save(self, state: Snapshot) -> None:
-        """Keep the state of a search that goes on."""
-
-    def publish(self, policy: Snapshot) -> None:
-        """Keep a policy that may be loaded for another graph."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PolicyInputs:
-    """What the embed and group stages hand to a placer that learns.
-
-    features: float32 [n, f], one row per node of the problem's graph.
-    embedder, grouper: the implementations in use; a placer builds fresh modules from them and fills in the weights.
-    encoder_weights, grouper_weights: parameter name -> float32 array, as the two stages left them.
-    learned: a policy published before, perhaps on another graph, to begin with; None begins afresh.
-    keeper: where the state of the search is kept; None keeps nothing.
-    """
-
-    features: Float32
-    embedder: Embedder
-    grouper: Grouper
-    encoder_weights: Mapping[str, Float32] = field(default_factory=dict)
-    grouper_weights: Mapping[str, Float32] = field(default_factory=dict)
-    learned: Snapshot | None = None
-    keeper: Keeper | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "features", frozen(self.features, np.float32, (None, None), "features"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,7 @@ from pipeline.core.placement import Placement
 Kind = Literal["sequential", "listsched", "pipelined"]
 Level = Literal["T0", "T1", "T2"]
 
+ORDERED = ("listsched",)  # simulators to which priorities matter
 NO_SWAPS = np.zeros(0, np.int64)
 
 

@@ -17,19 +17,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from pipeline.core.arrays import Bool, Float32, Float64, Int32
+from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
-
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor, nn
 
 
 class Coarsener(Protocol):
@@ -43,87 +39,6 @@ class Coarsener(Protocol):
 
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
         """Return a group for every operation; equal graph, parameters and seed give an equal answer."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Embedding:
-    """What the embed stage leaves behind.
-
-    nodes: float32 [n, h]. weights: the encoder's parameters, name -> float32 array; empty if it has none.
-    """
-
-    nodes: Float32
-    weights: Mapping[str, Float32]
-
-
-class Encoder(Protocol):
-    """A torch module from node features to node embeddings."""
-
-    def __call__(self, features: Tensor, edges: Tensor) -> Tensor:
-        """Return float32 [n, h] from features float32 [n, f] and edges int64 [2, m], producer above consumer.
-
-        Permutation equivariant; finite; the gradient reaches every parameter.
-        """
-
-    @property
-    def module(self) -> nn.Module:
-        """Return the module that holds the parameters."""
-
-    @property
-    def width(self) -> int:
-        """Return h."""
-
-
-class Embedder(Protocol):
-    """Builds encoders, and trains one on the graph alone."""
-
-    version: ClassVar[int]
-
-    def encoder(self, features: int, *, seed: int) -> Encoder:
-        """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""
-
-    def embed(self, features: Float32, graph: Graph, *, seed: int) -> Embedding:
-        """Return embeddings of float32 [n, f], after self-supervised training if the implementation has any."""
-
-
-class GroupSample(NamedTuple):
-    """One draw of a grouping.
-
-    choice: int64, the draw itself, from which `GroupModel.log_prob` finds its probability again; [0] where nothing
-    was drawn.
-    log_prob, entropy: scalar tensors; 0 where the grouping is not random.
-    """
-
-    grouping: Grouping
-    choice: Tensor
-    log_prob: Tensor
-    entropy: Tensor
-
-
-class GroupModel(Protocol):
-    """A built grouper: what groups the nodes, with its learned parameters if it has any."""
-
-    @property
-    def module(self) -> nn.Module:
-        """Return the module that holds the parameters; it may hold none."""
-
-    def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
-        """Return a draw of a grouping for embeddings float32 [n, h]; with `greedy` the most likely one."""
-
-    def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
-        """Return r independent draws for embeddings float32 [n, h]."""
-
-    def log_prob(self, nodes: Tensor, graph: Graph, choice: Tensor) -> Tensor:
-        """Return the scalar log-probability of a draw, at most 0, equal to the one `group` gave with it."""
-
-
-class Grouper(Protocol):
-    """Merges nodes into groups that are placed as one."""
-
-    version: ClassVar[int]
-
-    def build(self, width: int, *, seed: int) -> GroupModel:
-        """Return a fresh model for embeddings of `width` numbers, its parameters drawn from `seed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +120,7 @@ class Evaluator(Protocol):
         """Return one answer per placement, in order; a fault of a placement is an answer, not an exception."""
 
 
+@runtime_checkable
 class Simulator(Evaluator, Protocol):
     """An evaluator that computes, without hardware, and so fast that plans can be tried by the hundred thousand.
 
@@ -284,12 +200,7 @@ class Recipe:
 
 
 class Placer(Protocol):
-    """Searches for placements.
-
-    A placer that learns has a further property, `recipe`: the stages it brings along, or None to be given what the
-    stages before it have made. It raises UsageError where the problem has no policy inputs. One that uses the problem's
-    keeper and learned policy has `keeps`, which is True.
-    """
+    """Searches for placements."""
 
     version: ClassVar[int]
 
@@ -307,14 +218,15 @@ class Placer(Protocol):
         """
 
 
-class Learner(Protocol):
-    """A policy-gradient algorithm."""
+@runtime_checkable
+class LearningPlacer(Placer, Protocol):
+    """A placer that learns a policy; it raises UsageError where the problem has no policy inputs.
 
-    version: ClassVar[int]
+    keeps: whether it uses the keeper and the learned policy of these inputs.
+    """
 
-    def loss(self, log_prob: Tensor, entropy: Tensor, value_s: Tensor, *, progress: float) -> Tensor:
-        """Return the scalar to minimise for r samples.
+    keeps: ClassVar[bool]
 
-        log_prob, entropy: float32 [r], with gradient. value_s: float32 [r], their times in seconds, finite.
-        progress: the share of the budget spent, in [0, 1].
-        """
+    @property
+    def recipe(self) -> Recipe | None:
+        """Return the stages it brings along; None to be given what the stages before it have made."""

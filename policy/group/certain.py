@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pipeline.core.graph import Grouping
-from pipeline.core.stages import GroupSample
+from pipeline.core.learning import GroupSample
 
 
 def certain(grouping: Grouping) -> GroupSample:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from pipeline.core.arrays import Int64
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, components
+from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from pipeline.core.stages import GroupSample
 from policy.group.certain import certain
 
 

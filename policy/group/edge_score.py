@@ -14,9 +14,9 @@ from torch_geometric.utils import scatter
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, components
+from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from pipeline.core.stages import GroupSample
-from pipeline.torch_tools import seeded
+from pipeline.shared.torch_tools import seeded
 
 STOPS = ("learned", "fixed")
 ONE_ROUND = 1.0  # logit by which one round is likelier than any other number at first

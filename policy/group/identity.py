@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.stages import GroupSample
+from pipeline.core.learning import GroupSample
 from policy.group.certain import certain
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from pipeline.core.stages import GroupSample
-from pipeline.partition import check_parts, metis_parts, node_costs
+from pipeline.shared.partition import check_parts, metis_parts, node_costs
 from policy.group.certain import certain
 
 

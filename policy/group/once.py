@@ -7,8 +7,8 @@ import torch
 
 from pipeline.core.arrays import Float32
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.stages import Grouper
-from pipeline.torch_tools import weights_of
+from pipeline.core.learning import Grouper
+from pipeline.shared.torch_tools import weights_of
 
 
 def group_once(grouper: Grouper, nodes: Float32, graph: Graph, *, seed: int) -> tuple[Grouping, dict[str, Float32]]:

@@ -13,24 +13,24 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from policy.place.anneal import Anneal
-from policy.place.cpop import Cpop
-from policy.place.cpsat import CpSat, size_of
-from policy.place.critical_path import CriticalPath
-from policy.place.etf import Etf
 from policy.place.exact.bounds import prove_bound
+from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.exact.enumeration import enumerated
-from policy.place.expert import Expert
-from policy.place.greedy import Greedy
-from policy.place.heft import Heft
-from policy.place.m_etf import MEtf
-from policy.place.m_sct import MSct
-from policy.place.m_topo import MTopo
-from policy.place.metis import Metis
-from policy.place.min_cut import MinCut
-from policy.place.multilevel import Multilevel
-from policy.place.peft import Peft
-from policy.place.room import make_room
+from policy.place.exact.min_cut import MinCut
+from policy.place.lists.cpop import Cpop
+from policy.place.lists.critical_path import CriticalPath
+from policy.place.lists.etf import Etf
+from policy.place.lists.heft import Heft
+from policy.place.lists.m_etf import MEtf
+from policy.place.lists.m_sct import MSct
+from policy.place.lists.m_topo import MTopo
+from policy.place.lists.peft import Peft
+from policy.place.local.anneal import Anneal
+from policy.place.local.greedy import Greedy
+from policy.place.local.multilevel import Multilevel
+from policy.place.local.room import make_room
+from policy.place.rules.expert import Expert
+from policy.place.rules.metis import Metis
 from policy.place.search import Method, Search
 from policy.place.together import together
 

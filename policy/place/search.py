@@ -10,20 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
-from pipeline.core.graph import Grouping
+from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress, ProgressHook, Snapshot
+from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
-from pipeline.partition import join, tied
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
 
@@ -71,6 +70,7 @@ class Search:
         self.spent = 0
         self.author = author
         self._evaluator, self._progress = evaluator, progress
+        self._simulator = evaluator if isinstance(evaluator, Simulator) else None
         self._began_s = time.monotonic()
         self._last_evaluation = budget.evaluations
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
@@ -101,7 +101,7 @@ class Search:
     @property
     def simulator(self) -> Simulator | None:
         """Return the evaluator if it is a simulator."""
-        return cast("Simulator", self._evaluator) if hasattr(self._evaluator, "semantics") else None
+        return self._simulator
 
     @property
     def semantics(self) -> Semantics | None:
@@ -174,7 +174,8 @@ class Search:
         if self.simulator is None:
             raise ValueError("only a simulator can be asked by several threads")
         twin = copy.copy(self)
-        twin._evaluator, twin._progress = self.simulator.fork(), progress
+        twin._evaluator = twin._simulator = self.simulator.fork()
+        twin._progress = progress
         twin._seen, twin._kept, twin._forks, twin.details = dict(self._seen), [], [], {}
         twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
         self._forks.append(twin)
@@ -447,42 +448,3 @@ def policy_of(problem: Problem, placer: str) -> PolicyInputs:
             "Run it with an embed and a group stage.",
         )
     return problem.policy
-
-
-def grouping_of(problem: Problem) -> Grouping:
-    """Return the problem's own grouping as devices allow, see `placeable`."""
-    return problem.derived(_own)
-
-
-def atoms_of(problem: Problem) -> Grouping:
-    """Return the finest grouping there is: operations alone, but those that are tied together."""
-    return problem.derived(_finest)
-
-
-def _own(problem: Problem) -> Grouping:
-    return placeable(problem, problem.grouping)
-
-
-def _finest(problem: Problem) -> Grouping:
-    return placeable(problem, Grouping.identity(problem.graph.n))
-
-
-def placeable(problem: Problem, grouping: Grouping) -> Grouping:
-    """Return the grouping changed as little as the devices demand.
-
-    Groups that hold operations tied to one another are one. A group whose members have no device in common is taken
-    apart into sets of tied operations, and such a set, if it has none either, into its operations.
-    """
-    alone = Grouping.identity(grouping.n)
-    units = tied(problem.graph) if np.any(problem.graph.tie >= 0) else alone
-    if units.k < units.n:
-        grouping = _split_homeless(problem, join(grouping, units), units)
-    return _split_homeless(problem, grouping, alone)
-
-
-def _split_homeless(problem: Problem, grouping: Grouping, parts: Grouping) -> Grouping:
-    """Return the grouping with each group that no device may run replaced by the `parts` it consists of."""
-    homed = np.any(problem.group_allowed(grouping)[grouping.group], axis=1)  # [n]
-    if homed.all():
-        return grouping
-    return Grouping.of_labels(np.where(homed, grouping.group, grouping.k + parts.group))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, adjacency, sum_per_group
+from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.search import grouping_of
+from pipeline.shared.compiled import compiled
+from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.graphs import depths
 
 UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
 
@@ -90,39 +91,6 @@ def _repaired(device: Int32, heaviest_first: Int64, held: Int64, room: Int64, al
     return device
 
 
-def depths(graph: Graph) -> Int32:
-    """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0."""
-    ptr, consumers = adjacency(graph)
-    return _depths(ptr, consumers)
-
-
-@compiled
-def _depths(ptr: Int64, consumers: Int32) -> Int32:
-    n = ptr.size - 1
-    depth = np.zeros(n, np.int32)
-    waiting = np.zeros(n, np.int32)
-    for j in consumers:
-        waiting[j] += 1
-    queue = np.empty(n, np.int32)
-    tail = 0
-    for i in range(n):
-        if waiting[i] == 0:
-            queue[tail] = i
-            tail += 1
-    head = 0
-    while head < tail:
-        i = queue[head]
-        head += 1
-        for e in range(ptr[i], ptr[i + 1]):
-            j = consumers[e]
-            depth[j] = max(depth[j], depth[i] + 1)
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                queue[tail] = j
-                tail += 1
-    return depth
-
-
 def running_order(units: Units) -> Float64:
     """Return float64 [k] in [0, 1], when each unit comes up in the graph: its members' mean depth over the greatest."""
     depth = depths(units.problem.graph)
@@ -130,3 +98,15 @@ def running_order(units: Units) -> Float64:
     mean = np.bincount(group, weights=depth, minlength=units.k) / np.bincount(group, minlength=units.k)
     order: Float64 = mean / max(int(depth.max(initial=0)), 1)
     return order
+
+
+def mostly_on(problem: Problem, device: int) -> Placement:
+    """Return the placement of every group on `device` where it is allowed, else where it is fastest."""
+    grouping = grouping_of(problem)
+    allowed = problem.group_allowed(grouping)
+    time_s = np.zeros(allowed.shape)
+    if problem.costs is not None:
+        np.add.at(time_s, grouping.group, problem.costs.op_s)
+    elsewhere = np.where(allowed, np.minimum(time_s, np.finfo(np.float64).max), np.inf).argmin(axis=1)
+    chosen = np.where(allowed[:, device], device, elsewhere)
+    return Placement(chosen.astype(np.int32), problem.topology.names).lift(grouping)

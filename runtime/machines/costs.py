@@ -10,8 +10,8 @@ from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Origin
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
+from runtime.machines.machine import Machine
 from runtime.machines.roofline import Chip, roofline_s
-from runtime.machines.topology import Machine
 
 Times = Mapping[str, Float64]  # device name, device kind or "*" -> float64 [n] seconds, inf where not supported
 

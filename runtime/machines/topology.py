@@ -1,9 +1,9 @@
-"""Machines that need not be at hand: devices, their links and their chips; and presets of them."""
+"""Machines that need not be at hand, by the name of a file or of a preset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,38 +11,14 @@ import numpy as np
 
 from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.errors import UnknownNameError, UsageError
-from runtime.machines.roofline import CHIPS, Chip
+from runtime.machines.machine import Machine, simulated
+from runtime.machines.roofline import CHIPS
+from runtime.machines.topology_file import read_topology
 
-KINDS = ("cpu", "gpu", "npu", "other")
 MOST_DEVICES = 1024
 
 GPU_BYTES = 15 * 2**30  # of 16 GiB, what is left beside the runtime
 SPREAD = 4.0  # unequal devices differ from the usual one by at most this factor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Machine:
-    """Devices with their links, and the figures from which times can be reckoned.
-
-    chips: one per device of the topology; None where nothing is known.
-    """
-
-    topology: Topology
-    chips: tuple[Chip | None, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.chips) != self.topology.p:
-            raise ValueError(f"{len(self.chips)} chips do not fit {self.topology.p} devices")
-
-    def without_memory_limits(self) -> Machine:
-        """Return the same machine with devices that hold anything."""
-        devices = tuple(replace(d, memory_bytes=0) for d in self.topology.devices)
-        return Machine(replace(self.topology, devices=devices), self.chips)
-
-
-def simulated(name: str, kind: str, memory_bytes: int = 0) -> DeviceSpec:
-    """Return a device that OpenVINO never sees."""
-    return DeviceSpec(name, kind.upper(), kind.upper(), kind=kind, memory_bytes=memory_bytes)
 
 
 def machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
@@ -53,8 +29,6 @@ def machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) 
         DeviceError: the file names no device.
     """
     if text.endswith(".toml") or Path(text).is_file():
-        from runtime.machines.topology_file import read_topology
-
         return read_topology(Path(text))
     return preset(text, link_bytes_per_s=link_bytes_per_s, memory_bytes=memory_bytes)
 

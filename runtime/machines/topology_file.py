@@ -17,8 +17,8 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.errors import DeviceError, UsageError
+from runtime.machines.machine import KINDS, Machine, simulated
 from runtime.machines.roofline import CHIPS, EFFICIENCY, Chip
-from runtime.machines.topology import KINDS, Machine, simulated
 
 CHIP_KEYS = tuple(f.name for f in fields(Chip))
 DEVICE_KEYS = ("name", "kind", "memory_bytes", "chip", *CHIP_KEYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pipeline.core.devices import DeviceSpec, Topology
-from runtime.machines.topology import KINDS
+from runtime.machines.machine import KINDS
 
 
 def topology_text(topology: Topology) -> str:

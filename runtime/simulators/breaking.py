@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Int32, Int64
+from pipeline.shared.compiled import inlined, inner
 from runtime.simulators.parts import BOUNDARY, CUT, PART, SOURCE, TARGET, WAITING, on_cycles, room_of
 
 LENGTH_BIT, FLAGS_BIT = 28, 56  # where a rank holds the number of inner producers, and what comes before it
@@ -25,7 +25,7 @@ MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, RETURNS, MARK
 EDGE, CHOSEN = TARGET + 2, TARGET + 3  # further rows of Piece.edges
 
 
-class Nodes(NamedTuple):
+class MergedNodes(NamedTuple):
     """n operations and m edges, or fewer nodes that stand for operations merged: see `merging.merged`.
 
     The first operation of a node is its head, and nodes are numbered as their heads are; the others read nothing but
@@ -80,7 +80,7 @@ def piece_of(n: int, m: int) -> Piece:
 
 
 @inner
-def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> int:
+def cut_out(nodes: MergedNodes, device: Int32, knot: Int32, c: int, piece: Piece) -> int:
     """Make the piece knot c, before its cycles are broken, and return its size; device, knot: int32 [u]."""
     size = edges = 0
     facts, links, unit = piece.facts, piece.edges, nodes.facts[UNIT]
@@ -105,7 +105,7 @@ def cut_out(nodes: Nodes, device: Int32, knot: Int32, c: int, piece: Piece) -> i
 
 
 @inner
-def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int, k: int) -> int:
+def promote_meeting_edges(nodes: MergedNodes, piece: Piece, size: int, k: int) -> int:
     """Make boundaries of the edges at which a strand that came back meets one that never left; say if any.
 
     size, k: how many nodes and, outside included, parts the piece has.
@@ -131,7 +131,7 @@ def promote_meeting_edges(nodes: Nodes, piece: Piece, size: int, k: int) -> int:
 
 
 @inlined
-def _trace(nodes: Nodes, piece: Piece, size: int) -> None:
+def _trace(nodes: MergedNodes, piece: Piece, size: int) -> None:
     """Find what does not depend on which parts are looked at, how the part of each node was entered; choose no edge."""
     facts = piece.facts
     came_in, computed, unsure, start = facts[CAME_IN], facts[COMPUTED], facts[UNSURE], facts[START]
@@ -171,7 +171,7 @@ def _left(piece: Piece, a: int, x: int, base: int) -> bool:
 
 
 @inlined
-def _meeting_at(nodes: Nodes, piece: Piece, x: int, base: int) -> int:
+def _meeting_at(nodes: MergedNodes, piece: Piece, x: int, base: int) -> int:
     """Choose the edges into a node that came back by which it meets what never left; say if any, supplies included."""
     facts, edges, part = piece.facts, piece.edges, piece.room[PART]
     searched = from_outside = False
@@ -219,7 +219,7 @@ def _mark_behind(piece: Piece, x: int) -> None:
 
 
 @inner
-def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
+def _meet(nodes: MergedNodes, piece: Piece, a: int) -> bool:
     """Return whether node a depends on a Parameter or Constant that something marked BEHIND depends on."""
     mark, start = piece.facts[MARK], piece.facts[START]
     for v in range(a + 1):
@@ -235,7 +235,7 @@ def _meet(nodes: Nodes, piece: Piece, a: int) -> bool:
 
 
 @inlined
-def rank_operations(nodes: Nodes, piece: Piece, size: int) -> None:
+def rank_operations(nodes: MergedNodes, piece: Piece, size: int) -> None:
     """Find by what HETERO chooses the operation to isolate; isolating one changes no other's rank."""
     edges, start = piece.edges, piece.facts[START]
     for x in range(size):
@@ -253,7 +253,7 @@ def rank_operations(nodes: Nodes, piece: Piece, size: int) -> None:
 
 
 @inner
-def isolate_one_operation(nodes: Nodes, piece: Piece, size: int, k: int, cuts: int) -> int:
+def isolate_one_operation(nodes: MergedNodes, piece: Piece, size: int, k: int, cuts: int) -> int:
     """Cut one operation of parts that wait for one another off its producers; say if there was need.
 
     size, k, cuts: how many nodes and, outside included, parts and boundaries the piece has.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.breaking import (
     EDGE,
     FIRST,
@@ -19,7 +19,7 @@ from runtime.simulators.breaking import (
     UNIT,
     UNKNOWN,
     YES,
-    Nodes,
+    MergedNodes,
     Piece,
     cut_out,
     isolate_one_operation,
@@ -34,7 +34,7 @@ KNOT, TAG, LEAST, AT = range(4)  # rows of Desk.facts
 FIRST_PARTS, PARTS = range(2)  # rows of Desk.parts
 
 
-class Model(NamedTuple):
+class CutModel(NamedTuple):
     """What the kernels know of a model's n operations, which lie in u units.
 
     Operations of one unit are always on one device and in one sub-graph, unless a cycle is broken there.
@@ -45,8 +45,8 @@ class Model(NamedTuple):
 
     links: Int32
     first: Int32
-    few: Nodes
-    each: Nodes
+    few: MergedNodes
+    each: MergedNodes
 
 
 class Memo(NamedTuple):
@@ -87,7 +87,7 @@ class Desk(NamedTuple):
 class Counter(NamedTuple):
     """A model and where its sub-graphs are counted; the boundaries in its links, desk and memo change."""
 
-    model: Model
+    model: CutModel
     desk: Desk
     memo: Memo
 
@@ -162,7 +162,7 @@ def _alone(device: Int32) -> bool:
 
 
 @inlined
-def _parted(model: Model, desk: Desk, device: Int32) -> tuple[int, int]:
+def _parted(model: CutModel, desk: Desk, device: Int32) -> tuple[int, int]:
     """Find the parts of units on devices int32 [u]; return how many there are, and how many boundaries."""
     links = model.links
     for e in range(links.shape[1]):
@@ -171,7 +171,7 @@ def _parted(model: Model, desk: Desk, device: Int32) -> tuple[int, int]:
 
 
 @inlined
-def _count_parts(model: Model, desk: Desk, device: Int32, counts: Int64) -> None:
+def _count_parts(model: CutModel, desk: Desk, device: Int32, counts: Int64) -> None:
     """Count by device the parts of units that compute."""
     none, part, least, at = desk.facts.shape[1], desk.room[PART], desk.facts[LEAST], desk.facts[AT]
     for d in range(counts.size):
@@ -187,7 +187,7 @@ def _count_parts(model: Model, desk: Desk, device: Int32, counts: Int64) -> None
 
 
 @inlined
-def _tied(model: Model, desk: Desk, code: UInt64, device: Int32, k: int, cuts: int) -> int:
+def _tied(model: CutModel, desk: Desk, code: UInt64, device: Int32, k: int, cuts: int) -> int:
     """Find the knots of k parts and their keys, and return how many there are."""
     room, knot, tag = desk.room, desk.facts[KNOT], desk.facts[TAG]
     knots = 0
@@ -210,7 +210,7 @@ def _tied(model: Model, desk: Desk, code: UInt64, device: Int32, k: int, cuts: i
 
 
 @inner
-def _broken(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64, bound: Bound) -> int:
+def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64, bound: Bound) -> int:
     """Break the cycles of one knot, and count its parts before and after.
 
     counts: int64 [p], the parts of the placement with those of the knot before its cycles are broken.
@@ -248,7 +248,7 @@ def _broken(nodes: Nodes, desk: Desk, device: Int32, c: int, counts: Int64, boun
 
 
 @inlined
-def _exceeds(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64, bound: Bound) -> bool:
+def _exceeds(nodes: MergedNodes, desk: Desk, device: Int32, size: int, counts: Int64, bound: Bound) -> bool:
     """Return whether the parts that a knot has by now make the placement exceed the bound."""
     first, parts = desk.parts[FIRST_PARTS], desk.parts[PARTS]
     _count_pieces(nodes, desk, device, size, parts)
@@ -258,7 +258,7 @@ def _exceeds(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64, 
 
 
 @inner
-def _count_pieces(nodes: Nodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
+def _count_pieces(nodes: MergedNodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
     """Count by device the parts that compute of the knot at hand, as its boundaries are."""
     piece, none, part = desk.piece, desk.facts.shape[1], desk.piece.room[PART]
     unit, least, at = nodes.facts[UNIT], desk.facts[LEAST], desk.facts[AT]

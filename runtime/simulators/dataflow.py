@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 
-from pipeline.compiled import inlined, kernel
 from pipeline.core.arrays import Float64, Int32
+from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, next_mark, restore, save
 from runtime.simulators.dataflow_state import (
     ENDED,
     T0,
     T1,
     UNDER_WAY,
-    Machine,
-    Plan,
-    State,
+    DataflowMachine,
+    DataflowState,
+    Dispatch,
     depart,
     dequeue,
     enqueue,
@@ -30,13 +30,13 @@ from runtime.simulators.dataflow_state import (
 
 
 @inlined
-def _hold(state: State, d: int, amount: float) -> None:
+def _hold(state: DataflowState, d: int, amount: float) -> None:
     state.held[d] += amount
     state.peak[d] = max(state.peak[d], state.held[d])
 
 
 @inlined
-def _let_go(machine: Machine, state: State, plan: Plan, i: int) -> None:
+def _let_go(machine: DataflowMachine, state: DataflowState, plan: Dispatch, i: int) -> None:
     """Note that one of those for whom the output of i is held is done with it."""
     state.needed[i] -= 1
     if state.needed[i] == 0:
@@ -44,7 +44,7 @@ def _let_go(machine: Machine, state: State, plan: Plan, i: int) -> None:
 
 
 @inlined
-def _send(machine: Machine, state: State, d: int, k: int, now_s: float) -> None:
+def _send(machine: DataflowMachine, state: DataflowState, d: int, k: int, now_s: float) -> None:
     """Send tensor k from device d to every device that `sends` marks, and clear the marks."""
     start_s, slowest = max(now_s, state.out_s[d]), 0.0
     size = machine.size[k]
@@ -73,14 +73,14 @@ def _send(machine: Machine, state: State, d: int, k: int, now_s: float) -> None:
 
 
 @inlined
-def _release(state: State, plan: Plan, j: int) -> None:
+def _release(state: DataflowState, plan: Dispatch, j: int) -> None:
     state.waiting[j] -= 1
     if state.waiting[j] == 0:
         enqueue(state, plan, j)
 
 
 @inlined
-def _forget_inputs(machine: Machine, state: State, plan: Plan, i: int) -> None:
+def _forget_inputs(machine: DataflowMachine, state: DataflowState, plan: Dispatch, i: int) -> None:
     """Give back what operation i was the last to read."""
     for at in range(machine.in_ptr[i], machine.in_ptr[i + 1]):
         slot = machine.in_slot[at]
@@ -96,7 +96,7 @@ def _forget_inputs(machine: Machine, state: State, plan: Plan, i: int) -> None:
 
 
 @inlined
-def _complete(machine: Machine, state: State, plan: Plan, d: int) -> None:
+def _complete(machine: DataflowMachine, state: DataflowState, plan: Dispatch, d: int) -> None:
     """End what device d runs: release readers here, send to readers elsewhere."""
     i, now_s = state.running[d], state.due_s[d]
     state.running[d] = -1
@@ -124,7 +124,7 @@ def _complete(machine: Machine, state: State, plan: Plan, d: int) -> None:
 
 
 @inlined
-def _arrive(machine: Machine, state: State, plan: Plan) -> None:
+def _arrive(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> None:
     """Hand the transfer that arrives next to its readers."""
     x = land(state)
     k, e = state.sent[x], state.target[x]
@@ -147,7 +147,7 @@ def _blocked_s(block_s: float, always: bool, cost_s: float) -> float:
 
 
 @inlined
-def _start(machine: Machine, state: State, plan: Plan, d: int, now_s: float) -> None:
+def _start(machine: DataflowMachine, state: DataflowState, plan: Dispatch, d: int, now_s: float) -> None:
     """Let device d take its next operation."""
     i = dequeue(state, plan, d)
     cost_s = machine.op_s[i, d]
@@ -191,7 +191,7 @@ def _waking(due_s: Float64, now_s: float, d: int) -> int:
 
 
 @inlined
-def _load(machine: Machine, state: State, plan: Plan) -> bool:
+def _load(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> bool:
     """Add up for how long its work takes each device; return whether all of it is supported."""
     total_s = 0.0
     for d in range(state.load_s.size):
@@ -205,14 +205,16 @@ def _load(machine: Machine, state: State, plan: Plan) -> bool:
 
 
 @inlined
-def _add_weights(machine: Machine, state: State, plan: Plan) -> None:
+def _add_weights(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> None:
     """Add what stays to what was held at most."""
     for i in range(plan.device.size):
         state.peak[plan.device[i]] += machine.weight[i]
 
 
 @inlined
-def _start_free_devices(machine: Machine, state: State, plan: Plan, limit_s: float, now_s: float) -> bool:
+def _start_free_devices(
+    machine: DataflowMachine, state: DataflowState, plan: Dispatch, limit_s: float, now_s: float
+) -> bool:
     """Let every free device take what is ready; return False if one cannot end its work within the limit.
 
     A device ends no sooner than if it never waited again.
@@ -227,7 +229,7 @@ def _start_free_devices(machine: Machine, state: State, plan: Plan, limit_s: flo
 
 
 @inlined
-def _begin(machine: Machine, state: State, marks: Marks, plan: Plan, first_s: float) -> float:
+def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Dispatch, first_s: float) -> float:
     """Go back to the last mark before a moment; return up to when everything has happened."""
     seen_s = restore(machine, state, marks, first_s)
     if seen_s == BEFORE_S:
@@ -238,7 +240,7 @@ def _begin(machine: Machine, state: State, marks: Marks, plan: Plan, first_s: fl
 
 
 @kernel
-def run(machine: Machine, state: State, marks: Marks, plan: Plan, part: Part) -> float:
+def run(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Dispatch, part: Part) -> float:
     """Return the seconds of a plan; inf if a device does not support its work, or the run was given up.
 
     `state` tells the rest.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined
 from pipeline.core.arrays import Float64, Int32, Int64
-from runtime.simulators.dataflow_state import Machine, State, reset
+from pipeline.shared.compiled import inlined
+from runtime.simulators.dataflow_state import DataflowMachine, DataflowState, reset
 
 BEFORE_S = -1.0  # a moment before the first event
 
@@ -16,7 +16,7 @@ BEFORE_S = -1.0  # a moment before the first event
 class Marks(NamedTuple):
     """States along the run of one plan, from which the runs of plans go on that are the same up to there.
 
-    ints: int32 [s, ...], floats: float64 [s, ...], as in `State`.
+    ints: int32 [s, ...], floats: float64 [s, ...], as in `DataflowState`.
     seen_s: float64 [s], up to when all has happened in it. kept: int64 [1], how many there are.
     """
 
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     limit_s: float
 
 
-def new_marks(state: State, most: int) -> Marks:
+def new_marks(state: DataflowState, most: int) -> Marks:
     """Return room for at most `most` states."""
     ints, floats = np.empty((most, state.ints.size), np.int32), np.empty((most, state.floats.size))
     return Marks(ints, floats, np.empty(most), np.zeros(1, np.int64))
@@ -51,7 +51,7 @@ def copied(source: Float64 | Int32, target: Float64 | Int32) -> None:
 
 
 @inlined
-def save(state: State, marks: Marks, now_s: float) -> None:
+def save(state: DataflowState, marks: Marks, now_s: float) -> None:
     """Keep the state as it is after all that happens up to now."""
     row = marks.kept[0]
     copied(state.ints, marks.ints[row])
@@ -61,7 +61,7 @@ def save(state: State, marks: Marks, now_s: float) -> None:
 
 
 @inlined
-def restore(machine: Machine, state: State, marks: Marks, first_s: float) -> float:
+def restore(machine: DataflowMachine, state: DataflowState, marks: Marks, first_s: float) -> float:
     """Go back to the last state kept that has not seen the moment first_s, or before all; return what it has seen."""
     row = marks.kept[0] - 1
     while row >= 0 and marks.seen_s[row] >= first_s:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined
 from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.shared.compiled import inlined
 
 T0, T1, T2 = 0, 1, 2
 BEGUN, UNDER_WAY, ENDED = 0, 1, 2  # places in State.tally
 
 
-class Machine(NamedTuple):
+class DataflowMachine(NamedTuple):
     """What does not change from plan to plan: n operations, t tensors, m reads of tensors, p devices.
 
     op_s: float64 [n, p]. weight, own: float64 [n], bytes that stay, and bytes of the output while it is needed.
@@ -47,7 +47,7 @@ class Machine(NamedTuple):
     track: bool
 
 
-class Plan(NamedTuple):
+class Dispatch(NamedTuple):
     """Who runs what. device: int32 [n]. priority: float64 [n], looked at only if `ordered`."""
 
     device: Int32
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     ordered: bool
 
 
-class State(NamedTuple):
+class DataflowState(NamedTuple):
     """What changes while one plan runs.
 
     ints: int32, floats: float64, two blocks that the arrays below are parts of.
@@ -107,7 +107,7 @@ class State(NamedTuple):
     arrive_s: Float64
 
 
-def new_state(machine: Machine) -> State:
+def new_state(machine: DataflowMachine) -> DataflowState:
     """Return a state of the right size; it holds nothing yet."""
     n, p = machine.op_s.shape
     m = machine.reader.size
@@ -116,7 +116,7 @@ def new_state(machine: Machine) -> State:
     floats = np.empty(n + m + 8 * p)
     at = np.cumsum(np.array([0, n, p, p, n, n, p, p, m, m, m, n_tracked, m_tracked, m_tracked, 3]))
     put = np.cumsum(np.array([0, n, p, p, p, p, m, p, p, p, p]))
-    return State(
+    return DataflowState(
         ints=ints,
         floats=floats,
         waiting=ints[at[0] : at[1]],
@@ -151,7 +151,7 @@ def new_state(machine: Machine) -> State:
 
 
 @inlined
-def reset(machine: Machine, state: State) -> None:
+def reset(machine: DataflowMachine, state: DataflowState) -> None:
     """Make it the state before any plan begins."""
     for d in range(state.head.size):
         state.head[d] = state.running[d] = -1
@@ -173,7 +173,7 @@ def _precedes(priority: Float64, i: int, j: int) -> bool:
 
 
 @inlined
-def _merged(state: State, priority: Float64, a: int, b: int) -> int:
+def _merged(state: DataflowState, priority: Float64, a: int, b: int) -> int:
     """Return the root of two skew heaps joined, of which b is not empty."""
     if a < 0:
         return b
@@ -193,7 +193,7 @@ def _merged(state: State, priority: Float64, a: int, b: int) -> int:
 
 
 @inlined
-def enqueue(state: State, plan: Plan, i: int) -> None:
+def enqueue(state: DataflowState, plan: Dispatch, i: int) -> None:
     """Let an operation wait for its device."""
     d = plan.device[i]
     state.link[i] = -1
@@ -211,7 +211,7 @@ def enqueue(state: State, plan: Plan, i: int) -> None:
 
 
 @inlined
-def dequeue(state: State, plan: Plan, d: int) -> int:
+def dequeue(state: DataflowState, plan: Dispatch, d: int) -> int:
     """Return the operation that device d takes next, which leaves its queue."""
     first = state.head[d]
     rest = state.link[first]
@@ -222,7 +222,7 @@ def dequeue(state: State, plan: Plan, d: int) -> int:
 
 
 @inlined
-def depart(state: State, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
+def depart(state: DataflowState, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
     """Put a transfer under way."""
     x, at = state.tally[BEGUN], state.tally[UNDER_WAY]
     state.tally[BEGUN] += 1
@@ -238,7 +238,7 @@ def depart(state: State, tensor: int, target: int, sent_s: float, arrive_s: floa
 
 
 @inlined
-def land(state: State) -> int:
+def land(state: DataflowState) -> int:
     """Return the transfer that arrives next, which is then no longer under way."""
     first = state.flight[0]
     size = state.tally[UNDER_WAY] - 1

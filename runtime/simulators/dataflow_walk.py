@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, copied, new_marks
-from runtime.simulators.dataflow_state import BEGUN, T1, Machine, Plan, State, new_state
+from runtime.simulators.dataflow_state import BEGUN, T1, DataflowMachine, DataflowState, Dispatch, new_state
 from runtime.simulators.walks import acceptable
 
 MARKS = 16  # along a run at most
@@ -19,7 +19,7 @@ MARKS_BYTES = 2**22  # all marks together: what leaves the processor's cache tak
 ROUNDING = 2e-15  # what a sum of times loses per term, in shares of the sum; several times what is possible
 
 
-class Figures(NamedTuple):
+class DataflowFigures(NamedTuple):
     """What b plans cost: seconds, excess and sent bytes, float64 [b]; busy seconds, peak bytes, float64 [b, p]."""
 
     value_s: Float64
@@ -29,20 +29,22 @@ class Figures(NamedTuple):
     peak: Float64
 
 
-def run_all(machine: Machine, device: Int32, priority: Float64, ordered: bool) -> Figures:
+def run_all(machine: DataflowMachine, device: Int32, priority: Float64, ordered: bool) -> DataflowFigures:
     """Return what b plans cost; device: int32 [b, n], priority: float64 [b, n], looked at only if `ordered`."""
     b, p = device.shape[0], machine.op_s.shape[1]
-    figures = Figures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)))
+    figures = DataflowFigures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)))
     state = new_state(machine)
-    _run_rows(machine, state, new_marks(state, 0), Plan(device, priority, ordered), figures)
+    _run_rows(machine, state, new_marks(state, 0), Dispatch(device, priority, ordered), figures)
     return figures
 
 
 @kernel
-def _run_rows(machine: Machine, state: State, marks: Marks, plans: Plan, figures: Figures) -> None:
+def _run_rows(
+    machine: DataflowMachine, state: DataflowState, marks: Marks, plans: Dispatch, figures: DataflowFigures
+) -> None:
     """Note what every plan costs; the arrays of `plans` have a row for each."""
     for row in range(figures.value_s.size):
-        plan = Plan(plans.device[row], plans.priority[row if plans.ordered else 0], plans.ordered)
+        plan = Dispatch(plans.device[row], plans.priority[row if plans.ordered else 0], plans.ordered)
         figures.value_s[row] = run(machine, state, marks, plan, Part(BEFORE_S, math.inf))
         if figures.value_s[row] == math.inf:
             continue
@@ -71,7 +73,7 @@ def _cut_bytes(sent: Int32, size: Float64, level: int) -> float:
     return total
 
 
-class Trials(NamedTuple):
+class WalkTrials(NamedTuple):
     """Moves over n operations, as `Moves` has them, where operations may go, bool [n, p], and how many are tried."""
 
     ptr: Int64
@@ -108,7 +110,7 @@ class Steps(NamedTuple):
 
 
 @inlined
-def _apply(trials: Trials, i: int, plan: Plan, before: Int32, earlier: Float64) -> bool:
+def _apply(trials: WalkTrials, i: int, plan: Dispatch, before: Int32, earlier: Float64) -> bool:
     """Make move i; return whether it changed anything.
 
     `before` receives the devices that the operations had, and `earlier` their priorities.
@@ -138,7 +140,7 @@ def _apply(trials: Trials, i: int, plan: Plan, before: Int32, earlier: Float64) 
 
 
 @inlined
-def _undo(trials: Trials, i: int, plan: Plan, before: Int32, earlier: Float64) -> None:
+def _undo(trials: WalkTrials, i: int, plan: Dispatch, before: Int32, earlier: Float64) -> None:
     """Take move i back."""
     first, last = trials.ptr[i], trials.ptr[i + 1]
     for at in range(first, last):
@@ -148,7 +150,9 @@ def _undo(trials: Trials, i: int, plan: Plan, before: Int32, earlier: Float64) -
 
 
 @inlined
-def _first_look_s(machine: Machine, trials: Trials, i: int, plan: Plan, before: Int32, ended_s: Float64) -> float:
+def _first_look_s(
+    machine: DataflowMachine, trials: WalkTrials, i: int, plan: Dispatch, before: Int32, ended_s: Float64
+) -> float:
     """Return the first moment at which something looks at what move i changed, or an earlier one.
 
     That is when the first producer of a moved operation ends and sends; a priority matters when the operation is
@@ -178,7 +182,7 @@ def _forget_from(marks: Marks, first_s: float) -> None:
         marks.kept[0] -= 1
 
 
-def walk_all(machine: Machine, trials: Trials, plan: Plan) -> Steps:
+def walk_all(machine: DataflowMachine, trials: WalkTrials, plan: Dispatch) -> Steps:
     """Return where the moves lead from a plan; its arrays become those of the last plan."""
     r, widest = trials.target.size, max(1, trials.node.size)
     state = new_state(machine)
@@ -199,7 +203,14 @@ def walk_all(machine: Machine, trials: Trials, plan: Plan) -> Steps:
 
 
 @kernel
-def _walk(machine: Machine, trials: Trials, plan: Plan, state: State, marks: Marks, steps: Steps) -> None:
+def _walk(
+    machine: DataflowMachine,
+    trials: WalkTrials,
+    plan: Dispatch,
+    state: DataflowState,
+    marks: Marks,
+    steps: Steps,
+) -> None:
     """Try the moves, and note down what comes of them."""
     n = plan.device.size
     now_s = run(machine, state, marks, plan, Part(math.inf, math.inf))
@@ -237,7 +248,7 @@ def _walk(machine: Machine, trials: Trials, plan: Plan, state: State, marks: Mar
 
 
 @inlined
-def _over(machine: Machine, peak: Float64, value_s: float) -> float:
+def _over(machine: DataflowMachine, peak: Float64, value_s: float) -> float:
     """Return the excess bytes after a run of so many seconds; inf after one that did not end."""
     if value_s == math.inf:
         return math.inf

@@ -19,8 +19,8 @@ from pipeline.core.simulation import Level, Moves, Semantics, Simulation, Timeli
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
-from runtime.simulators.dataflow_state import BEGUN, Machine, Plan, new_state
-from runtime.simulators.dataflow_walk import Trials, run_all, walk_all
+from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, Dispatch, new_state
+from runtime.simulators.dataflow_walk import WalkTrials, run_all, walk_all
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
 STORED = frozenset({"Variable", "Constant"})  # what they put out is the weight they hold
@@ -87,7 +87,7 @@ class ListSchedEvaluator:
 
     version: ClassVar[int] = 2
 
-    def __init__(self, subject: Subject, nodes: Nodes, semantics: Semantics, machine: Machine) -> None:
+    def __init__(self, subject: Subject, nodes: Nodes, semantics: Semantics, machine: DataflowMachine) -> None:
         self.semantics = semantics
         self.evaluations = 0
         self._subject, self._nodes, self._machine = subject, nodes, machine
@@ -138,7 +138,7 @@ class ListSchedEvaluator:
         """Return where moves lead from a plan; see `Walk`."""
         group, ordered = self._grouping.group, start.priority is not None
         each = expanded(moves, self._grouping)
-        trials = Trials(
+        trials = WalkTrials(
             owned(each.ptr),
             owned(each.node),
             owned(each.device),
@@ -152,7 +152,7 @@ class ListSchedEvaluator:
             limit,
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
-        plan = Plan(owned(start.device[group]), order, ordered)
+        plan = Dispatch(owned(start.device[group]), order, ordered)
         steps = walk_all(self._quick, trials, plan)
         end_s, best_s, over = steps.summary.tolist()
         walk = Walk(
@@ -178,7 +178,7 @@ class ListSchedEvaluator:
         ordered = placement.priority is not None
         order = owned(placement.priority[self._grouping.group]) if placement.priority is not None else np.zeros(1)
         state = new_state(self._machine)
-        plan, whole = Plan(device, order, ordered), Part(BEFORE_S, np.inf)
+        plan, whole = Dispatch(device, order, ordered), Part(BEFORE_S, np.inf)
         value_s = run(self._machine, state, new_marks(state, 0), plan, whole)
         if not np.isfinite(value_s):
             raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
@@ -205,7 +205,7 @@ class ListSchedEvaluator:
         return Placement(device[self._first], start.devices, order)
 
 
-def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Machine:
+def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> DataflowMachine:
     """Return the machine that runs a subject's n operations; activations and copies are accounted for."""
     graph, topology = subject.graph, subject.topology
     costs = known_costs(subject, "listsched")
@@ -216,7 +216,7 @@ def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Machine:
     first = np.r_[True, (np.diff(tensor) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader
     maker = producer[first]
     stored = np.isin(np.array(graph.type_names)[graph.op_type], list(STORED))
-    return Machine(
+    return DataflowMachine(
         op_s=owned(costs.op_s),
         weight=graph.weight_bytes.astype(np.float64),
         own=np.where(stored, 0.0, graph.out_bytes),

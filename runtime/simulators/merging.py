@@ -30,14 +30,14 @@ from runtime.simulators.breaking import (
     SUPPLIES,
     TO_RESULT,
     UNIT,
-    Nodes,
+    MergedNodes,
 )
 
 CONSTANT, RESULT = frozenset({"Constant"}), frozenset({"Result"})
 ENTRIES = CONSTANT | {"Parameter"}
 
 
-def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = True) -> Nodes:
+def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = True) -> MergedNodes:
     """Return the nodes of a model whose operations, unit int32 [n], share a sub-graph with those of equal number.
 
     supplies: whether those are no nodes: a Constant with one reader is a supply of it, and so is what computes for one
@@ -92,7 +92,7 @@ def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = 
         SUPPLIES: others[head],
         BLURRED: blurred & ~entry[head],
     }
-    return Nodes(_rows(of_edges, ends.size), _rows(of_nodes, k + 1), rank)
+    return MergedNodes(_rows(of_edges, ends.size), _rows(of_nodes, k + 1), rank)
 
 
 def _rows(values: Mapping[int, npt.NDArray[Number]], width: int) -> Int32:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner
 from pipeline.core.arrays import Int32
+from pipeline.shared.compiled import inlined, inner
 
 SOURCE, TARGET, BOUNDARY = range(3)
 # Rows of a room, see `room_of`.

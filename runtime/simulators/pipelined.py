@@ -63,12 +63,12 @@ class PipelinedEvaluator:
         self.semantics = Semantics("pipelined", memory=memory)
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=memory)
-        self._nets = Nets.of(subject.graph, subject.grouping.group)
+        self._nets = SentTensors.of(subject.graph, subject.grouping.group)
         self._machine = self._machine_of(self._nets)
 
-    def _machine_of(self, nets: Nets) -> kernels.Machine:
+    def _machine_of(self, nets: SentTensors) -> kernels.PipelinedMachine:
         in_ptr, net = nets.by_node(len(self._nodes.names))
-        return kernels.Machine(
+        return kernels.PipelinedMachine(
             op_s=owned(self._nodes.op_s),
             weight_bytes=owned(self._nodes.weight_bytes),
             capacity_bytes=owned(self._nodes.capacity_bytes),
@@ -164,7 +164,9 @@ class PipelinedEvaluator:
 
     def _figures(self, device: Int32) -> Simulation:
         b, p = len(device), len(self._nodes.devices)
-        found = kernels.Figures(np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64))
+        found = kernels.PipelinedFigures(
+            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64)
+        )
         plans = np.array(device, np.int32, order="C")
         kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
         over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
@@ -172,7 +174,7 @@ class PipelinedEvaluator:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Nets:
+class SentTensors:
     """What may have to be sent: a tensor, the node that makes it and those that read it.
 
     maker: int32 [t], the operation that makes it. size: int64 [t], bytes of its largest edge. ptr: int64 [t + 1],
@@ -185,7 +187,7 @@ class Nets:
     member: Int32
 
     @classmethod
-    def of(cls, graph: Graph, node: Int32) -> Nets:
+    def of(cls, graph: Graph, node: Int32) -> SentTensors:
         """Return the nets of operations that are read by other nodes; node: int32 [n], what each belongs to."""
         (producer, consumer), tensor = graph.edges, graph.tensor
         pairs = np.stack([np.r_[tensor, tensor], np.r_[node[producer], node[consumer]]])
@@ -219,7 +221,7 @@ class Paid(NamedTuple):
     seconds: Float64
 
     @classmethod
-    def of(cls, nets: Nets, pay_s: Float64, device: Int32, node_device: Int32) -> Paid:
+    def of(cls, nets: SentTensors, pay_s: Float64, device: Int32, node_device: Int32) -> Paid:
         """Return what is paid for pay_s float64 [t, p], device int32 [n] and node_device int32 [k]."""
         t, p = pay_s.shape
         holds = np.zeros((t, p), np.int64)

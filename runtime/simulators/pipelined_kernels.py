@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import allocating, compiled, inner
 from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
 
 
-class Machine(NamedTuple):
+class PipelinedMachine(NamedTuple):
     """One subject: k nodes, t nets, p devices.
 
     op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p].
@@ -31,7 +31,7 @@ class Machine(NamedTuple):
     net: Int64
 
 
-class State(NamedTuple):
+class PipelinedState(NamedTuple):
     """What is known of the plan at hand.
 
     device: int64 [k]. tree: float64 [p, ...], per device a sum of k + t terms: what each node and each net costs
@@ -44,7 +44,7 @@ class State(NamedTuple):
     holds: Int32
 
 
-class Figures(NamedTuple):
+class PipelinedFigures(NamedTuple):
     """What b plans cost.
 
     value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b].
@@ -56,11 +56,11 @@ class Figures(NamedTuple):
     sent_bytes: Int64
 
 
-def blank(machine: Machine) -> State:
+def blank(machine: PipelinedMachine) -> PipelinedState:
     """Return a state without a plan."""
     k, p = machine.op_s.shape
     t = machine.size.size
-    return State(
+    return PipelinedState(
         np.zeros(k, np.int64),
         np.tile(tree_of(k + t), (p, 1)),
         np.zeros(p, np.int64),
@@ -69,7 +69,7 @@ def blank(machine: Machine) -> State:
 
 
 @allocating
-def placed(machine: Machine, state: State, device: Int32) -> None:
+def placed(machine: PipelinedMachine, state: PipelinedState, device: Int32) -> None:
     """Make the state that of a plan, int32 [k]."""
     k, p = machine.op_s.shape
     half = state.tree.shape[1] // 2
@@ -90,14 +90,14 @@ def placed(machine: Machine, state: State, device: Int32) -> None:
 
 
 @inner
-def due_s(machine: Machine, state: State, net: int, device: int) -> float:
+def due_s(machine: PipelinedMachine, state: PipelinedState, net: int, device: int) -> float:
     """Return the seconds that a net costs a device: nothing if the device holds all of it, or none."""
     held = state.holds[net, device]
     return float(machine.pay_s[net, device]) if 0 < held < machine.ptr[net + 1] - machine.ptr[net] else 0.0
 
 
 @allocating
-def put(machine: Machine, state: State, j: int, device: int) -> None:
+def put(machine: PipelinedMachine, state: PipelinedState, j: int, device: int) -> None:
     """Put node j on a device and renew what this changes: the loads of two devices."""
     k, before = state.device.size, int(state.device[j])
     if before == device:
@@ -116,7 +116,7 @@ def put(machine: Machine, state: State, j: int, device: int) -> None:
 
 
 @inner
-def greatest_s(state: State) -> float:
+def greatest_s(state: PipelinedState) -> float:
     """Return the greatest load of a device."""
     found = 0.0
     for d in range(state.tree.shape[0]):
@@ -125,7 +125,7 @@ def greatest_s(state: State) -> float:
 
 
 @compiled
-def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
+def simulate(machine: PipelinedMachine, state: PipelinedState, plans: Int32, figures: PipelinedFigures) -> None:
     """Write down what b plans cost, int32 [b, k]."""
     p = state.held_bytes.size
     for b in range(plans.shape[0]):
@@ -144,7 +144,13 @@ def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> 
 
 @compiled
 def walk(
-    machine: Machine, state: State, diary: Diary, changes: Changes, allowed: Bool, limit: int, ordered: bool
+    machine: PipelinedMachine,
+    state: PipelinedState,
+    diary: Diary,
+    changes: Changes,
+    allowed: Bool,
+    limit: int,
+    ordered: bool,
 ) -> None:
     """Note down a walk from the diary's best plan; the state ends as that of the last."""
     placed(machine, state, diary.best)

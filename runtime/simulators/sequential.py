@@ -68,10 +68,10 @@ class SequentialEvaluator:
         launching = bool(np.any(costs.launch_s > 0))
         self._whole = kernels.Whole(self._machine, self._cutter.counter(subject.topology.p), launching)
 
-    def _machine_of(self, tensors: Tensors) -> kernels.Machine:
+    def _machine_of(self, tensors: Tensors) -> kernels.SequentialMachine:
         ptr, touched = tensors.by_node(len(self._nodes.names))
         topology = self._subject.topology
-        return kernels.Machine(
+        return kernels.SequentialMachine(
             op_s=owned(self._nodes.op_s),
             weight_bytes=owned(self._nodes.weight_bytes),
             capacity_bytes=owned(self._nodes.capacity_bytes),
@@ -191,10 +191,10 @@ class SequentialEvaluator:
         launch_s[rank[part]] = self._costs.launch_s[device[computes[first]]]
         return rank[parts.group], launch_s
 
-    def _figures(self, device: Int32, *, counted: bool = False) -> kernels.Figures:
+    def _figures(self, device: Int32, *, counted: bool = False) -> kernels.SequentialFigures:
         """Return what plans cost; sub-graphs are counted if they are asked for or cost something, else 0."""
         b, p = len(device), len(self._nodes.devices)
-        found = kernels.Figures(
+        found = kernels.SequentialFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
         )
         plans = np.array(device, np.int32, order="C")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.cuts import Bound, Counter, count, launched_s
 from runtime.simulators.walks import (
     NOW,
@@ -24,7 +24,7 @@ from runtime.simulators.walks import (
 )
 
 
-class Machine(NamedTuple):
+class SequentialMachine(NamedTuple):
     """One subject: n operations in k nodes, t tensors, p devices.
 
     op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p]. launch_s: float64 [p].
@@ -51,12 +51,12 @@ class Machine(NamedTuple):
 class Whole(NamedTuple):
     """A machine, and what counts sub-graphs on it; launching: whether a launch costs anything on any device."""
 
-    machine: Machine
+    machine: SequentialMachine
     counter: Counter
     launching: bool
 
 
-class State(NamedTuple):
+class SequentialState(NamedTuple):
     """What is known of the plan at hand.
 
     device: int64 [k]. tree: float64, a sum of k + t terms, the seconds of each node and each tensor, see `summed`.
@@ -75,7 +75,7 @@ class State(NamedTuple):
     stamp: Int64
 
 
-class Figures(NamedTuple):
+class SequentialFigures(NamedTuple):
     """What b plans cost.
 
     value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b]. counts: int64
@@ -89,11 +89,11 @@ class Figures(NamedTuple):
     counts: Int64
 
 
-def blank(machine: Machine) -> State:
+def blank(machine: SequentialMachine) -> SequentialState:
     """Return a state without a plan."""
     k, p = machine.op_s.shape
     t = machine.source.size
-    return State(
+    return SequentialState(
         np.zeros(k, np.int64),
         tree_of(k + t),
         np.zeros(p, np.int64),
@@ -106,7 +106,7 @@ def blank(machine: Machine) -> State:
 
 
 @inlined
-def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
+def crossing(machine: SequentialMachine, state: SequentialState, tensor: int) -> tuple[float, int]:
     """Return the seconds and the bytes that a tensor takes to all devices that read it."""
     p, home = state.widest.size, state.device[machine.source[tensor]]
     for d in range(p):
@@ -123,7 +123,7 @@ def crossing(machine: Machine, state: State, tensor: int) -> tuple[float, int]:
 
 
 @inner
-def placed(machine: Machine, state: State, device: Int32) -> int:
+def placed(machine: SequentialMachine, state: SequentialState, device: Int32) -> int:
     """Make the state that of a plan, int32 [k], and return the bytes sent between devices."""
     k, half = device.size, state.tree.size // 2
     state.held_bytes.fill(0)
@@ -141,7 +141,7 @@ def placed(machine: Machine, state: State, device: Int32) -> int:
 
 
 @kernel
-def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> None:
+def simulate(machine: SequentialMachine, state: SequentialState, plans: Int32, figures: SequentialFigures) -> None:
     """Write down what b plans cost, int32 [b, k], whose sub-graphs are counted."""
     for b in range(plans.shape[0]):
         figures.sent_bytes[b] = placed(machine, state, plans[b])
@@ -156,7 +156,7 @@ def simulate(machine: Machine, state: State, plans: Int32, figures: Figures) -> 
 @kernel
 def walk(
     whole: Whole,
-    state: State,
+    state: SequentialState,
     diary: Diary,
     changes: Changes,
     allowed: Bool,
@@ -197,7 +197,7 @@ def walk(
 
 
 @inlined
-def put(machine: Machine, state: State, j: int, device: int) -> None:
+def put(machine: SequentialMachine, state: SequentialState, j: int, device: int) -> None:
     """Put node j on a device; its tensors are to be renewed."""
     state.held_bytes[state.device[j]] -= machine.weight_bytes[j]
     state.held_bytes[device] += machine.weight_bytes[j]
@@ -206,7 +206,7 @@ def put(machine: Machine, state: State, j: int, device: int) -> None:
 
 
 @inner
-def renew_tensors(machine: Machine, state: State, changes: Changes, i: int) -> None:
+def renew_tensors(machine: SequentialMachine, state: SequentialState, changes: Changes, i: int) -> None:
     """Reckon anew every tensor that a node of move i makes or reads, once each."""
     k, t = state.device.size, machine.source.size
     state.stamp[t] += 1

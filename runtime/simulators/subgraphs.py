@@ -45,7 +45,7 @@ class Cutter:
     """
 
     graph: Graph
-    model: cuts.Model
+    model: cuts.CutModel
     unit: Int32
     member: Int64
 
@@ -68,7 +68,7 @@ class Cutter:
         computing = np.where(of_type(graph, CONSTANT), graph.n, np.arange(graph.n)).astype(np.int32)
         np.minimum.at(first, units.group, computing)
         _, member = np.unique(units.group, return_index=True)
-        return cls(graph, cuts.Model(links, first, few, each), units.group.copy(), member)
+        return cls(graph, cuts.CutModel(links, first, few, each), units.group.copy(), member)
 
     def counter(self, p: int) -> cuts.Counter:
         """Return what counts the sub-graphs of the model on p devices."""
@@ -112,7 +112,7 @@ def count_by_device(graph: Graph, device: Int32, p: int) -> Int64:
 
 
 def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> Int32:
-    """Return the different edges between units, see `cuts.Model.links`."""
+    """Return the different edges between units, see `cuts.CutModel.links`."""
     ends = np.stack([units.group[producer], units.group[consumer], to_result.astype(np.int32)])
     source, target, result = np.unique(ends, axis=1)
     return np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import inlined, inner, kernel
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
+from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.simulated import owned
 
 NOW, BEST = 0, 1  # places in Diary.value_s

@@ -22,7 +22,18 @@ from pipeline.core.workload import Workload
 from runtime.workloads import gradients as reverse
 from runtime.workloads.record import AUXILIARY, Record, Shape
 
-__all__ = ["AUXILIARY", "GLUE", "USUAL", "Builder", "Fidelity", "Gradients", "Optimizer", "Recipe", "Shape", "require"]
+__all__ = [
+    "AUXILIARY",
+    "GLUE",
+    "USUAL",
+    "Builder",
+    "Fidelity",
+    "Gradients",
+    "NetworkOptions",
+    "Optimizer",
+    "Shape",
+    "require",
+]
 
 Fidelity = Literal["core", "tf", "fused"]
 Optimizer = Literal["sgd", "adam"]
@@ -279,7 +290,7 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class NetworkOptions:
     """The options that all networks share.
 
     training: whether gradients and updates belong to the graph; for the others see `Builder`.
@@ -301,7 +312,7 @@ class Recipe:
         return builder.workload()
 
 
-USUAL = Recipe()
+USUAL = NetworkOptions()
 
 
 def require(least: int, **sizes: int) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import GLUE, Builder, Recipe
+from runtime.workloads.builder import GLUE, Builder, NetworkOptions
 
-_RECIPE = Recipe()
+_RECIPE = NetworkOptions()
 CLASSES = 1000
 FUSED_FLOPS = 5  # per number that a fused convolution puts out: normalisation 4, rectification 1
 
@@ -38,7 +38,7 @@ Step = tuple[int, Window]  # filters and window of a convolution that keeps the 
 POINT, SQUARE, ROW, COLUMN = (1, 1), (3, 3), (1, 7), (7, 1)
 
 
-def inception_v3(*, batch: int = 32, recipe: Recipe = _RECIPE) -> Workload:
+def inception_v3(*, batch: int = 32, recipe: NetworkOptions = _RECIPE) -> Workload:
     """Return Inception-v3 for images of 299 x 299: a training step, or the class probabilities."""
     b = recipe.builder(UNFUSED)
     x = b.placeholder((batch, 299, 299, 3), name="images")
@@ -56,7 +56,7 @@ def inception_v3(*, batch: int = 32, recipe: Recipe = _RECIPE) -> Workload:
         return classified(b, x, recipe)
 
 
-def resnet50(*, batch: int = 32, recipe: Recipe = _RECIPE) -> Workload:
+def resnet50(*, batch: int = 32, recipe: NetworkOptions = _RECIPE) -> Workload:
     """Return ResNet-50 for images of 224 x 224: a training step, or the class probabilities."""
     b = recipe.builder()
     with b.at("stem", layer=0):
@@ -72,7 +72,7 @@ def resnet50(*, batch: int = 32, recipe: Recipe = _RECIPE) -> Workload:
         return classified(b, x, recipe)
 
 
-def classified(b: Builder, x: int, recipe: Recipe) -> Workload:
+def classified(b: Builder, x: int, recipe: NetworkOptions) -> Workload:
     """Return the network that classifies the features x [batch, rows, columns, channels]."""
     logits = b.dense(b.reduce("Mean", x, (1, 2)), CLASSES)
     if not recipe.training:

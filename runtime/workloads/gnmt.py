@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, Recipe, require
+from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
 from runtime.workloads.recurrent import GLUE, LstmCell, Projection, embeddings, lstm, total_loss
 
 
@@ -26,7 +26,7 @@ def gnmt(
     batch: int = 64,
     hidden: int = 1024,
     vocab: int = 32_000,
-    recipe: Recipe = USUAL,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a training step of GNMT; `steps` is the length of source and target."""
     require(2, layers=layers)

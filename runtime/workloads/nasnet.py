@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import Builder, Recipe
+from runtime.workloads.builder import Builder, NetworkOptions
 from runtime.workloads.cells import Cell, Operation, average, identity, maximum, output
 from runtime.workloads.cnn import SQUARE, classified, normalised, rectified
 
-_RECIPE = Recipe()
+_RECIPE = NetworkOptions()
 
 NORMAL = Cell(
     (
@@ -40,7 +40,13 @@ REDUCTION = Cell(
 
 
 def nasnet(
-    *, batch: int = 32, cells: int = 4, filters: int = 44, stem: int = 32, image: int = 224, recipe: Recipe = _RECIPE
+    *,
+    batch: int = 32,
+    cells: int = 4,
+    filters: int = 44,
+    stem: int = 32,
+    image: int = 224,
+    recipe: NetworkOptions = _RECIPE,
 ) -> Workload:
     """Return NASNet-A of 3 x `cells` normal cells: a training step, or the class probabilities.
 

@@ -9,7 +9,7 @@ steps of the decoder follow those of the encoder.
 from __future__ import annotations
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, Recipe, require
+from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
 from runtime.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
 
 
@@ -20,7 +20,7 @@ def nmt(
     batch: int = 64,
     hidden: int = 512,
     vocab: int = 20_000,
-    recipe: Recipe = USUAL,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a training step of a translator of LSTM layers; `steps` is the length of source and target."""
     require(1, layers=layers)

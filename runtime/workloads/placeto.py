@@ -43,7 +43,7 @@ def split(family: str, *, seed: int) -> tuple[tuple[int, ...], tuple[int, ...], 
     return tuple(order[:train]), tuple(order[train : train + val]), tuple(order[train + val :])
 
 
-class Choice(NamedTuple):
+class CellNode(NamedTuple):
     """What a node of a convolutional cell does: an operation on each of two earlier nodes, added up."""
 
     inputs: tuple[int, int]
@@ -183,15 +183,15 @@ def _training(b: Builder, loss: int, *, grouped: bool) -> Workload:
     return Workload(graph, Tags(whole.tags.layer[head], whole.tags.step[head]))
 
 
-def _cnn_cell(nodes: int, rng: np.random.Generator) -> list[Choice]:
+def _cnn_cell(nodes: int, rng: np.random.Generator) -> list[CellNode]:
     """Return what each node of a random cell does; nodes 0 and 1 are the cell's inputs."""
     return [
-        Choice((int(rng.integers(i)), int(rng.integers(i))), (str(rng.choice(CNN_OPS)), str(rng.choice(CNN_OPS))))
+        CellNode((int(rng.integers(i)), int(rng.integers(i))), (str(rng.choice(CNN_OPS)), str(rng.choice(CNN_OPS))))
         for i in range(2, nodes + 2)
     ]
 
 
-def _cell_of(b: Builder, plan: list[Choice], inputs: tuple[int, int], filters: int, stride: int) -> int:
+def _cell_of(b: Builder, plan: list[CellNode], inputs: tuple[int, int], filters: int, stride: int) -> int:
     """Return the joined outputs of the nodes of a cell that no other node reads."""
     values = []
     for side, x in enumerate(inputs):

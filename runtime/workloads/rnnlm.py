@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Recipe, require
+from runtime.workloads.builder import USUAL, NetworkOptions, require
 from runtime.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
 
 
@@ -24,7 +24,7 @@ def rnnlm(
     hidden: int = 2048,
     vocab: int = 10_000,
     softmax: Literal["per-step", "time-major"] = "per-step",
-    recipe: Recipe = USUAL,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a training step of a language model of LSTM layers.
 

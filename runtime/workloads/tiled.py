@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.tiles import Blocks, Machine, Program, Tile
+from runtime.workloads.tiles import Blocks, Program, Tile, TileMachine
 
 HALVES = (2, 2)
 QUARTERS = (4, 4)
@@ -90,11 +90,11 @@ def llama_layer(
     return program.workload()
 
 
-def _machine(link_bytes_per_s: float) -> Machine:
+def _machine(link_bytes_per_s: float) -> TileMachine:
     """Return the machine that times are given for."""
     if not link_bytes_per_s > 0:
         raise UsageError(f"A link cannot carry {link_bytes_per_s} bytes per second.", "Give a positive number.")
-    return Machine(link_bytes_per_s=link_bytes_per_s)
+    return TileMachine(link_bytes_per_s=link_bytes_per_s)
 
 
 def _divisible(**sizes: int) -> None:

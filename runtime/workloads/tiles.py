@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TileMachine:
     """What one device and one link of the machine do, from which the times of tiles follow.
 
     flop_per_s: what matrix products reach. memory_bytes_per_s: what element-wise operations reach. launch_s: seconds
@@ -102,7 +102,7 @@ def _overlap(part: tuple[int, int], cells: int) -> range:
 class Program:
     """The operations written down so far. A tile travels whole, even to a reader of half of it."""
 
-    machine: Machine = field(default_factory=Machine)
+    machine: TileMachine = field(default_factory=TileMachine)
     names: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     inputs: list[list[Tile]] = field(default_factory=list)

@@ -10,9 +10,9 @@ import math
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import Builder, Recipe
+from runtime.workloads.builder import Builder, NetworkOptions
 
-_RECIPE = Recipe()
+_RECIPE = NetworkOptions()
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2
 CLASSES = 2
 SLACK = 1.25  # how many more tokens an expert has room for than an even share
@@ -25,7 +25,7 @@ def bert(
     layers: int = 12,
     hidden: int = 768,
     heads: int = 12,
-    recipe: Recipe = _RECIPE,
+    recipe: NetworkOptions = _RECIPE,
 ) -> Workload:
     """Return a BERT that classifies sequences: a training step, or the class probabilities."""
     _check_heads(hidden, heads)
@@ -62,7 +62,7 @@ def moe_block(
     heads: int = 16,
     experts: int = 8,
     blocks: int = 1,
-    recipe: Recipe = _RECIPE,
+    recipe: NetworkOptions = _RECIPE,
 ) -> Workload:
     """Return Transformer blocks of attention and a mixture of experts, of which each token takes the best two.
 
@@ -95,7 +95,7 @@ def _embedded(b: Builder, batch: int, sequence: int, hidden: int) -> int:
     return b.elementwise("Add", b.elementwise("Add", words, kinds), places)
 
 
-def _attention(b: Builder, x: int, mask: int, heads: int, recipe: Recipe) -> int:
+def _attention(b: Builder, x: int, mask: int, heads: int, recipe: NetworkOptions) -> int:
     """Return multi-head self-attention of x [batch, sequence, hidden]."""
     batch, sequence, hidden = b.shape(x)
     split = (batch, sequence, heads, hidden // heads)
@@ -152,7 +152,7 @@ def _normed(b: Builder, x: int) -> int:
     return b.layer_norm(x, b.variable((width,), name="gamma"), b.variable((width,), name="beta"))
 
 
-def _dropped(b: Builder, x: int, recipe: Recipe) -> int:
+def _dropped(b: Builder, x: int, recipe: NetworkOptions) -> int:
     """Return x with a part of it set to zero where the network is being trained."""
     return b.elementwise("Dropout", x) if recipe.training else x
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, Recipe, require
+from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
 from runtime.workloads.recurrent import Projection, embeddings, total_loss
 
 HEAD = 50  # numbers per attention head
@@ -56,7 +56,7 @@ def txl(
     batch: int = 64,
     hidden: int = 500,
     vocab: int = 30_000,
-    recipe: Recipe = USUAL,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a training step of Transformer-XL over `segments` segments of `length` tokens."""
     require(1, layers=layers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, Recipe, require
+from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
 
 LEVELS = 256  # values of a sample
 
@@ -44,7 +44,7 @@ def wavenet(
     batch: int = 64,
     channels: int = 128,
     skip: int = 256,
-    recipe: Recipe = USUAL,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a training step of WaveNet; `layers` counts those of one stack, whose dilations are 1, 2, 4, ..."""
     require(1, stacks=stacks, layers=layers)

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, Weights, integers, model, parameter
+from runtime.zoo.layers import Node, RandomWeights, integers, model, parameter
 
 LAYERS, WIDTH, HEADS, INNER = 12, 768, 12, 3072
 WORDS, POSITIONS, SEGMENTS = 30522, 512, 2
@@ -27,7 +27,7 @@ def bert_base(seed: int) -> ov.Model:
     Inputs int64 [1, 32]: input_ids in [0, 30522), attention_mask (1: look, 0: padding), token_type_ids in {0, 1}.
     Outputs: last_hidden_state float32 [1, 32, 768], pooler_output float32 [1, 768].
     """
-    weights = Weights(np.random.default_rng(seed))
+    weights = RandomWeights(np.random.default_rng(seed))
     words, mask, segments = (
         parameter(name, (1, TOKENS), ov.Type.i64) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
@@ -41,7 +41,7 @@ def bert_base(seed: int) -> ov.Model:
     return model("bert-base", [words, mask, segments], {"last_hidden_state": x, "pooler_output": pooled})
 
 
-def _embeddings(weights: Weights, words: Node, segments: Node) -> Node:
+def _embeddings(weights: RandomWeights, words: Node, segments: Node) -> Node:
     """Return the normalised sum of word, position and segment embeddings, [1, 32, 768]."""
     name = "embeddings"
     x = op.add(
@@ -59,13 +59,13 @@ def _embeddings(weights: Weights, words: Node, segments: Node) -> Node:
     return weights.layer_norm(x, WIDTH, f"{name}.LayerNorm")
 
 
-def _lookup(weights: Weights, ids: Node, rows: int, name: str) -> Node:
+def _lookup(weights: RandomWeights, ids: Node, rows: int, name: str) -> Node:
     """Return the row of a table for each id, [1, 32, 768]."""
     table = weights.normal((rows, WIDTH), f"{name}.weight", std=1.0)
     return op.gather(table, op.convert(ids, "i32", name=f"{name}.ids"), integers(0, f"{name}.axis"), name=name)
 
 
-def _mask_bias(weights: Weights, mask: Node) -> Node:
+def _mask_bias(weights: RandomWeights, mask: Node) -> Node:
     """Return what is added to the scores, [1, 1, 1, 32]: 0 where the mask is 1, MASKED where it is 0."""
     name = "extended_mask"
     x = mask
@@ -77,7 +77,7 @@ def _mask_bias(weights: Weights, mask: Node) -> Node:
     return op.multiply(x, weights.scalar(MASKED, f"{name}.masked"), name=name)
 
 
-def _layer(weights: Weights, x: Node, bias: Node, name: str) -> Node:
+def _layer(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     """Return one encoder layer: attention and a two-layer perceptron, each added to its input and normalised."""
     y = _attention(weights, x, bias, f"{name}.attention")
     y = weights.linear(y, (WIDTH, WIDTH), f"{name}.attention.output.dense")
@@ -89,7 +89,7 @@ def _layer(weights: Weights, x: Node, bias: Node, name: str) -> Node:
     return weights.layer_norm(op.add(y, x, name=f"{name}.output.residual"), WIDTH, f"{name}.output.LayerNorm")
 
 
-def _attention(weights: Weights, x: Node, bias: Node, name: str) -> Node:
+def _attention(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     """Return multi-head attention before its output layer, [1, 32, 768]."""
     query, key, value = (_heads(weights, x, f"{name}.self.{part}") for part in ("query", "key", "value"))
     order = integers([0, 1, 3, 2], f"{name}.self.key_transposed.order")
@@ -104,7 +104,7 @@ def _attention(weights: Weights, x: Node, bias: Node, name: str) -> Node:
     return op.reshape(joined, shape, False, name=f"{name}.self.flat")
 
 
-def _heads(weights: Weights, x: Node, name: str) -> Node:
+def _heads(weights: RandomWeights, x: Node, name: str) -> Node:
     """Return a linear layer of x, split into heads: [1, 12, 32, 64]."""
     y = weights.linear(x, (WIDTH, WIDTH), name)
     y = op.reshape(y, integers([1, TOKENS, HEADS, WIDTH // HEADS], f"{name}.heads.shape"), False, name=f"{name}.heads")

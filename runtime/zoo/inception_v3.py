@@ -16,7 +16,7 @@ from openvino import opset13 as op
 from runtime.zoo.layers import (
     Node,
     Pair,
-    Weights,
+    RandomWeights,
     average_pool,
     flat_mean,
     integers,
@@ -35,7 +35,7 @@ POINT, SQUARE, ROW, COLUMN = (1, 1), (3, 3), (1, 7), (7, 1)
 
 def inception_v3(seed: int) -> ov.Model:
     """Return the network: input float32 [1, 3, 299, 299], logits float32 [1, 1000]."""
-    net = _Network(Weights(np.random.default_rng(seed)))
+    net = _Network(RandomWeights(np.random.default_rng(seed)))
     image = parameter("image", (1, 3, 299, 299), ov.Type.f32)
     x = net.transform_input(image)
     x = net.conv(x, 3, 32, "Conv2d_1a_3x3", SQUARE, stride=2)
@@ -64,7 +64,7 @@ def _concat(branches: Sequence[Node], name: str) -> Node:
 class _Network:
     """The blocks of the network. `channels` is what a block takes, `name` its name in torchvision."""
 
-    weights: Weights
+    weights: RandomWeights
 
     def conv(
         self, x: Node, before: int, after: int, name: str, kernel: Pair = POINT, *, stride: int = 1, same: bool = False

@@ -65,7 +65,7 @@ def flat_mean(x: Node, channels: int, name: str) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RandomWeights:
     """Draws the weights of a network, one after the other, from one generator."""
 
     rng: np.random.Generator

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, Weights, flat_mean, max_pool, model, parameter, relu
+from runtime.zoo.layers import Node, RandomWeights, flat_mean, max_pool, model, parameter, relu
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first block
 EXPANSION = 4
@@ -19,7 +19,7 @@ CLASSES = 1000
 
 def resnet50(seed: int) -> ov.Model:
     """Return the network: input float32 [1, 3, 224, 224], logits float32 [1, 1000]."""
-    weights = Weights(np.random.default_rng(seed))
+    weights = RandomWeights(np.random.default_rng(seed))
     image = parameter("image", (1, 3, 224, 224), ov.Type.f32)
     x = weights.convolution(image, (3, 64), "conv1", kernel=(7, 7), stride=2, padding=(3, 3))
     x = max_pool(relu(x, "relu"), "maxpool", padding=1)
@@ -32,7 +32,7 @@ def resnet50(seed: int) -> ov.Model:
     return model("resnet50", [image], {"logits": logits})
 
 
-def _bottleneck(weights: Weights, x: Node, channels: tuple[int, int], stride: int, name: str) -> Node:
+def _bottleneck(weights: RandomWeights, x: Node, channels: tuple[int, int], stride: int, name: str) -> Node:
     """Return a block of 1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut; channels: (in, width)."""
     before, width = channels
     after = width * EXPANSION

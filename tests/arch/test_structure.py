@@ -111,3 +111,15 @@ def test_no_source_file_talks_to_the_network() -> None:
 
 def test_every_package_has_what_shadowing_is_judged_by() -> None:
     assert all((ROOT / package / "__init__.py").is_file() for package in PACKAGES)
+
+
+def test_no_two_classes_share_a_name_but_one_method_offered_by_several_stages() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    shared = {name: paths for name, paths in homes.items() if len(paths) > 1}
+    methods = {name for name, paths in shared.items() if {Path(p).stem for p in paths} == {name.lower()}}
+    assert {name: paths for name, paths in shared.items() if name not in methods} == {}
+    assert methods == {"Identity", "Metis"}

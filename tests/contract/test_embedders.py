@@ -17,9 +17,9 @@ from embed.features import node_features
 from embed.pretrain import pretrain
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.stages import Embedder
+from pipeline.core.learning import Embedder
 from pipeline.registry import build, table
-from pipeline.torch_tools import seeded
+from pipeline.shared.torch_tools import seeded
 from tests.strategies import graphs
 from tests.toys import toy_graph
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping, contract
-from pipeline.core.stages import Grouper, GroupSample
+from pipeline.core.learning import Grouper, GroupSample
 from pipeline.registry import build, table
 from tests.strategies import graphs, grouped_graphs
 from tests.toys import toy_graph

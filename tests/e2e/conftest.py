@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.profile
-from coarsen.read import save_model
+import runtime.measuring.profile
+from coarsen.reading.read import save_model
+from pipeline.artifacts.store import Store
 from pipeline.cli.main import run
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
-from pipeline.store import Store
-from runtime.profile import Profile
+from runtime.measuring.profile import Profile
 from tests.models import two_towers
 
 F32 = "INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32"
@@ -86,7 +86,7 @@ def made_up_profile(monkeypatch: pytest.MonkeyPatch) -> None:
         topology = Topology.uniform(tuple(devices), bytes_per_s=1e9, latency_s=1e-6)
         return Profile(costs, topology, dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), {})
 
-    monkeypatch.setattr(runtime.profile, "profile", profile)
+    monkeypatch.setattr(runtime.measuring.profile, "profile", profile)
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from coarsen.files import model_files, sha256_of
-from coarsen.read import save_model
-from pipeline import batch, carry
+from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.read import save_model
+from pipeline import batch
 from pipeline.batch import COLUMNS, read_jobs
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.core.start import PACKAGES
-from pipeline.workers import Answer, Workers, answered
+from pipeline.core.workers import Answer, Workers, answered
+from pipeline.runs import worker as carry
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers

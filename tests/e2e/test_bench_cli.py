@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import pipeline.bench.hsdag as suite
-import pipeline.run
+import pipeline.runs.plan
 from pipeline.bench import finals
-from pipeline.bench.cells import Cell, run_cell
+from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.cli.main import run
 from pipeline.core.errors import DeviceError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.workers import Worker
-from runtime.hetero import Hetero
+from pipeline.core.workers import Worker
+from runtime.measuring.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 
 Ran = Callable[..., Any]
@@ -45,7 +45,7 @@ class Counting:
         self.cells: list[str] = []
         self.interrupted = interrupted
 
-    def __call__(self, cell: Cell, *rest: Any) -> dict[str, Any]:
+    def __call__(self, cell: BenchCell, *rest: Any) -> dict[str, Any]:
         if len(self.cells) == self.interrupted:
             raise KeyboardInterrupt
         self.cells.append(f"{cell.name} {cell.seed}")
@@ -213,7 +213,7 @@ def test_on_devices_methods_share_measurements_and_end_in_a_final(
 def test_a_machine_without_the_devices_is_a_note_in_the_results(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = pipeline.run.look_at_machine
+    look = pipeline.runs.plan.look_at_machine
 
     def without(devices: Sequence[str]) -> Any:
         if devices:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.calibrate import JOURNAL, Journal, Sampling
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from runtime import devices
-from runtime.hetero import Hetero
+from pipeline.runs.calibrate import JOURNAL, Journal, Sampling
+from runtime.machines import devices
+from runtime.measuring.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES
 from tests.two_cpus import branchy, subject_of, write

@@ -15,13 +15,13 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.read import save_model
+from coarsen.reading.read import save_model
 from pipeline import registry, tune
+from pipeline.artifacts.store import Store
 from pipeline.cli.main import COMMANDS, run
 from pipeline.config import SECTIONS, Settings
-from pipeline.result import Result, write_placed
-from pipeline.store import Store
-from runtime.hetero import Hetero
+from pipeline.runs.result import Result, write_placed
+from runtime.measuring.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy
 from tests.models import two_towers

@@ -17,7 +17,7 @@ import pytest
 import pipeline
 from pipeline.cli.main import run
 from pipeline.core.placement import Placement
-from pipeline.scenario import Scenario, load
+from pipeline.offline.scenario import Scenario, load
 
 Ran = Callable[..., Any]
 Fails = Callable[..., tuple[str, str]]
@@ -361,13 +361,13 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.offline.load", interrupt)
+    monkeypatch.setattr("pipeline.offline.search.load", interrupt)
     assert "begins anew" in fails(130, "search", graph, "--topology", "equal:2")[1]
 
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    for name in ("pipeline.offline.rehearse", "policy.place.exact.bounds.lower_bound"):
+    for name in ("pipeline.offline.search.rehearse", "policy.place.exact.bounds.lower_bound"):
         whole = pkgutil.resolve_name(name)
 
         def told(*args: Any, whole: Callable[..., Any] = whole, **options: Any) -> Any:

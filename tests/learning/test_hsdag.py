@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from pipeline.core.problem import Budget, Problem
-from pipeline.torch_tools import seeded
+from pipeline.shared.torch_tools import seeded
+from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.net import Policy
 from policy.place.agent.rollout import Actor
 from policy.place.agent.trainer import Habits, Trainer
 from policy.place.agent.world import World
-from policy.place.hsdag import Hsdag
 from policy.place.search import Search
 from tests.slow import slow_but
 from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, optimum_s, silent

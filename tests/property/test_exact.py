@@ -18,10 +18,10 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Answer, Simulator, Subject
-from policy.place.cpsat import CpSat
 from policy.place.exact.bounds import lower_bound
+from policy.place.exact.cpsat import CpSat
+from policy.place.exact.min_cut import MinCut
 from policy.place.exact.nets import Cut
-from policy.place.min_cut import MinCut
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential

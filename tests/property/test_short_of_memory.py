@@ -17,7 +17,7 @@ from pipeline.core.stages import Answer
 from pipeline.registry import build
 from policy.place import search as module
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
-from policy.place.room import make_room, tight
+from policy.place.local.room import make_room, tight
 from policy.place.search import Search
 from tests.contract.test_placers_on_simulators import simulator_of
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case

@@ -16,7 +16,7 @@ from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, Walk
 from pipeline.core.stages import Measurer, Simulator, Subject
-from pipeline.partition import join, tied
+from pipeline.shared.partition import join, tied
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential

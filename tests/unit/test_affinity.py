@@ -8,7 +8,7 @@ import pytest
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import followed
 from pipeline.core.placement import Placement
-from runtime.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
+from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
 from tests import models
 from tests.strategies import graph_of
 from tests.two_cpus import NAMES, two_cpus

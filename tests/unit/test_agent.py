@@ -19,7 +19,7 @@ from pipeline.core.problem import Problem
 from pipeline.core.simulation import Timeline
 from pipeline.core.stages import Simulator, Subject
 from pipeline.registry import build
-from policy.place.agent.context import AT, COLUMNS, Context, Groups, context
+from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch, context
 from policy.place.agent.schedule import SLOTS, Schedule
 from policy.place.agent.world import World
 from tests.strategies import graphs
@@ -56,7 +56,7 @@ def known(
     """Return the context of plans int [r, n]; each counts as taking 10 units."""
     r, plans = len(groupings), torch.tensor(np.array(device), dtype=torch.int64)
     schedules = schedules or [None] * r
-    return context(World.of(problem), Groups.of(groupings), plans, schedules, value=torch.full((r,), 10.0))
+    return context(World.of(problem), GroupBatch.of(groupings), plans, schedules, value=torch.full((r,), 10.0))
 
 
 def column(at: Context, name: str) -> list[list[float]]:
@@ -325,7 +325,7 @@ def test_a_full_device_is_barred_unless_no_other_is_left():
 def test_delay_room_and_occupied_by_hand():
     world, schedule = diamond_schedule()
     grouping, plan = Grouping.identity(4), torch.tensor([[0, 0, 1, 0]])
-    at = context(world, Groups.of([grouping]), plan, [schedule], value=torch.tensor([8.0]))
+    at = context(world, GroupBatch.of([grouping]), plan, [schedule], value=torch.tensor([8.0]))
     each = float(world.mean.sum()) / 4
 
     def units(name: str, g: int) -> list[float]:
@@ -347,7 +347,7 @@ def test_delay_room_and_occupied_by_hand():
 def test_a_group_waits_for_the_last_of_its_inputs_from_outside():
     world, schedule = diamond_schedule()
     plan = torch.tensor([[0, 0, 1, 0]])
-    groups = Groups.of([Grouping(np.array([0, 0, 1, 1]))])  # {0, 1} and {2, 3}
+    groups = GroupBatch.of([Grouping(np.array([0, 0, 1, 1]))])  # {0, 1} and {2, 3}
     at = context(world, groups, plan, [schedule], value=torch.tensor([8.0]))
     each = float(world.mean.sum()) / 2
     delay = [math.sinh(x) * each for x in column(at, "delay")[1]]

@@ -16,7 +16,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics, Timeline
-from policy.place.agent.context import AT, COLUMNS, Context, Groups, context
+from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch, context
 from policy.place.agent.net import FIRST, Head, OrderHead, Policy, pooled
 from policy.place.agent.rollout import Actor, Base
 from policy.place.agent.schedule import Schedule
@@ -85,7 +85,7 @@ def test_the_linear_term_begins_as_a_list_scheduler_would_judge():
 
 def test_groups_are_described_by_the_mean_of_their_members():
     nodes = torch.tensor([[1.0, 0.0], [3.0, 2.0], [5.0, 5.0]])
-    groups = Groups.of([Grouping(np.array([0, 0, 1])), whole(3)])
+    groups = GroupBatch.of([Grouping(np.array([0, 0, 1])), whole(3)])
     assert pooled(nodes, groups).tolist() == [[2.0, 1.0], [5.0, 5.0], [3.0, pytest.approx(7 / 3)]]
     assert groups.k.tolist() == [2, 1]
     assert groups.least(torch.tensor([[3.0, 1.0, 2.0], [5.0, 4.0, 6.0]])).tolist() == [1.0, 2.0, 4.0]
@@ -147,7 +147,7 @@ def decoded(problem: Problem, timeline: Timeline) -> tuple[Placement, Tensor]:
         policy.changing.out.weight.mul_(30)  # or the first guess would decide alone
         nodes = actor.nodes()
         made = actor.decode(nodes, Base(plan, 10.0, schedule)).placements[0]
-        groups = Groups.of([Grouping.identity(problem.graph.n)])
+        groups = GroupBatch.of([Grouping.identity(problem.graph.n)])
         device = torch.tensor(plan.device, dtype=torch.int64)[None]
         at = context(world, groups, device, [schedule], value=torch.tensor([10.0]))
         return made, policy.changing.scores(pooled(nodes, groups), at)

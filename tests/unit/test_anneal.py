@@ -16,9 +16,10 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Level
 from pipeline.core.stages import Answer, Simulator, Subject
-from policy.place.anneal import Anneal, Clock, best_order, levelled, ranks, with_order
-from policy.place.neighbourhood import Choice, Neighbourhood
-from policy.place.search import Search, placeable
+from pipeline.shared.feasibility import placeable
+from policy.place.local.anneal import Anneal, BudgetClock, best_order, levelled, ranks, with_order
+from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
+from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
 
@@ -66,9 +67,9 @@ def annealed(problem: Problem, evaluations: int, *, level: str = "T2", seed: int
     return Anneal(**options).place(problem, simulator_of(problem, level), budget, seed=seed, progress=silent)
 
 
-def every_kind(rng: np.random.Generator, r: int) -> Choice:
+def every_kind(rng: np.random.Generator, r: int) -> MoveKinds:
     """Return a random mix of moves."""
-    return Choice(
+    return MoveKinds(
         rng.integers(1, 9, r), rng.random(r) < 0.5, rng.random(r) < 0.3, rng.random(r) < 0.5, rng.random(r) < 0.2
     )
 
@@ -102,7 +103,7 @@ def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None
     problem, rng = restricted_problem(), np.random.default_rng(1)
     grouping = placeable(problem, problem.grouping)
     moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = Choice(np.ones(DRAWN, np.int64), none, none, none, none)
+    choice = MoveKinds(np.ones(DRAWN, np.int64), none, none, none, none)
     drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
     met = {(int(g), int(d)) for g, d in zip(grouping.group[drawn.node[drawn.ptr[:-1]]], drawn.device, strict=True)}
     allowed = problem.group_allowed(grouping)
@@ -112,7 +113,7 @@ def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None
 def test_copies_go_where_a_neighbour_is() -> None:
     problem, rng = random_problem(5, 9), np.random.default_rng(2)
     moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = Choice(np.ones(DRAWN, np.int64), ~none, none, none, none)
+    choice = MoveKinds(np.ones(DRAWN, np.int64), ~none, none, none, none)
     drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
     pairs = {tuple(sorted(pair)) for pair in zip(drawn.node.tolist(), drawn.like.tolist(), strict=True)}
     assert pairs == {tuple(edge) for edge in problem.graph.edges.T.tolist()}
@@ -124,7 +125,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
     plan = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
     yes = np.ones(DRAWN, bool)
     drawn = Neighbourhood.of(problem).drawn(
-        rng, plan, Choice(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
+        rng, plan, MoveKinds(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
     )
     met = set()
     for i in np.flatnonzero(drawn.node[drawn.ptr[:-1]] == 0):
@@ -137,7 +138,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
 def test_nothing_is_drawn_where_nothing_can_move() -> None:
     problem = problem_of(toy_graph(2, [(0, 1)]), np.full((2, 1), 1e-3))
     moves, none = Neighbourhood.of(problem), np.zeros(5, bool)
-    choice = Choice(np.ones(5, np.int64), none, none, none, none)
+    choice = MoveKinds(np.ones(5, np.int64), none, none, none, none)
     assert (
         moves.drawn(np.random.default_rng(0), moves.anywhere(problem.topology.names), choice, np.zeros(5)).node.size
         == 0
@@ -234,7 +235,7 @@ def test_anneal_finds_placements_that_fit_where_no_device_holds_all() -> None:
 def test_the_clock_follows_what_ends_first() -> None:
     problem = random_problem(14)
     search = Search(problem, simulator_of(problem), Budget(100), silent)
-    clock = Clock.of(search)
+    clock = BudgetClock.of(search)
     assert clock.share() == 0.0
     search.evaluate([Placement(np.array([0, 1, 0, 1, 0, 1, 0]), problem.topology.names)])
     assert clock.share() == pytest.approx(clock.step())
@@ -263,7 +264,7 @@ def test_a_cluster_has_as_many_groups_as_it_was_chosen_to_have() -> None:
     moves = Neighbourhood.of(problem)
     plan = moves.anywhere(problem.topology.names)
     for length, mean in ((1, 1.0), (4, 2.0)):
-        choice = Choice(length=np.full(200, length), copy=none, stays=none, shifted=none, swaps=none)
+        choice = MoveKinds(length=np.full(200, length), copy=none, stays=none, shifted=none, swaps=none)
         size = np.diff(moves.drawn(np.random.default_rng(0), plan, choice, np.zeros(200)).ptr)
         assert size.max() == length  # a random walk may meet a group again
         assert size.mean() >= mean

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.apart import apart
 from pipeline.core.errors import UsageError
+from pipeline.progress.interruption import apart
 
 
 def test_work_runs_on_another_thread_and_gives_back_what_it_returns() -> None:
@@ -28,7 +28,7 @@ def test_what_work_raises_reaches_the_caller() -> None:
 # In a process of its own: other libraries of the suite put their handlers in the way of the signal.
 INTERRUPTED = """
 import os, signal, sys, threading
-from pipeline import apart as module
+from pipeline.progress import interruption as module
 
 ended = threading.Event()
 module.GRACE_S = float(sys.argv[1])

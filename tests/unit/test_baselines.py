@@ -9,11 +9,11 @@ import pytest
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings
-from runtime import baselines as module
-from runtime.baselines import baselines, reference_variant, thread_counts
-from runtime.devices import discover, make_spec, parse_devices
-from runtime.hetero import reference_outputs
-from runtime.variant import check, executed_names, start
+from runtime.machines.devices import discover, make_spec, parse_devices
+from runtime.measuring import baselines as module
+from runtime.measuring.baselines import baselines, reference_variant, thread_counts
+from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.variant import check, executed_names, start
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 from tests.unit.test_devices import CPU, GPU, PLUGINS

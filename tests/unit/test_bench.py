@@ -11,33 +11,33 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.artifacts.store import Store
 from pipeline.bench import methods
-from pipeline.bench.cases import PUBLISHED, Case, Latency, desktop_costs, simulated
-from pipeline.bench.cells import Cell, Improvements, cells_of, finished, optimum, run_cell
-from pipeline.bench.methods import METHODS, Method, chosen, prepared
+from pipeline.bench.cases import PUBLISHED, BenchCase, Latency, desktop_costs, simulated
+from pipeline.bench.cells import BenchCell, Improvements, cells_of, finished, optimum, run_cell
+from pipeline.bench.methods import METHODS, BenchMethod, chosen, prepared
 from pipeline.bench.summary import rows_of
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, weight_side
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from pipeline.store import Store
 from runtime import zoo
 from runtime.machines.topology import preset
 from runtime.simulators.sequential import Sequential
 from tests.models import two_towers
 from tests.two_cpus import branchy, write
 
-RANDOM = Method("random", "random")
+RANDOM = BenchMethod("random", "random")
 
 
-def case_of(graph: Graph, published: Latency | None = PUBLISHED["inception-v3"]) -> Case:
+def case_of(graph: Graph, published: Latency | None = PUBLISHED["inception-v3"]) -> BenchCase:
     """Return a graph on the simulated desktop."""
     topology = preset("cpu+gpu").without_memory_limits().topology
     costs = desktop_costs(graph, published)
     subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
     figures = Sequential().bind(subject).fingerprint
-    return Case("small", Sequential(), subject, {"evaluator": "sequential", "figures": figures})
+    return BenchCase("small", Sequential(), subject, {"evaluator": "sequential", "figures": figures})
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture
-def case(graph: Graph) -> Case:
+def case(graph: Graph) -> BenchCase:
     return case_of(graph)
 
 
-def run(cell: Cell, folder: Path) -> dict[str, Any]:
+def run(cell: BenchCell, folder: Path) -> dict[str, Any]:
     return run_cell(cell, folder, cell.case.alone(), lambda: None)
 
 
@@ -81,7 +81,7 @@ def test_without_a_published_latency_times_are_those_of_the_roofline(graph: Grap
         assert column[column > 0] == pytest.approx(total)
 
 
-def test_where_weights_are_placed_changes_nothing(case: Case) -> None:
+def test_where_weights_are_placed_changes_nothing(case: BenchCase) -> None:
     graph = case.subject.graph
     weights = weight_side(graph)
     assert weights.any()
@@ -97,15 +97,15 @@ def test_the_optimum_is_that_of_all_placements(tmp_path: Path) -> None:
     plans = [Placement(np.array(d, np.int32), case.devices) for d in product((0, 1), repeat=groups.k)]
     answers = case.bind(groups).evaluate(plans)
     least = min(a.median_s for a in answers if isinstance(a, Measurement))
-    found = optimum(case, Method("min_cut", "min_cut"))
+    found = optimum(case, BenchMethod("min_cut", "min_cut"))
     assert found is not None
     assert found.proven
     assert found.value_s == pytest.approx(least, rel=1e-9)
 
 
-def test_a_method_places_what_its_coarsening_leaves(case: Case) -> None:
+def test_a_method_places_what_its_coarsening_leaves(case: BenchCase) -> None:
     for coarsen in ((), ("fold",), ("fold", "colocate")):
-        method = Method("random", "random", coarsen=coarsen)
+        method = BenchMethod("random", "random", coarsen=coarsen)
         grouping, problem = prepared(method, method.build(), case, seed=0)
         assert grouping.n == case.subject.graph.n
         assert problem.graph.n == grouping.k
@@ -115,7 +115,7 @@ def test_a_method_places_what_its_coarsening_leaves(case: Case) -> None:
     assert grouping.k < methods.coarsened(case, ("fold",), seed=0).k < case.subject.graph.n
 
 
-def test_a_placer_that_learns_gets_features_and_others_do_not(case: Case) -> None:
+def test_a_placer_that_learns_gets_features_and_others_do_not(case: BenchCase) -> None:
     for name, wanted in (("hsdag", True), ("random", False)):
         (method,) = chosen([name])
         assert method.learned is wanted
@@ -125,7 +125,7 @@ def test_a_placer_that_learns_gets_features_and_others_do_not(case: Case) -> Non
 # What is compared
 
 
-def test_every_single_device_and_the_simple_methods_are_in_the_table(case: Case) -> None:
+def test_every_single_device_and_the_simple_methods_are_in_the_table(case: BenchCase) -> None:
     assert [m.name for m in METHODS][:5] == ["single", "random", "metis", "min_cut", "portfolio"]
     cells = cells_of(case, METHODS[0], 5, 100)
     assert [(c.name, c.device, c.seed) for c in cells] == [("single cpu", "cpu", 0), ("single gpu", "gpu", 0)]
@@ -148,15 +148,15 @@ def test_an_unknown_method_is_answered_with_the_nearest() -> None:
         chosen(["mincut"])
 
 
-def test_a_method_that_draws_has_a_cell_per_seed_and_others_have_one(case: Case) -> None:
+def test_a_method_that_draws_has_a_cell_per_seed_and_others_have_one(case: BenchCase) -> None:
     assert [c.seed for c in cells_of(case, RANDOM, 3, 10)] == [0, 1, 2]
-    assert [c.seed for c in cells_of(case, Method("min_cut", "min_cut", seeded=False), 3, 10)] == [0]
+    assert [c.seed for c in cells_of(case, BenchMethod("min_cut", "min_cut", seeded=False), 3, 10)] == [0]
 
 
 # Cells
 
 
-def test_a_cell_tells_what_was_found_and_how(case: Case, tmp_path: Path) -> None:
+def test_a_cell_tells_what_was_found_and_how(case: BenchCase, tmp_path: Path) -> None:
     (cell,) = cells_of(case, RANDOM, 1, 40)
     record = run(cell, tmp_path)
     assert record == json.loads(cell.file(tmp_path).read_text())
@@ -172,21 +172,21 @@ def test_a_cell_tells_what_was_found_and_how(case: Case, tmp_path: Path) -> None
     assert again.median_s == pytest.approx(record["value_s"], rel=1e-9)
 
 
-def test_equal_cells_come_out_equal(case: Case, tmp_path: Path) -> None:
+def test_equal_cells_come_out_equal(case: BenchCase, tmp_path: Path) -> None:
     first, second = (run(cells_of(case, RANDOM, 1, 40)[0], tmp_path / name) for name in "ab")
     for key in ("value_s", "evaluations", "placement", "found_by"):
         assert first[key] == second[key]
 
 
-def test_a_cell_on_file_is_known_until_a_setting_changes(case: Case, tmp_path: Path) -> None:
+def test_a_cell_on_file_is_known_until_a_setting_changes(case: BenchCase, tmp_path: Path) -> None:
     (cell,) = cells_of(case, RANDOM, 1, 20)
     assert finished(cell, tmp_path) is None
     record = run(cell, tmp_path)
     assert finished(cell, tmp_path) == record
     for other in (
         replace(cell, evaluations=21),
-        replace(cell, method=(batched := Method("random", "random", {"batch": 8})), placer=batched.build()),
-        replace(cell, method=Method("random", "random", coarsen=("fold", "colocate"))),
+        replace(cell, method=(batched := BenchMethod("random", "random", {"batch": 8})), placer=batched.build()),
+        replace(cell, method=BenchMethod("random", "random", coarsen=("fold", "colocate"))),
         replace(cell, case=replace(case, identity={**case.identity, "figures": "others"})),
     ):
         assert other.file(tmp_path) == cell.file(tmp_path)
@@ -194,7 +194,7 @@ def test_a_cell_on_file_is_known_until_a_setting_changes(case: Case, tmp_path: P
     assert finished(replace(cell, seed=1), tmp_path) is None
 
 
-def test_a_torn_or_failed_cell_is_run_again(case: Case, tmp_path: Path) -> None:
+def test_a_torn_or_failed_cell_is_run_again(case: BenchCase, tmp_path: Path) -> None:
     (cell,) = cells_of(case, RANDOM, 1, 20)
     record = run(cell, tmp_path)
     cell.file(tmp_path).write_text(json.dumps({**record, "failed": "out of luck"}))
@@ -204,7 +204,7 @@ def test_a_torn_or_failed_cell_is_run_again(case: Case, tmp_path: Path) -> None:
 
 
 def test_what_a_placer_refuses_is_a_record_and_not_the_end(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise UsageError("It cannot be.", "Try another.")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.bench import cases, finals, methods
-from pipeline.bench.cases import Case
+from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import Optimum
 from pipeline.bench.pages import curve_rows, final_sentence, markdown, page, sentence, sentences
 from pipeline.bench.summary import geometric_mean, median_curve, over_models, reached, rows_of
@@ -23,7 +23,7 @@ from tests.unit.test_bench import case_of
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(tmp_path_factory: pytest.TempPathFactory) -> BenchCase:
     return case_of(write(branchy(packed=True), tmp_path_factory.mktemp("model"))[1])
 
 
@@ -253,13 +253,13 @@ class Devices:
 
 
 @pytest.fixture
-def on_two(case: Case) -> Case:
+def on_two(case: BenchCase) -> BenchCase:
     """Return the case with its devices called A and B."""
     devices = tuple(replace(d, name=n) for d, n in zip(case.subject.topology.devices, "AB", strict=True))
     return replace(case, subject=replace(case.subject, topology=replace(case.subject.topology, devices=devices)))
 
 
-def planned(case: Case, method: str, seed: int, value_s: float, device: Sequence[int]) -> dict[str, Any]:
+def planned(case: BenchCase, method: str, seed: int, value_s: float, device: Sequence[int]) -> dict[str, Any]:
     """Return a record whose plan gives the groups of the folded graph these devices in turn."""
     folded = methods.coarsened(case, ("fold",), seed=0)
     plan = Placement(np.resize(np.array(device, np.int32), folded.k), case.devices).lift(folded)
@@ -268,7 +268,7 @@ def planned(case: Case, method: str, seed: int, value_s: float, device: Sequence
 
 
 def test_the_final_measures_the_best_plan_of_every_method_once(
-    on_two: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_two: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [
         planned(on_two, "single A", 0, 9.0, [0]),
@@ -308,7 +308,7 @@ def test_the_final_measures_the_best_plan_of_every_method_once(
 
 
 def test_the_final_says_so_if_nothing_is_faster_and_what_else_was(
-    on_two: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_two: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
     noisy = (4 + rng.normal(0, 0.1, 9)).tolist()

@@ -19,16 +19,16 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Subject
-from policy.place.cpsat import CpSat
 from policy.place.exact.bound_kernels import interval_bound
-from policy.place.exact.bounds import Paths, Work, explain_memory, least_memory, lower_bound
+from policy.place.exact.bounds import BoundInputs, Paths, explain_memory, least_memory, lower_bound
+from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_models import in_order_of_use, in_ticks, tick_of
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.exact.flow import Arcs
+from policy.place.exact.min_cut import MinCut
 from policy.place.exact.nets import Nets
 from policy.place.exact.relaxation import load_bound
-from policy.place.min_cut import MinCut
 from policy.place.units import Units
 from runtime.simulators.listsched import ListSched
 from tests.published import MSR
@@ -147,7 +147,7 @@ def test_starts_and_tails_are_those_of_a_plain_recursion(seed: int):
     n, p = 7, 3
     edges = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.4]
     problem = problem_of(edges, rng.random((n, p)).tolist())
-    work = Work.of(problem)
+    work = BoundInputs.of(problem)
     paths = Paths.of(problem, work)
     assert paths is not None
 

@@ -15,11 +15,20 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.affinity import HETERO_PROPERTIES
-from runtime.baselines import reference_variant
-from runtime.child import Child, ChildError, speaks_of_memory
-from runtime.variant import Variant, check, compare_outputs, hetero_variant, outputs_of, relative_l2, start, warm_up
-from runtime.worker import waited_between
+from runtime.measuring.affinity import HETERO_PROPERTIES
+from runtime.measuring.baselines import reference_variant
+from runtime.measuring.child import Child, ChildError, speaks_of_memory
+from runtime.measuring.variant import (
+    Variant,
+    check,
+    compare_outputs,
+    hetero_variant,
+    outputs_of,
+    relative_l2,
+    start,
+    warm_up,
+)
+from runtime.measuring.worker import waited_between
 from tests.models import two_towers, with_state
 from tests.two_cpus import two_cpus, write
 

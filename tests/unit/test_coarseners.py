@@ -19,7 +19,7 @@ from coarsen.identity import Identity
 from coarsen.metis import Metis
 from pipeline.core.errors import CyclicGraphError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract, is_acyclic, sum_per_group
-from pipeline.partition import node_costs
+from pipeline.shared.partition import node_costs
 from tests.strategies import connected, graph_of, graphs
 
 needs_metis = pytest.mark.skipif(

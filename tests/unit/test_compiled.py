@@ -8,11 +8,11 @@ from pathlib import Path
 import numba
 import pytest
 
-from pipeline import compiled
-from pipeline.compiled import cache_root, kernels_digest
+from pipeline.shared import compiled
+from pipeline.shared.compiled import cache_root, kernels_digest
 from runtime.simulators import cuts, parts
 
-MARKED = "from pipeline.compiled import compiled\n"
+MARKED = "from pipeline.shared.compiled import compiled\n"
 
 
 def tree(root: Path, inner: int = 1, plain: int = 1, strange: int = 1) -> Path:

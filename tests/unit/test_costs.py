@@ -13,8 +13,9 @@ from pipeline.core.errors import UsageError
 from pipeline.core.workload import Tags, Workload
 from runtime.machines.cost_file import read_costs, write_costs
 from runtime.machines.costs import cost_table
+from runtime.machines.machine import Machine, simulated
 from runtime.machines.roofline import CHIPS, roofline_s
-from runtime.machines.topology import Machine, preset, simulated
+from runtime.machines.topology import preset
 from tests.strategies import graph_of
 
 GRAPH = graph_of(3, [(0, 1), (1, 2)], flops=[1e9, 2e9, 0.0])

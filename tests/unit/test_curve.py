@@ -14,14 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pipeline.artifacts.store import Store
+from pipeline.artifacts.task import Outcome, Task
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.problem import Progress
-from pipeline.curve import PLAIN_ROWS, Curve, Row, read_rows, write_curve
-from pipeline.events import EventFiles
-from pipeline.store import Store
-from pipeline.task import Outcome, Task
-from pipeline.watch import progress_text, replay, spoken, watched, watching, write_training
+from pipeline.progress.curve import PLAIN_ROWS, Curve, Row, read_rows, write_curve
+from pipeline.progress.events import EventFiles
+from pipeline.progress.watch import progress_text, replay, spoken, watched, watching, write_training
 
 SVG = "{http://www.w3.org/2000/svg}"
 

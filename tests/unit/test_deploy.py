@@ -10,12 +10,12 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from coarsen.read import save_model
+from coarsen.reading.read import save_model
 from pipeline.core.devices import DeviceSpec
-from runtime.affinity import hetero_target
-from runtime.deploy import compile_placed
-from runtime.devices import parse_devices
-from runtime.variant import Variant, executed_names
+from runtime.machines.devices import parse_devices
+from runtime.measuring.affinity import hetero_target
+from runtime.measuring.deploy import compile_placed
+from runtime.measuring.variant import Variant, executed_names
 from tests import models
 from tests.openvino_calls import RecordingCore
 from tests.unit.test_devices import PLUGINS

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from runtime import devices
-from runtime.devices import Plugin, core_for, default_devices, make_spec, parse_devices, precision_name, threads_of
+from runtime.machines import devices
+from runtime.machines.devices import (
+    Plugin,
+    core_for,
+    default_devices,
+    make_spec,
+    parse_devices,
+    precision_name,
+    threads_of,
+)
 from tests.openvino_calls import RecordingCore
 
 CPU = Plugin(

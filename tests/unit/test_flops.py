@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coarsen.flops import ATTRIBUTED, DATA_MOVEMENT, FORMULAS, PER_INPUT_ELEMENT, PER_OUTPUT_ELEMENT, operation_flops
+from coarsen.reading.flops import (
+    ATTRIBUTED,
+    DATA_MOVEMENT,
+    FORMULAS,
+    PER_INPUT_ELEMENT,
+    PER_OUTPUT_ELEMENT,
+    operation_flops,
+)
 
 HAND = {
     # 1 x 8 x 5 x 5 outputs, each the sum of 3 x 3 x 3 products: 200 * 27 * 2

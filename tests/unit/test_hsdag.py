@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.artifacts.checkpoint import FolderKeeper, read_policy
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Keeper, Snapshot
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Keeper, Problem, Progress, Snapshot
+from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
-from pipeline.keep import FolderKeeper, read_policy
 from pipeline.registry import build
+from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.net import Policy
 from policy.place.agent.rollout import Actor, Base
 from policy.place.agent.world import World
-from policy.place.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
 from tests.toys import (

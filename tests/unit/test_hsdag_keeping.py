@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.artifacts.checkpoint import FolderKeeper
 from pipeline.core.errors import UsageError
+from pipeline.core.learning import Keeper, Snapshot
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Keeper, Problem, Snapshot
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
-from pipeline.keep import FolderKeeper
-from policy.place import hsdag
-from policy.place.hsdag import Hsdag
+from policy.place.agent import hsdag
+from policy.place.agent.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
 from tests.toys import (

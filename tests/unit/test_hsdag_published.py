@@ -14,21 +14,22 @@ from torch import Tensor, nn
 from embed.features import node_features
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, PolicyInputs, Problem, Progress
+from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Recipe, Subject
 from pipeline.registry import build
-from policy.place.hsdag_paper import HsdagPaper
-from policy.place.hsdag_released import HsdagReleased
 from policy.place.parsing.agent import Design, ParsingAgent, Step
 from policy.place.parsing.episodes import Course, learn
-from policy.place.parsing.network import Rounds
+from policy.place.parsing.hsdag_paper import HsdagPaper
+from policy.place.parsing.hsdag_released import HsdagReleased
+from policy.place.parsing.network import ParsingRounds
 from policy.place.search import Search
 from tests.toys import ToyEvaluator, branches_problem, chain_problem, silent, toy_graph, toy_problem
 
-ONCE = Rounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
-FIXED = Rounds(to_fixed_point=True, noisy_scores=True, score_layers=2, pool_layers=1, dropout=0.2)
+ONCE = ParsingRounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
+FIXED = ParsingRounds(to_fixed_point=True, noisy_scores=True, score_layers=2, pool_layers=1, dropout=0.2)
 PAPER = Design(hidden=16, rounds=ONCE, dropped_edges=0.2, state="embeddings")
 RELEASED = Design(hidden=16, rounds=FIXED, dropped_edges=0.0, state="features")
 COURSE = Course(
@@ -298,7 +299,7 @@ def test_each_fault_of_the_released_code_is_on_unless_switched_off(off: str, mon
     def look(search: Search, learner: ParsingAgent, course: Course) -> None:
         seen.update(dataclasses.asdict(course) | dataclasses.asdict(learner.design.rounds))
 
-    monkeypatch.setattr("policy.place.hsdag_released.learn", look)
+    monkeypatch.setattr("policy.place.parsing.hsdag_released.learn", look)
     problem = prepared_by(chain_problem(), HsdagReleased().recipe)
     placer = HsdagReleased(**({off: False} if off else {}))
     placer.place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
@@ -308,7 +309,7 @@ def test_each_fault_of_the_released_code_is_on_unless_switched_off(off: str, mon
 
 def test_the_paper_parses_once_and_credits_each_step_alone(monkeypatch: pytest.MonkeyPatch):
     seen: list[tuple[Course, Design]] = []
-    monkeypatch.setattr("policy.place.hsdag_paper.learn", lambda s, a, course: seen.append((course, a.design)))
+    monkeypatch.setattr("policy.place.parsing.hsdag_paper.learn", lambda s, a, course: seen.append((course, a.design)))
     problem = prepared_by(chain_problem(), HsdagPaper().recipe)
     HsdagPaper().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
     ((course, design),) = seen

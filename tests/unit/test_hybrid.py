@@ -19,13 +19,13 @@ from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
-from pipeline.hybrid import CALIBRATION, Campaign, Found, Proposal, Rounds, alternate, every_best_first
-from pipeline.journal import Journal, Remembered
+from pipeline.placing.hybrid import CALIBRATION, Campaign, Found, Proposal, Rounds, alternate, every_best_first
+from pipeline.placing.journal import Journal, Remembered
+from pipeline.placing.searchers import Searcher, in_turn, lowered
 from pipeline.registry import build
-from pipeline.run import Machine, Model, plan
-from pipeline.searchers import Searcher, in_turn, lowered
-from runtime.affinity import settle
-from runtime.hetero import Hetero
+from pipeline.runs.plan import HostMachine, ModelFile, plan
+from runtime.measuring.affinity import settle
+from runtime.measuring.hetero import Hetero
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
 from tests.toys import toy_graph, toy_problem, toy_topology
@@ -328,7 +328,7 @@ def test_placers_may_ask_the_devices_alone(tmp_path: Path) -> None:
 def test_a_reward_that_is_measured_ties_the_artifact_to_the_machine(
     values: dict[str, str], mark: str, asked: tuple[str, str, str | None]
 ) -> None:
-    model, machine = Model(Path("m.xml"), "0" * 64), Machine((), {}, "here")
+    model, machine = ModelFile(Path("m.xml"), "0" * 64), HostMachine((), {}, "here")
     task = next(t for t in plan(model, Settings().updated(values, "test"), machine) if t.stage == "place")
     assert (task.fingerprint, task.measures) == (mark, bool(mark))
     assert (task.params["reward"], task.params["evaluator"][0], task.params.get("devices", [None])[0]) == asked
@@ -336,7 +336,7 @@ def test_a_reward_that_is_measured_ties_the_artifact_to_the_machine(
 
 def test_what_is_set_of_the_last_measurement_holds_for_those_in_between() -> None:
     values = {"measure.low_tolerance": 0.3, "measure.timeout_s": 7.0, "measure.hetero.timeout_s": 9.0}
-    model, machine = Model(Path("m.xml"), "0" * 64), Machine((), {}, "here")
+    model, machine = ModelFile(Path("m.xml"), "0" * 64), HostMachine((), {}, "here")
     task = next(t for t in plan(model, Settings().updated(values, "test"), machine) if t.stage == "place")
     _, devices = task.params["devices"]
     assert (devices["low_tolerance"], devices["timeout_s"]) == (0.3, 9.0)

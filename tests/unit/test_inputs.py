@@ -8,7 +8,7 @@ import pytest
 from openvino import opset13 as op
 
 from pipeline.core.errors import ModelError
-from runtime.inputs import concrete_shape, make_inputs
+from runtime.measuring.inputs import concrete_shape, make_inputs
 
 
 def model() -> ov.Model:

@@ -15,11 +15,11 @@ import pytest
 
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime import interleave as module
-from runtime.baselines import reference_variant
-from runtime.child import ChildError
-from runtime.interleave import interleave, realtime_helps
-from runtime.variant import Variant
+from runtime.measuring import interleave as module
+from runtime.measuring.baselines import reference_variant
+from runtime.measuring.child import ChildError
+from runtime.measuring.interleave import interleave, realtime_helps
+from runtime.measuring.variant import Variant
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 

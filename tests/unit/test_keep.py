@@ -17,13 +17,21 @@ from safetensors.numpy import save_file
 
 import pipeline
 import policy.place
+from pipeline.artifacts.checkpoint import (
+    FolderKeeper,
+    collect_policies,
+    kept,
+    problem_digest,
+    read_policy,
+    replace_file,
+)
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Keeper, Snapshot
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Keeper, Problem, ProgressHook, Snapshot
+from pipeline.core.problem import Budget, Problem, ProgressHook
 from pipeline.core.stages import Answer, Candidate, Evaluator
-from pipeline.keep import FolderKeeper, collect_policies, kept, problem_digest, read_policy, replace_file
 from tests.toys import toy_graph, toy_problem
 
 TYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")

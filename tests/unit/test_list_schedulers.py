@@ -18,15 +18,15 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Candidate, Subject
 from pipeline.core.workload import Tags
-from pipeline.partition import metis_parts
 from pipeline.registry import build
-from policy.place.etf import earliest_first, no_favourites, static_level
+from pipeline.shared.partition import metis_parts
 from policy.place.lists.baechi import fused, memory_demand
-from policy.place.lists.listing import GAPS, Plan, list_schedule
-from policy.place.lists.work import Work, downward, shares, upward, work_of
-from policy.place.m_sct import MSct, paired, relaxed
-from policy.place.metis import Metis
-from policy.place.peft import optimistic
+from policy.place.lists.etf import earliest_first, no_favourites, static_level
+from policy.place.lists.listing import GAPS, Partial, list_schedule
+from policy.place.lists.m_sct import MSct, paired, relaxed
+from policy.place.lists.peft import optimistic
+from policy.place.lists.work import ScheduleInputs, downward, shares, upward, work_of
+from policy.place.rules.metis import Metis
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from tests.strategies import graph_of, graphs
@@ -62,15 +62,15 @@ def candidates(name: str, problem: Problem, **parameters: object) -> list[Candid
     return [found[p.key()] for p in evaluator.asked if p.key() not in before]
 
 
-def run_heft(work: Work, *, insertion: bool = True) -> Plan:
+def run_heft(work: ScheduleInputs, *, insertion: bool = True) -> Partial:
     return list_schedule(work, -upward(work), np.zeros(work.op_s.shape), insertion)
 
 
-def run_etf(work: Work) -> Plan:
+def run_etf(work: ScheduleInputs) -> Partial:
     return earliest_first(work, static_level(work), no_favourites(work))
 
 
-def makespan(plan: Plan) -> float:
+def makespan(plan: Partial) -> float:
     return float(plan.finish_s.max())
 
 
@@ -287,7 +287,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return problem_of(graph, rng.uniform(0.5, 4.0, (graph.n, p)))
 
 
-def overlaps(work: Work, plan: Plan) -> int:
+def overlaps(work: ScheduleInputs, plan: Partial) -> int:
     """Return how many operations begin on a device before the one before them has ended."""
     device, count = plan.homes.device[work.group], 0
     for d in range(work.room.size):

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from coarsen.files import model_files, sha256_of
-from coarsen.read import read_model, save_model
+from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.read import read_model, save_model
 from pipeline.core.errors import ModelError
 from tests import models
 from tests.models import names, types

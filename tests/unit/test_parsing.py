@@ -11,10 +11,10 @@ from torch import nn
 
 from pipeline.core.graph import Graph, Grouping, components
 from policy.place.parsing.clusters import Clusters, Links, parse_in_turn, parse_symmetric
-from policy.place.parsing.network import EdgeScorer, Entries, Parsing, Pool, Rounds
+from policy.place.parsing.network import EdgeScorer, Entries, Parsing, ParsingRounds, Pool
 from tests.strategies import graphs
 
-RELEASED = Rounds(to_fixed_point=True, noisy_scores=True, score_layers=2, pool_layers=1, dropout=0.2)
+RELEASED = ParsingRounds(to_fixed_point=True, noisy_scores=True, score_layers=2, pool_layers=1, dropout=0.2)
 
 
 def links_of(n: int, *edges: tuple[int, int]) -> Links:
@@ -218,7 +218,7 @@ def test_the_fixed_point_of_a_connected_graph_is_one_cluster_but_for_noise(seed:
 
 def test_one_round_leaves_many_clusters():
     torch.manual_seed(0)
-    once = Rounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
+    once = ParsingRounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
     grouping, features = Parsing(16, 32, once)(torch.randn(400, 16), path(400))
     assert 40 < grouping.k <= 200
     assert features.shape == (grouping.k, 16)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import CyclicGraphError, PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, contract, group_edges, is_acyclic
-from pipeline.partition import (
+from pipeline.shared.partition import (
     _clipped,
     _integers,
     _strong_components,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pipeline import payload
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.shared import payload
 from tests.strategies import graphs
 
 

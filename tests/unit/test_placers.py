@@ -14,10 +14,13 @@ from pipeline.core.graph import Graph, Grouping, is_acyclic, topological_order
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
-from policy.place.greedy import Greedy, Groups, build, visit_order
-from policy.place.random import Random
-from policy.place.search import Search, placeable
-from policy.place.single import Single, mostly_on
+from pipeline.shared.feasibility import placeable
+from pipeline.shared.graphs import visit_order
+from policy.place.local.greedy import Greedy, GroupedProblem, build
+from policy.place.rules.random import Random
+from policy.place.rules.single import Single
+from policy.place.search import Search
+from policy.place.units import mostly_on
 from tests.strategies import graphs
 from tests.toys import (
     CHAIN,
@@ -186,7 +189,7 @@ def test_greedy_builds_by_least_added_time_or_by_earliest_finish():
     # by side 1 finishes on B at 3 (A: 4); 2 finishes on B at max(2 + cut, 3) + 1 = 4 (A: max(3 + cut, 2) + 1 = 4.0005).
     op_s = np.array([[2.0, 3.0], [2.0, 3.0], [1.0, 1.0]])
     problem = toy_problem(toy_graph(3, [(0, 2), (1, 2)]), op_s)
-    groups = Groups.of(problem)
+    groups = GroupedProblem.of(problem)
     assert groups.costs is not None
     assert build(groups, groups.costs, side_by_side=False).tolist() == [0, 0, 0]
     assert build(groups, groups.costs, side_by_side=True).tolist() == [0, 1, 1]
@@ -196,7 +199,7 @@ def test_greedy_counts_the_bytes_of_each_tensor_that_arrives():
     # Both consumers are faster on B. What 3 reads takes a second to move there, what 2 reads half a millisecond.
     graph = dataclasses.replace(toy_graph(4, [(0, 3), (1, 2)]), edge_bytes=np.array([16_000, 4]))
     op_s = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 0.5], [1.0, 0.5]])
-    groups = Groups.of(toy_problem(graph, op_s))
+    groups = GroupedProblem.of(toy_problem(graph, op_s))
     assert groups.costs is not None
     assert build(groups, groups.costs, side_by_side=False).tolist() == [0, 0, 1, 0]
 
@@ -204,7 +207,7 @@ def test_greedy_counts_the_bytes_of_each_tensor_that_arrives():
 def test_greedy_does_not_fill_a_device_beyond_its_memory():
     topology = toy_topology(memory_bytes=10)
     graph = toy_graph(2, [(0, 1)], weight_bytes=[6, 6])
-    groups = Groups.of(toy_problem(graph, PAIR, topology=topology))
+    groups = GroupedProblem.of(toy_problem(graph, PAIR, topology=topology))
     assert groups.costs is not None
     assert build(groups, groups.costs, side_by_side=False).tolist() == [0, 1]
 

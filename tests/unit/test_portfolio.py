@@ -16,13 +16,13 @@ from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Subject
-from pipeline.searchers import Searcher
+from pipeline.placing.searchers import Searcher
 from policy.place import portfolio as module
-from policy.place import room
-from policy.place.anneal import Anneal
-from policy.place.cpsat import CpSat, size_of
 from policy.place.exact import bounds
+from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.lists import work
+from policy.place.local import room
+from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 from policy.place.search import Method, Search
 from tests.contract.test_placers_on_simulators import simulator_of, wide_problem

@@ -12,12 +12,13 @@ import pytest
 from pipeline.config import Settings
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.run import Machine, Model, plan
-from runtime import devices, precisions
-from runtime.baselines import baselines
-from runtime.child import ChildError
-from runtime.devices import default_devices, make_spec
-from runtime.precisions import low_precisions, notes, raised, to_json, try_precisions, without
+from pipeline.runs.plan import HostMachine, ModelFile, plan
+from runtime.machines import devices
+from runtime.machines.devices import default_devices, make_spec
+from runtime.measuring import precisions
+from runtime.measuring.baselines import baselines
+from runtime.measuring.child import ChildError
+from runtime.measuring.precisions import low_precisions, notes, raised, to_json, try_precisions, without
 from tests.unit.test_devices import CPU, PLUGINS
 
 OUT = [{"plugin": "CPU", "precision": "bf16", "why_not": "outputs would differ by 11.5 % from f32"}]
@@ -99,18 +100,18 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
 
 
-def stages(machine: Machine, **settings: Any) -> dict[str, Any]:
+def stages(machine: HostMachine, **settings: Any) -> dict[str, Any]:
     chosen = Settings().updated({key.replace("__", "."): v for key, v in settings.items()}, "the test")
-    return {task.stage: task for task in plan(Model(Path("m.xml"), "0" * 64), chosen, machine)}
+    return {task.stage: task for task in plan(ModelFile(Path("m.xml"), "0" * 64), chosen, machine)}
 
 
 def test_precisions_are_tried_before_profiling_only_where_some_are_in_question(halves: Any) -> None:
     listed = tuple(d.to_json() for d in halves)
-    default = stages(Machine(listed, {}, "here", (("CPU", "bf16"),), ("B",)))
+    default = stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),), ("B",)))
     assert set(default["profile"].inputs) == {"read", "precisions"}
     assert "precisions" in default["measure"].inputs
-    asked = stages(Machine(listed, {}, "here", (("CPU", "bf16"),)))
+    asked = stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),)))
     assert set(asked["profile"].inputs) == {"read"}
     assert "precisions" in asked["measure"].inputs
-    assert "precisions" not in stages(Machine(listed, {}, "here"))
-    assert "precisions" not in stages(Machine(listed, {}, "here", (("CPU", "bf16"),)), measure__use="sequential")
+    assert "precisions" not in stages(HostMachine(listed, {}, "here"))
+    assert "precisions" not in stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),)), measure__use="sequential")

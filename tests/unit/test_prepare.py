@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import prepare
 from pipeline.core.errors import PlacewrightError
+from pipeline.placing import prepare
 
 WORK = "import sys, time; sys.exit(3) if sys.argv[1] == 'fails' else time.sleep(20)"
 

@@ -14,8 +14,8 @@ from pipeline.core.process import cpu_count, die_first, python_command
 from pipeline.core.start import HOME, PACKAGES
 
 QUESTIONS = {
-    "runtime.launch": ({"do": "realtime"}, "allowed"),
-    "pipeline.carry": (
+    "runtime.measuring.launch": ({"do": "realtime"}, "allowed"),
+    "pipeline.runs.worker": (
         {
             "task": {"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}},
             "store": "store",

@@ -13,12 +13,12 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Semantics
 from pipeline.core.stages import Answer, Subject
-from policy.place.cpsat import CpSat, _folded
 from policy.place.exact.bounds import lower_bound
+from policy.place.exact.cpsat import CpSat, _folded
 from policy.place.exact.cpsat_models import alike_devices
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
-from policy.place.min_cut import MinCut
+from policy.place.exact.min_cut import MinCut
 from policy.place.units import Units
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential

@@ -8,11 +8,11 @@ from pathlib import Path
 import openvino as ov
 import pytest
 
-from coarsen import growth, read_apart
-from coarsen.growth import ReadLimits
-from coarsen.read import read_model, save_model, to_graph
+from coarsen.reading import growth, read_apart
+from coarsen.reading.growth import ReadLimits
+from coarsen.reading.read import read_model, save_model, to_graph
 from pipeline.core.errors import ModelError
-from pipeline.payload import load_graph, save_graph
+from pipeline.shared.payload import load_graph, save_graph
 from tests.models import broadcast_model, quantised
 
 

@@ -8,20 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pipeline.declared
+import pipeline.artifacts.declared
 from coarsen.colocate import Colocate
 from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.learning import Snapshot
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem, Snapshot
+from pipeline.core.problem import Problem
 from pipeline.core.stages import Answer, Candidate, Recipe
-from pipeline.offline import Effort, search
-from pipeline.recipes import lifted, prepared
+from pipeline.offline.scenario import Scenario, load
+from pipeline.offline.search import Effort, search
+from pipeline.placing.recipes import lifted, prepared
 from pipeline.registry import implementation
-from pipeline.run import Machine, Model, plan
-from pipeline.scenario import Scenario, load
+from pipeline.runs.plan import HostMachine, ModelFile, plan
 from tests.toys import chain_problem, toy_graph, toy_problem
 
 DEVICES = ("A", "B")
@@ -169,9 +170,9 @@ def _groups(graph: Graph, rule: str) -> Grouping:
 
 def test_what_a_placer_brings_along_is_part_of_the_key_of_its_answer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        pipeline.declared, "recalled", lambda question, answer: answer()
+        pipeline.artifacts.declared, "recalled", lambda question, answer: answer()
     )  # versions change without text
-    model, machine = Model(Path("m.xml"), "0" * 64), Machine((), {}, "here")
+    model, machine = ModelFile(Path("m.xml"), "0" * 64), HostMachine((), {}, "here")
 
     def key(*placers: str) -> str:
         settings = Settings().updated({"place.use": placers, "place.reward": "simulated"}, "the test")

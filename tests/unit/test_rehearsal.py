@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 
 from pipeline import registry
-from pipeline.compiled import compiled, compiling
 from pipeline.core.errors import UsageError
 from pipeline.core.process import python_command
 from pipeline.core.stages import Answer
-from pipeline.rehearsal import rehearse, rehearse_each
+from pipeline.placing.rehearsal import rehearse, rehearse_each
+from pipeline.shared.compiled import compiled, compiling
 from policy.place.portfolio import RULES, parts
 from tests.slow import slow_but
 
@@ -29,9 +29,9 @@ def loaded():
     return {f"{k.py_func.__module__}.{k.py_func.__name__}": len(k.overloads) for k in kernels.values()}
 """
 SEARCHES = """
-from pipeline.offline import Effort, search
-from pipeline.rehearsal import rehearse
-from pipeline.scenario import Scenario
+from pipeline.offline.search import Effort, search
+from pipeline.placing.rehearsal import rehearse
+from pipeline.offline.scenario import Scenario
 from tests.slow import slow_but
 
 def main(evaluator):
@@ -73,7 +73,7 @@ def test_a_rehearsal_tells_nothing_where_nothing_is_compiled():
 
 
 def test_every_compilation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr("pipeline.compiled.cache_root", lambda: tmp_path)
+    monkeypatch.setattr("pipeline.shared.compiled.cache_root", lambda: tmp_path)
 
     def twice(x: int) -> int:
         return 2 * x

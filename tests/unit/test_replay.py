@@ -12,7 +12,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from runtime.replay import Replay
+from runtime.measuring.replay import Replay
 from tests.strategies import graph_of
 from tests.two_cpus import NAMES, subject_of
 

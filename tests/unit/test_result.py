@@ -15,8 +15,8 @@ from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreErr
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate
-from pipeline.finals import check_something_ran, distinct_finalists, shortlist
-from pipeline.result import Result, candidate_rows, decide, versions
+from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
+from pipeline.runs.result import Result, candidate_rows, decide, versions
 
 
 def measured(name: str, samples_s: list[float], *, single: bool = False) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import GroupSample
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.stages import GroupSample, Subject
+from pipeline.core.stages import Subject
 from pipeline.registry import build
 from policy.place.agent.net import Policy
 from policy.place.agent.proposal import Options, options, propose

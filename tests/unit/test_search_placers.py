@@ -18,18 +18,19 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Subject
 from pipeline.core.workload import Tags
-from policy.place.brkga import Brkga, _keys_of, decoded
-from policy.place.cem import Cem
-from policy.place.levels.estimate import Trials, estimate_s, walk
+from pipeline.shared.graphs import depths
+from policy.place.levels.estimate import SketchTrials, estimate_s, walk
 from policy.place.levels.grains import Grain, draw
 from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.levels.layers import layers_of, spread
-from policy.place.levels.matching import CROWD, LIGHT, Neighbours, Weights, clusters, quotient
+from policy.place.levels.matching import CROWD, LIGHT, MatchingWeights, Neighbours, clusters, quotient
 from policy.place.levels.sketch import cells_of, sketch_of
 from policy.place.levels.starts import contiguous, earliest, small_cut, split, starts
-from policy.place.multilevel import Multilevel
+from policy.place.local.brkga import Brkga, _keys_of, decoded
+from policy.place.local.cem import Cem
+from policy.place.local.multilevel import Multilevel
 from policy.place.search import Search
-from policy.place.units import Units, depths, running_order
+from policy.place.units import Units, running_order
 from runtime.simulators.listsched import ListSched
 from tests.strategies import graphs
 from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem, toy_topology
@@ -210,7 +211,9 @@ def test_the_same_graph_gives_the_same_levels():
     assert [x.units.grouping.group.tolist() for x in a] == [x.units.grouping.group.tolist() for x in b]
 
 
-def reference_clusters(tensors: Neighbours, weights: Weights, order: list[int], cap_s: float, cap_bytes: int) -> list:
+def reference_clusters(
+    tensors: Neighbours, weights: MatchingWeights, order: list[int], cap_s: float, cap_bytes: int
+) -> list:
     """Return the clusters as sets of nodes, grown as `clusters` says, by plain Python."""
     of = {i: frozenset([i]) for i in order}
     floor = max(1e-3 * weights.work_s.sum() / len(order), 1e-30)
@@ -250,7 +253,7 @@ def test_clusters_grow_as_plain_python_grows_them(seed: int):
     order = np.argsort(level.work_s, kind="stable")
     # Work in whole powers of two, so that sums are exact in any order.
     work = np.exp2(np.random.default_rng(seed).integers(-9, 0, level.k))
-    weights = Weights(work, level.units.held_bytes, level.units.allowed, level.layer)
+    weights = MatchingWeights(work, level.units.held_bytes, level.units.allowed, level.layer)
     label = clusters(level.tensors, weights, order, 0.5, 12, 1)
     found = sorted(tuple(np.flatnonzero(label == c).tolist()) for c in set(label.tolist()))
     assert found == reference_clusters(level.tensors, weights, order.tolist(), 0.5, 12)
@@ -435,7 +438,7 @@ def test_a_walk_in_the_sketch_takes_what_plain_python_takes(seed: int):
     levels = hierarchy(problem, least=4)
     moves = draw([Grain.of(level, np.arange(40, dtype=np.int32)) for level in levels[:3]], 30, 3, 0.5, rng)
     allowed = rng.random((40, 3)) < 0.9
-    trials = Trials(*moves, rng.exponential(1e-4, 30), allowed)
+    trials = SketchTrials(*moves, rng.exponential(1e-4, 30), allowed)
     plan, plan_s = device.copy(), estimate_s(found, device, np.inf)
     best_s = plan_s
     for i in range(30):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stale import take_away_stale
+from pipeline.runs.directory import take_away_stale
 
 KEYS = {"read": "a", "place": "b", "measure": "c"}
 MINE = ("notes.txt", "sub/placed.xml")

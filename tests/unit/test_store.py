@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.artifacts.checkpoint import replace_file
+from pipeline.artifacts.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 from pipeline.core.errors import DamagedEntryError, ModelError, StoreError
 from pipeline.core.private import open_alike
-from pipeline.keep import replace_file
-from pipeline.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}
 KEY = digest(PARTS)

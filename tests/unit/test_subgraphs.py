@@ -13,8 +13,8 @@ import pytest
 from coarsen.fold import Fold
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
-from runtime.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
-from runtime.devices import core_for
+from runtime.machines.devices import core_for
+from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
 from runtime.simulators.subgraphs import count_by_device, split
 from tests import models
 from tests.slow import slow_but

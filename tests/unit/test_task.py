@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.artifacts.store import ENTRY, Store
+from pipeline.artifacts.task import Outcome, StepContext, Task, carry_out, look_up, why_not
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.store import ENTRY, Store
-from pipeline.task import Outcome, Task, Work, carry_out, look_up, why_not
 
 TASK = Task(
     stage="coarsen",
@@ -73,7 +73,7 @@ class Steps:
         self.made = 0
         self.lock = threading.Lock()
 
-    def __call__(self, work: Work) -> None:
+    def __call__(self, work: StepContext) -> None:
         with self.lock:
             self.made += 1
         (work.out / "answer.txt").write_text(str(work.task.seed), encoding="utf-8")
@@ -136,7 +136,7 @@ def test_makers_of_one_key_make_it_once(store: Store) -> None:
 
 
 def test_a_step_that_fails_leaves_no_entry_but_what_it_kept_for_later(store: Store) -> None:
-    def step(work: Work) -> None:
+    def step(work: StepContext) -> None:
         (work.out / "half.txt").write_text("half", encoding="utf-8")
         (work.partial / "rounds").write_text("1", encoding="utf-8")
         raise UsageError("no")
@@ -162,7 +162,7 @@ def test_a_task_whose_input_is_gone_names_the_stage_to_run(store: Store) -> None
 
 
 def test_a_full_disk_is_said_in_one_line_with_a_remedy(store: Store) -> None:
-    def step(work: Work) -> None:
+    def step(work: StepContext) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(work.out / "x.npz"))
 
     with pytest.raises(StoreError, match="No space left on device") as raised:
@@ -172,7 +172,7 @@ def test_a_full_disk_is_said_in_one_line_with_a_remedy(store: Store) -> None:
 
 
 def test_another_fault_of_the_system_is_not_hidden(store: Store) -> None:
-    def step(work: Work) -> None:
+    def step(work: StepContext) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     with pytest.raises(OSError, match="Bad file descriptor") as raised:

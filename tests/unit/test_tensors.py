@@ -10,7 +10,7 @@ from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Measurer, Subject
 from pipeline.core.tensors import tensors_read
-from policy.place.cpsat import size_of
+from policy.place.exact.cpsat import size_of
 from policy.place.exact.nets import Cut
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coarsen.ties import ties
+from coarsen.reading.ties import ties
 
 Pairs = list[tuple[int, int]]
 

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import Moves
-from policy.place.anneal import Anneal
+from policy.place.local.anneal import Anneal
 from policy.place.search import Search
 from policy.place.together import together
 from tests.contract.test_placers_on_simulators import SIMULATORS, simulator_of, wide_problem

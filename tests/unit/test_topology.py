@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from runtime.machines.machine import Machine
 from runtime.machines.roofline import CHIPS, Chip
-from runtime.machines.topology import PRESETS, Machine, machine, preset
+from runtime.machines.topology import PRESETS, machine, preset
 from runtime.machines.topology_file import read_topology
 
 FULL = """

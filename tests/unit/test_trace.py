@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import UsageError
 from pipeline.core.simulation import Timeline
-from pipeline.trace import check_writable, lanes, trace_of, write_trace
+from pipeline.progress.trace import check_writable, lanes, trace_of, write_trace
 
 TIMELINE = Timeline(
     names=("a", "b", "c"),

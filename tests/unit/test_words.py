@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
-from pipeline.words import about, failure_text, refusal_text, search_text, time_shares, winner_text
+from pipeline.runs.words import about, failure_text, refusal_text, search_text, time_shares, winner_text
 from tests.toys import toy_graph
 
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}

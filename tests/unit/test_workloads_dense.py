@@ -15,14 +15,14 @@ from pipeline.core.graph import Graph, is_acyclic, topological_order
 from pipeline.core.workload import Workload
 from runtime.workloads import TABLE, build, options
 from runtime.workloads.amoebanet import amoebanet
-from runtime.workloads.builder import AUXILIARY, Recipe
+from runtime.workloads.builder import AUXILIARY, NetworkOptions
 from runtime.workloads.cnn import inception_v3, resnet50
 from runtime.workloads.nasnet import nasnet
 from runtime.workloads.tiled import chainmm, ffnn, llama_block, llama_layer
-from runtime.workloads.tiles import Blocks, Machine, Program
+from runtime.workloads.tiles import Blocks, Program, TileMachine
 from runtime.workloads.transformer import bert, moe_block
 
-CORE, CORE_INFERENCE = Recipe("core"), Recipe("core", training=False)
+CORE, CORE_INFERENCE = NetworkOptions("core"), NetworkOptions("core", training=False)
 MIB = 2**20
 Maker = Callable[..., Workload]
 NETWORKS: dict[str, Maker] = {
@@ -123,8 +123,8 @@ def test_a_resnet_needs_4_1_billion_multiply_adds_per_image() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("recipe", [Recipe("fused"), CORE_INFERENCE, Recipe("tf")], ids=str)
-def test_networks_are_acyclic_and_say_where_operations_stand(name: str, recipe: Recipe) -> None:
+@pytest.mark.parametrize("recipe", [NetworkOptions("fused"), CORE_INFERENCE, NetworkOptions("tf")], ids=str)
+def test_networks_are_acyclic_and_say_where_operations_stand(name: str, recipe: NetworkOptions) -> None:
     workload = NETWORKS[name](recipe=recipe)
     assert is_acyclic(workload.graph)
     assert not workload.times
@@ -152,7 +152,7 @@ def test_every_variable_is_updated_where_it_lives(core: dict[str, Workload], nam
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_fused_networks_keep_the_parameters_and_the_work(core: dict[str, Workload], name: str) -> None:
-    workload = NETWORKS[name](recipe=Recipe("fused"))
+    workload = NETWORKS[name](recipe=NetworkOptions("fused"))
     assert workload.graph.n < 0.6 * core[name].graph.n
     assert parameter_bytes(workload) == parameter_bytes(core[name])
     assert workload.graph.flops.sum() == pytest.approx(core[name].graph.flops.sum(), rel=0.02)
@@ -341,7 +341,7 @@ def test_tiled_computations_have_as_many_operations_as_those_of_the_benchmark(
 
 @pytest.mark.parametrize("name", TILED)
 def test_tiles_take_the_seconds_of_the_machine_and_travel_whole(tiled: dict[str, Workload], name: str) -> None:
-    workload, machine = tiled[name], Machine()
+    workload, machine = tiled[name], TileMachine()
     graph = workload.graph
     assert set(workload.times) == {"*"}
     assert workload.link_bytes_per_s > 0

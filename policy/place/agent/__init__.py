@@ -1,4 +1,4 @@
-"""What the agent of `policy.place.hsdag` is made of.
+"""What the agent of `policy.place.agent.hsdag` is made of.
 
 world      the problem as tensors, in units of a mean operation
 schedule   what a plan's timeline says about each node

@@ -12,8 +12,8 @@ from pipeline.core.placement import Placement
 from policy.place.agent.rollout import Base
 from policy.place.agent.schedule import Schedule
 from policy.place.agent.world import World
-from policy.place.anneal import ranks
 from policy.place.lists.work import upward, work_of
+from policy.place.local.anneal import ranks
 from policy.place.search import Search
 
 KEPT = 64  # plans whose timelines are remembered

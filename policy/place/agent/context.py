@@ -38,7 +38,7 @@ FAR = 20.0  # mean times of a group beyond which delay and room are told apart n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Groups:
+class GroupBatch:
     """The groups of r groupings of n nodes below one another, K in all.
 
     label: int64 [r, n], in [0, K). owner: int64 [K], the grouping of each. k: int64 [r].
@@ -49,7 +49,7 @@ class Groups:
     k: Tensor
 
     @classmethod
-    def of(cls, groupings: list[Grouping]) -> Groups:
+    def of(cls, groupings: list[Grouping]) -> GroupBatch:
         """Return the groups of groupings."""
         k = torch.tensor([grouping.k for grouping in groupings])
         stacked = torch.tensor(np.stack([grouping.group for grouping in groupings]), dtype=torch.int64)
@@ -86,7 +86,7 @@ class Context:
 
 @torch.no_grad()
 def context(
-    world: World, groups: Groups, device: Tensor, schedules: list[Schedule | None], *, value: Tensor
+    world: World, groups: GroupBatch, device: Tensor, schedules: list[Schedule | None], *, value: Tensor
 ) -> Context:
     """Return what there is to know.
 
@@ -173,7 +173,7 @@ class _Edges:
     cuts_now: Tensor
 
     @classmethod
-    def of(cls, world: World, groups: Groups, device: Tensor) -> _Edges:
+    def of(cls, world: World, groups: GroupBatch, device: Tensor) -> _Edges:
         p, every = world.p, torch.arange(world.p)
         producer, consumer = device[:, world.source], device[:, world.target]  # [r, m]
         at_producer, at_consumer = groups.label[:, world.source], groups.label[:, world.target]
@@ -210,7 +210,7 @@ class _Edges:
 def _schedule_columns(
     columns: Tensor,
     world: World,
-    groups: Groups,
+    groups: GroupBatch,
     edges: _Edges,
     schedules: list[Schedule | None],
     times: _Times,

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Snapshot
-from pipeline.torch_tools import weights_of
+from pipeline.shared.torch_tools import weights_of
 from policy.place.agent.trainer import Trainer
-from policy.place.anneal import Clock
+from policy.place.local.anneal import BudgetClock
 from policy.place.search import stacked
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -76,7 +76,7 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
     if new.seconds is not None and old["seconds"] is not None:
         left_s += new.seconds - old["seconds"]
     began_s = time.monotonic() - kept["elapsed_s"]
-    trainer.clock = Clock(trainer.search, began_s, kept["spent"], max(1, left), left_s)
+    trainer.clock = BudgetClock(trainer.search, began_s, kept["spent"], max(1, left), left_s)
     names = trainer.search.problem.topology.names
     standing = _placements(_part(arrays, "standing."), names)
     trainer.plan = standing[0] if standing else None

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.core.arrays import Float32
-from pipeline.core.problem import PolicyInputs
+from pipeline.core.learning import Encoder, GroupModel, PolicyInputs
 from pipeline.core.simulation import Semantics
-from pipeline.core.stages import Encoder, GroupModel
-from pipeline.torch_tools import load_weights, seeded, weights_of
-from policy.place.agent.context import AT, COLUMNS, Context, Groups
+from pipeline.shared.torch_tools import load_weights, seeded, weights_of
+from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch
 
 SHIFTS = 3  # in the order of execution a group goes forward, stays, or goes back
 STILL = 1
@@ -116,7 +115,7 @@ class Policy(nn.Module):
         load_weights(self, weights)
 
 
-def pooled(nodes: Tensor, groups: Groups) -> Tensor:
+def pooled(nodes: Tensor, groups: GroupBatch) -> Tensor:
     """Return float32 [K, h], the mean over each group's members of embeddings float32 [n, h]."""
     r = groups.label.shape[0]
     size = torch.bincount(groups.label.reshape(-1), minlength=groups.total)

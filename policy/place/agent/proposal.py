@@ -12,10 +12,10 @@ from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from policy.place.agent.context import Groups, context
+from pipeline.shared.feasibility import placeable
+from policy.place.agent.context import GroupBatch, context
 from policy.place.agent.net import STILL, pooled
 from policy.place.agent.rollout import Actor, Base
-from policy.place.search import placeable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Options:
     groupings themselves.
     """
 
-    groups: Groups
+    groups: GroupBatch
     log_p: Tensor
     log_prob: Tensor
 
@@ -57,7 +57,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Proposal:
+class MoveProposal:
     """b moves of one plan, and how likely each was.
 
     moves: their allowances are 0 yet. log_prob, entropy: float32 [b], with gradient.
@@ -71,7 +71,7 @@ class Proposal:
 def options(actor: Actor, nodes: Tensor, base: Base, plan: Placement, *, r: int, rng: np.random.Generator) -> Options:
     """Return what r drawn groupings could do to a plan, the one of `base`."""
     samples = actor.policy.grouper.draws(nodes, actor.problem.graph, r, rng=rng)
-    groups = Groups.of([placeable(actor.problem, sample.grouping) for sample in samples])
+    groups = GroupBatch.of([placeable(actor.problem, sample.grouping) for sample in samples])
     z, p = pooled(nodes, groups), actor.world.p
     device = torch.tensor(plan.device, dtype=torch.int64).expand(r, -1)
     at = context(actor.world, groups, device, [base.schedule] * r, value=torch.full((r,), base.value))
@@ -94,7 +94,7 @@ def _among_all(score: Tensor) -> Tensor:
     return torch.log_softmax(score.reshape(-1), 0).reshape(score.shape)
 
 
-def propose(found: Options, *, each: int, reach: float, rng: np.random.Generator) -> Proposal | None:
+def propose(found: Options, *, each: int, reach: float, rng: np.random.Generator) -> MoveProposal | None:
     """Return up to `each` moves for every grouping; None where nothing can move. reach: places in the order."""
     group, option = found.drawn(each, rng)
     if group.size == 0:
@@ -113,10 +113,10 @@ def propose(found: Options, *, each: int, reach: float, rng: np.random.Generator
     )
     owner = found.groups.owner[torch.from_numpy(group)]
     log_prob = found.log_p[torch.from_numpy(group), torch.from_numpy(option)] + found.log_prob[owner]
-    return Proposal(moves, log_prob, found.entropy[owner])
+    return MoveProposal(moves, log_prob, found.entropy[owner])
 
 
-def _members(groups: Groups) -> tuple[Int64, Int32]:
+def _members(groups: GroupBatch) -> tuple[Int64, Int32]:
     """Return (ptr, member): the nodes of group g are member[ptr[g]:ptr[g + 1]]."""
     label = groups.label.reshape(-1).numpy()
     member: Int32 = (np.argsort(label, kind="stable") % groups.label.shape[1]).astype(np.int32)

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from pipeline.core.arrays import Float64
+from pipeline.core.learning import GroupSample
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.stages import GroupSample
-from policy.place.agent.context import Groups, context
+from pipeline.shared.feasibility import placeable
+from policy.place.agent.context import GroupBatch, context
 from policy.place.agent.net import STILL, Policy, pooled
 from policy.place.agent.schedule import Schedule
 from policy.place.agent.world import World
-from policy.place.anneal import ranks
-from policy.place.search import placeable
+from policy.place.local.anneal import ranks
 
 Choose = Callable[[Tensor], Tensor]
 """Which target each group takes, int64 [K], from log-probabilities float32 [K, targets]."""
@@ -101,7 +101,7 @@ class Actor:
         """
         r = len(bases)
         groupings = [placeable(self.problem, sample.grouping) for sample in samples]
-        groups = Groups.of(groupings)
+        groups = GroupBatch.of(groupings)
         z = pooled(nodes, groups)
         count = _Count.of(samples, groups)
         calm = (groups.k * (self.world.p - 1) / torch.tensor(moves)).clamp(min=1.0).log().float()[groups.owner]
@@ -161,7 +161,7 @@ class _Count:
     decisions: Tensor
 
     @classmethod
-    def of(cls, samples: Sequence[GroupSample], groups: Groups) -> _Count:
+    def of(cls, samples: Sequence[GroupSample], groups: GroupBatch) -> _Count:
         drawn = torch.tensor([max(1, sample.choice.numel()) for sample in samples], dtype=torch.float32)
         return cls(
             groups.owner,

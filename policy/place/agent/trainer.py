@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from pipeline.core.arrays import Float64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Walk
+from pipeline.shared.feasibility import placeable
 from policy.learn.leave_one_out import LeaveOneOut
 from policy.place.agent.bases import Bases
-from policy.place.agent.context import Groups, context
+from policy.place.agent.context import GroupBatch, context
 from policy.place.agent.net import pooled
 from policy.place.agent.proposal import options, propose
 from policy.place.agent.rollout import Actor, Base
-from policy.place.anneal import Clock, best_order, levelled, mean_time_s
-from policy.place.search import Search, placeable
+from policy.place.local.anneal import BudgetClock, best_order, levelled, mean_time_s
+from policy.place.search import Search
 
 FAILED = 2.0  # a plan that failed counts as so many times the slowest one that did not
 WORST = 1.02  # a move that makes its plan slower than so many times is no worse than that: it is not taken
@@ -32,7 +33,7 @@ BOLDER = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How an agent learns; `policy.place.hsdag.Hsdag` says what each field means."""
+    """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what each field means."""
 
     batch: int
     learning_rate: float
@@ -66,7 +67,7 @@ class Trainer:
         self.plan_s = math.inf
         self.boldness = 1.0
         self.updates = self.idle = 0
-        self.clock = Clock.of(search)
+        self.clock = BudgetClock.of(search)
 
     def update(self) -> None:
         """Draw, ask and learn once."""
@@ -174,7 +175,7 @@ class Trainer:
         actor, world = self.actor, self.actor.world
         nodes = actor.nodes()
         samples = actor.policy.grouper.draws(nodes, actor.problem.graph, 1, rng=self.rng)
-        groups = Groups.of([placeable(actor.problem, sample.grouping) for sample in samples])
+        groups = GroupBatch.of([placeable(actor.problem, sample.grouping) for sample in samples])
         anew = torch.full((1, world.n), world.p)
         at = context(world, groups, anew, [None], value=torch.ones(1))
         log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))

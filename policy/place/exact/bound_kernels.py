@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import compiled
 
 Neighbours = tuple[Int64, Int32, Float64]  # ptr [n + 1], neighbour [m], bytes [m]
 

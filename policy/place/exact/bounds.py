@@ -20,10 +20,12 @@ from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics, Timeline
+from pipeline.shared.feasibility import atoms_of
+from pipeline.shared.graphs import depths
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
 from policy.place.exact.relaxation import load_bound
-from policy.place.search import Search, atoms_of
-from policy.place.units import Units, depths
+from policy.place.search import Search
+from policy.place.units import Units
 
 SAFETY = 1e-9  # the share by which sums of floats may be off
 MB = 1e6
@@ -74,7 +76,7 @@ def _no_proofs(problem: Problem) -> dict[tuple[Semantics, bool], Proof]:
 
 
 def _bounds(problem: Problem, semantics: Semantics, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
-    work = problem.derived(Work.of)
+    work = problem.derived(BoundInputs.of)
     if semantics.kind == "sequential":
         return _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
     if semantics.kind == "pipelined":
@@ -103,7 +105,7 @@ def timeline_of(search: Search) -> Timeline | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class BoundInputs:
     """The operations of a problem as bounds see them.
 
     op_s: float64 [n, p], inf where the operation, or one tied to it, is not allowed. unit: int32 [n], equal for
@@ -117,7 +119,7 @@ class Work:
     room_bytes: Int64
 
     @classmethod
-    def of(cls, problem: Problem) -> Work:
+    def of(cls, problem: Problem) -> BoundInputs:
         """Return a problem's operations; its costs are known."""
         if problem.costs is None:
             raise ValueError("a problem without costs")
@@ -151,7 +153,7 @@ class Work:
 
 
 def _listsched(
-    problem: Problem, work: Work, semantics: Semantics, *, seconds: float, one_to_one: bool
+    problem: Problem, work: BoundInputs, semantics: Semantics, *, seconds: float, one_to_one: bool
 ) -> list[tuple[float, str]]:
     load_s, price = work.load(semantics.block_s, seconds)
     found = [(load_s, "load")]
@@ -183,7 +185,7 @@ class Paths:
     latency_s: Float64
 
     @classmethod
-    def of(cls, problem: Problem, work: Work) -> Paths | None:
+    def of(cls, problem: Problem, work: BoundInputs) -> Paths | None:
         """Return the paths of a problem, or None if its graph has a cycle."""
         graph = problem.graph
         producer, consumer = graph.edges
@@ -219,7 +221,7 @@ class Paths:
         found = interval_bound(self.start_s.min(axis=1), self.tail_s.min(axis=1), work_s)
         return max(0.0, float(found) - block_s)
 
-    def forced_s(self, problem: Problem, work: Work, needed: int) -> float:
+    def forced_s(self, problem: Problem, work: BoundInputs, needed: int) -> float:
         """Return the time of the cheapest paths with a transfer, as at least so many devices must be used.
 
         A graph of c components on q devices has q - c edges between devices, or more.
@@ -235,7 +237,7 @@ class Paths:
         return float(np.partition(value_s, cut - 1)[cut - 1])
 
 
-def _sequential(problem: Problem, work: Work, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
+def _sequential(problem: Problem, work: BoundInputs, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
     from policy.place.exact.nets import Cut
 
     if problem.costs is None:

@@ -16,7 +16,7 @@ from policy.place.units import Units
 Plan = tuple[Int32, Float64, Float64]  # devices int32 [k] of units, start and end float64 [n] of operations
 
 
-class Schedule:
+class ScheduleProgram:
     """The program of a problem under `listsched` semantics."""
 
     def __init__(self, units: Units, times: Times, draft: Draft | None, alike: Alike) -> None:
@@ -206,4 +206,4 @@ def listsched(problem: Problem, units: Units, times: Times, plan: Plan | None, l
     if plan is not None:
         device, start_s, end_s = plan
         draft = Draft.of(times, in_order_of_use(device, alike, times.unit_order()), start_s, end_s)
-    return Schedule(units, times, draft, alike).made(math.floor(least_s / times.tick_s))
+    return ScheduleProgram(units, times, draft, alike).made(math.floor(least_s / times.tick_s))

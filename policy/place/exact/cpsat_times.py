@@ -9,9 +9,10 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics
-from policy.place.exact.bounds import Paths, Work
+from pipeline.shared.graphs import depths
+from policy.place.exact.bounds import BoundInputs, Paths
 from policy.place.exact.cpsat_models import in_ticks, tick_of
-from policy.place.units import Units, depths
+from policy.place.units import Units
 
 ROUNDING = 2000  # ticks of the whole per operation and edge, so that rounding stays far below 0.1 %
 
@@ -97,7 +98,7 @@ class Times:
         tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.m + 100))
         block_s = np.where(op_s > 0, op_s + semantics.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
-        paths = problem.derived(Paths.of, problem.derived(Work.of))
+        paths = problem.derived(Paths.of, problem.derived(BoundInputs.of))
         heads_s = np.zeros(graph.n) if paths is None else paths.start_s.min(axis=1)
         return cls(
             semantics,

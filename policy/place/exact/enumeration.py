@@ -8,8 +8,9 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Int32
 from pipeline.core.problem import Problem
+from pipeline.shared.feasibility import atoms_of
 from policy.place.exact.cpsat_models import Alike, alike_devices
-from policy.place.search import Search, atoms_of
+from policy.place.search import Search
 from policy.place.units import Units
 
 WORK = 2_000_000  # operations simulated at most, well under a second

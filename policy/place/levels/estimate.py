@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import allocating, compiled, inner
 
 ROUNDING = 1e-9  # of sums of seconds
 
@@ -34,7 +34,7 @@ class Sketch(NamedTuple):
     per_byte_s: Float64
 
 
-class Trials(NamedTuple):
+class SketchTrials(NamedTuple):
     """Moves of cells as `pipeline.core.simulation.Moves` has them of nodes; allowed: bool [c, p]."""
 
     ptr: Int64
@@ -139,7 +139,7 @@ def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
 
 
 @compiled
-def walk(sketch: Sketch, trials: Trials, start: Int32) -> tuple[Int32, float, Int32, float]:
+def walk(sketch: Sketch, trials: SketchTrials, start: Int32) -> tuple[Int32, float, Int32, float]:
     """Return (end, its seconds, best, its seconds) of a walk from a plan; moves that exceed memory are not taken."""
     device, now_s = start.copy(), estimate_s(sketch, start, np.inf)
     best, best_s = start.copy(), now_s

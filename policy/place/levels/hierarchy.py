@@ -9,8 +9,9 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, row_ptr
 from pipeline.core.problem import Problem
-from policy.place.levels.matching import Neighbours, Weights, clusters, quotient
-from policy.place.units import UNLIMITED, Units, depths
+from pipeline.shared.graphs import depths
+from policy.place.levels.matching import MatchingWeights, Neighbours, clusters, quotient
+from policy.place.units import UNLIMITED, Units
 
 GROWTH = 4.0  # work of a cluster over the mean work of what it is made of, at most
 COUNTS = 0.1  # share of a cluster's heaviest member from which a member's depth counts
@@ -121,7 +122,7 @@ def _merged(level: Level, least: int) -> Int32:
     cap_bytes = room if room >= UNLIMITED else room // 4
     lightest_first = np.argsort(level.work_s, kind="stable")
     units = level.units
-    weights = Weights(level.work_s, units.held_bytes, units.allowed, level.layer)
+    weights = MatchingWeights(level.work_s, units.held_bytes, units.allowed, level.layer)
     return clusters(level.tensors, weights, lightest_first, cap_s, cap_bytes, least)
 
 

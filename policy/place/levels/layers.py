@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping
+from pipeline.shared.compiled import compiled
+from pipeline.shared.feasibility import placeable
+from pipeline.shared.graphs import depths
 from policy.place.levels.hierarchy import Level, begun, contracted
 from policy.place.levels.matching import Neighbours
-from policy.place.search import placeable
-from policy.place.units import depths
 
 SHARE = 0.01  # of the most bytes that a unit holds, from which what a unit holds makes a layer
 FEW = 32  # units of a layer on average, or the guess says nothing

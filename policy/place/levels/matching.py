@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import allocating, compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.shared.compiled import allocating, compiled
 
 LIGHT = 0.02  # share of the limit of work below which a node may join any cluster: leaves, reshapes
 CROWD = 4  # nodes of a cluster that is still joined by what is not light, so that no cluster outgrows its level
@@ -22,7 +22,7 @@ class Neighbours(NamedTuple):
     transfer_s: Float64
 
 
-class Weights(NamedTuple):
+class MatchingWeights(NamedTuple):
     """What nodes weigh: seconds, bytes, bool [k, p] where they may go, and their layer or -1."""
 
     work_s: Float64
@@ -32,7 +32,9 @@ class Weights(NamedTuple):
 
 
 @compiled
-def clusters(graph: Neighbours, weights: Weights, order: Int64, cap_s: float, cap_bytes: int, least: int) -> Int32:
+def clusters(
+    graph: Neighbours, weights: MatchingWeights, order: Int64, cap_s: float, cap_bytes: int, least: int
+) -> Int32:
     """Return int32 [k], the cluster that each node becomes part of; clusters are numbered by first appearance.
 
     Nodes are visited by `order`. One that is still alone merges with the neighbour, alone or in a small cluster, with

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Problem
+from pipeline.shared.compiled import compiled
 from policy.place.levels.estimate import Sketch
 from policy.place.units import UNLIMITED
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
+from pipeline.shared.compiled import compiled
 from policy.place.levels.hierarchy import Level
 from policy.place.levels.layers import Layers
 from policy.place.levels.matching import Neighbours

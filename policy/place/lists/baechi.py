@@ -8,9 +8,9 @@ from pipeline.core.arrays import Float64
 from pipeline.core.graph import Grouping, components, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics
-from pipeline.partition import join
-from policy.place.lists.work import Work, times_of, work_of
-from policy.place.search import grouping_of
+from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.partition import join
+from policy.place.lists.work import ScheduleInputs, times_of, work_of
 
 FULL = 0.95  # share of all memory that the demand estimated beforehand may take
 
@@ -49,7 +49,7 @@ def memory_demand(problem: Problem) -> Float64:
     return demand
 
 
-def baechi_work(problem: Problem, *, fuse: bool, semantics: Semantics | None = None) -> Work:
+def baechi_work(problem: Problem, *, fuse: bool, semantics: Semantics | None = None) -> ScheduleInputs:
     """Return the work of a problem as Baechi's placers see it: fused, and with outputs held in memory.
 
     semantics: whose contention and pauses to plan for; links without contention unless given.

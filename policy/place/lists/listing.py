@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from policy.place.lists.work import T0, T1, T2, Work, new_heap, pop, push
+from pipeline.shared.compiled import allocating, compiled, inner
+from pipeline.shared.heaps import new_heap, pop, push
+from policy.place.lists.work import T0, T1, T2, ScheduleInputs
 
 GAPS = 256  # idle gaps remembered per device for insertion
 NEAR = 1e-12  # relative difference below which two finishing times count as equal
@@ -46,7 +47,7 @@ class Lanes(NamedTuple):
     gaps: Int64
 
 
-class Plan(NamedTuple):
+class Partial(NamedTuple):
     """A plan in the making.
 
     start_s, finish_s: float64 [n], 0 while not planned. waiting: int64 [n], producers each operation waits for.
@@ -63,11 +64,11 @@ class Plan(NamedTuple):
     sent_s: Float64
 
 
-def new_plan(work: Work, gaps: int = 0) -> Plan:
+def new_plan(work: ScheduleInputs, gaps: int = 0) -> Partial:
     """Return a plan in which nothing is planned; gaps: how many idle times of each device it knows, to use them."""
     n, p = work.op_s.shape
     consumer = np.repeat(np.arange(n), np.diff(work.in_ptr))
-    return Plan(
+    return Partial(
         Homes(np.full(work.demand.size, -1, np.int32), work.room.copy(), work.allowed, work.demand),
         Lanes(np.zeros(p), np.zeros((p, gaps, 2)), np.zeros(p, np.int64)),
         np.zeros(n),
@@ -113,7 +114,7 @@ def settle_rest(homes: Homes) -> None:
 
 
 @allocating
-def reads(work: Work, plan: Plan, i: int) -> Int64:
+def reads(work: ScheduleInputs, plan: Partial, i: int) -> Int64:
     """Return the edges that end in operation i, under contention in the order in which their tensors are ready."""
     first, count = work.in_ptr[i], work.in_ptr[i + 1] - work.in_ptr[i]
     edges = np.empty(count, np.int64)
@@ -130,7 +131,7 @@ def reads(work: Work, plan: Plan, i: int) -> Int64:
 
 
 @inner
-def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
+def arrival(work: ScheduleInputs, plan: Partial, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
     """Return when all that the edges carry is on device d.
 
     queue_s: float64 [2, p], the links' queues, to which the transfers are added. sent_s: where it is noted what has
@@ -162,7 +163,7 @@ def arrival(work: Work, plan: Plan, edges: Int64, d: int, queue_s: Float64, sent
 
 
 @inner
-def span(work: Work, i: int, d: int) -> float:
+def span(work: ScheduleInputs, i: int, d: int) -> float:
     """Return the seconds for which operation i keeps device d."""
     cost_s = work.op_s[i, d]
     return float(cost_s + (work.block_s if cost_s > 0.0 else 0.0))
@@ -218,7 +219,7 @@ def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
 
 
 @allocating
-def put(work: Work, plan: Plan, i: int, d: int) -> None:
+def put(work: ScheduleInputs, plan: Partial, i: int, d: int) -> None:
     """Plan operation i on device d, and with it the sources it reads that have no device yet."""
     settle(plan.homes, work.group[i], d)
     edges = reads(work, plan, i)
@@ -231,7 +232,7 @@ def put(work: Work, plan: Plan, i: int, d: int) -> None:
 
 
 @allocating
-def _best_device(work: Work, plan: Plan, i: int, bias_s: Float64) -> int:
+def _best_device(work: ScheduleInputs, plan: Partial, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 
     An operation whose group has no device yet counts with the time of the whole group.
@@ -250,7 +251,7 @@ def _best_device(work: Work, plan: Plan, i: int, bias_s: Float64) -> int:
     return chosen
 
 
-def list_schedule(work: Work, key: Float64, bias_s: Float64, insertion: bool) -> Plan:
+def list_schedule(work: ScheduleInputs, key: Float64, bias_s: Float64, insertion: bool) -> Partial:
     """Return the plan that takes, of the ready operations, the one of least key, and puts it where it ends first.
 
     key: float64 [n]. bias_s: float64 [n, p], added to an operation's end when devices are compared.
@@ -262,7 +263,7 @@ def list_schedule(work: Work, key: Float64, bias_s: Float64, insertion: bool) ->
 
 
 @compiled
-def _schedule(work: Work, plan: Plan, key: Float64, bias_s: Float64) -> None:
+def _schedule(work: ScheduleInputs, plan: Partial, key: Float64, bias_s: Float64) -> None:
     """Complete a plan in which nothing is planned, as `list_schedule` says."""
     n = key.size
     heap = new_heap(n)

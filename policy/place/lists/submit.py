@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.compiled import compiled
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
-from policy.place.lists.listing import Plan
-from policy.place.lists.work import Work, b_level
+from pipeline.shared.compiled import compiled
+from policy.place.lists.listing import Partial
+from policy.place.lists.work import ScheduleInputs, b_level
 from policy.place.search import Search
 
 
@@ -29,7 +29,7 @@ def _within_memory(wish: Int32, allowed: Bool, weight: Float64, room: Float64, h
     return device
 
 
-def fitted(search: Search, work: Work, home: Int32) -> Int32:
+def fitted(search: Search, work: ScheduleInputs, home: Int32) -> Int32:
     """Return int32 [n], the device of each operation if groups go where `home` [k] says, as far as weights fit there.
 
     Where they do not, or the device is not allowed, a group goes to the allowed device with the most room; heavy
@@ -40,7 +40,7 @@ def fitted(search: Search, work: Work, home: Int32) -> Int32:
     return _within_memory(home.astype(np.int32), work.allowed, weight, work.room, heaviest_first)[work.group]
 
 
-def submit(search: Search, work: Work, homes: Sequence[Int32], plans: Sequence[Plan] = ()) -> None:
+def submit(search: Search, work: ScheduleInputs, homes: Sequence[Int32], plans: Sequence[Partial] = ()) -> None:
     """Have placements evaluated: groups' devices int32 [k] each, or plans, which have start times as well.
 
     If placements may carry priorities, each is evaluated first come, first served, in the order of planned starts,

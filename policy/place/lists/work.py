@@ -7,20 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.compiled import allocating, compiled, inner
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, sum_per_group
+from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Semantics
-from policy.place.greedy import visit_order
-from policy.place.search import grouping_of
+from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.graphs import least_index_first, longest, visit_order
 
 T0, T1, T2 = 0, 1, 2  # levels of contention, see `Semantics`
 NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
 ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 
 
-class Work(NamedTuple):
+class ScheduleInputs(NamedTuple):
     """What list schedulers plan: n operations in k groups, m edges, p devices; edges that close a cycle are left out.
 
     order: int64 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
@@ -55,24 +54,13 @@ class Work(NamedTuple):
     gap_s: float
 
 
-class Heap(NamedTuple):
-    """A binary heap of nodes, least key first, among equals the least node.
-
-    key: float64 [n]. node: int64 [n]. size: int64 [1], how many of both are in use.
-    """
-
-    key: Float64
-    node: Int64
-    size: Int64
-
-
 def work_of(
     problem: Problem,
     grouping: Grouping | None = None,
     *,
     semantics: Semantics | None = None,
     demand: Float64 | None = None,
-) -> Work:
+) -> ScheduleInputs:
     """Return the work of a problem, which nobody may change: of the problem's own grouping it is made once.
 
     grouping: what shares a device, the problem's unless given. semantics: whose contention and pauses to plan for;
@@ -87,7 +75,7 @@ def work_of(
     return work._replace(level=level, block_s=float(semantics.block_s), gap_s=float(semantics.gap_s))
 
 
-def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> Work:
+def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:
     graph, topology = problem.graph, problem.topology
     grouping = grouping_of(problem) if grouping is None else grouping
     order, edges, size = _forward(graph)
@@ -96,13 +84,13 @@ def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Flo
     transfer_s = topology.mean_transfer_s(size)
     needed = graph.weight_bytes.astype(np.float64) if demand is None else demand
     sources = (np.bincount(edges[1], minlength=graph.n) == 0) & (np.where(problem.allowed, cost_s, 0).max(axis=1) == 0)
-    return Work(
+    return ScheduleInputs(
         order=order,
         counts=~sources,
-        out_ptr=_pointers(edges[0], graph.n),
+        out_ptr=row_ptr(edges[0], graph.n),
         out_node=edges[1].astype(np.int64),
         out_bytes=size.astype(np.float64),
-        in_ptr=_pointers(edges[1], graph.n),
+        in_ptr=row_ptr(edges[1], graph.n),
         in_node=edges[0][by_consumer].astype(np.int64),
         in_bytes=size[by_consumer].astype(np.float64),
         op_s=cost_s,
@@ -138,7 +126,7 @@ def times_of(problem: Problem) -> tuple[Float64, Float64]:
 def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
     """Return an order of the operations, and the edges that lead forward in it with their bytes."""
     n, edges = graph.n, graph.edges
-    order = _least_index_first(_pointers(edges[0], n), edges[1].astype(np.int64), graph.in_degree)
+    order = least_index_first(row_ptr(edges[0], n), edges[1].astype(np.int64), graph.in_degree)
     if order.size == n:
         return order, edges, graph.edge_bytes
     order = visit_order(graph).astype(np.int64)
@@ -148,105 +136,19 @@ def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
     return order, edges[:, forward], graph.edge_bytes[forward]
 
 
-def _pointers(node: Int32, n: int) -> Int64:
-    """Return int64 [n + 1], where the edges of each node begin if edges are sorted by `node`."""
-    ptr = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(node, minlength=n), out=ptr[1:])
-    return ptr
-
-
-@allocating
-def new_heap(n: int) -> Heap:
-    """Return an empty heap that can hold n nodes."""
-    return Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64))
-
-
-@inner
-def push(heap: Heap, key: float, node: int) -> None:
-    """Put a node into a heap."""
-    at = heap.size[0]
-    heap.size[0] += 1
-    while at > 0:
-        above = (at - 1) >> 1
-        if heap.key[above] < key or (heap.key[above] == key and heap.node[above] < node):
-            break
-        heap.key[at], heap.node[at] = heap.key[above], heap.node[above]
-        at = above
-    heap.key[at], heap.node[at] = key, node
-
-
-@inner
-def pop(heap: Heap) -> int:
-    """Take the first node out of a heap, which must hold one, and return it."""
-    keys, nodes = heap.key, heap.node
-    first = nodes[0]
-    heap.size[0] -= 1
-    size = heap.size[0]
-    key, node, at = keys[size], nodes[size], 0
-    while 2 * at + 1 < size:
-        below = 2 * at + 1
-        right = below + 1
-        if right < size and (keys[right] < keys[below] or (keys[right] == keys[below] and nodes[right] < nodes[below])):
-            below = right
-        if key < keys[below] or (key == keys[below] and node < nodes[below]):
-            break
-        keys[at], nodes[at] = keys[below], nodes[below]
-        at = below
-    keys[at], nodes[at] = key, node
-    return int(first)
-
-
-@compiled
-def _least_index_first(ptr: Int64, node: Int64, waiting: Int64) -> Int64:
-    """Return the operations in topological order, those on or behind cycles left out; uses `waiting` up."""
-    n = ptr.size - 1
-    order, done, heap = np.empty(n, np.int64), 0, new_heap(n)
-    for i in range(n):
-        if waiting[i] == 0:
-            push(heap, 0.0, i)
-    while heap.size[0] > 0:
-        i = pop(heap)
-        order[done] = i
-        done += 1
-        for e in range(ptr[i], ptr[i + 1]):
-            waiting[node[e]] -= 1
-            if waiting[node[e]] == 0:
-                push(heap, 0.0, node[e])
-    return order[:done]
-
-
-@compiled
-def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float64) -> Float64:
-    """Return float64 [n], the longest path from each node along the edges of `ptr`, its own time included.
-
-    order: targets of edges come later. step_s: float64 [m], seconds of each edge. own_s: float64 [n].
-
-    Source: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002, equations 2 to 5: the upward rank, along what nodes feed; the
-    downward rank plus the node's own time, along what they read, in reverse order.
-    """
-    path_s = own_s.copy()
-    for at in range(order.size - 1, -1, -1):
-        i = order[at]
-        best_s = 0.0
-        for e in range(ptr[i], ptr[i + 1]):
-            best_s = max(best_s, step_s[e] + path_s[node[e]])
-        path_s[i] += best_s
-    return path_s
-
-
-def upward(work: Work) -> Float64:
+def upward(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way to an end in mean seconds of operations and transfers."""
     return longest(work.order, work.out_ptr, work.out_node, work.out_s, work.mean_s)
 
 
-def downward(work: Work) -> Float64:
+def downward(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way from a beginning to each operation, without its own time."""
     backward = np.ascontiguousarray(work.order[::-1])
     ways: Float64 = longest(backward, work.in_ptr, work.in_node, work.in_s, work.mean_s) - work.mean_s
     return ways
 
 
-def b_level(work: Work, device: Int32) -> Float64:
+def b_level(work: ScheduleInputs, device: Int32) -> Float64:
     """Return float64 [n], the longest way to an end under a placement, transfers without contention."""
     source = np.repeat(device, np.diff(work.out_ptr))
     target = device[work.out_node]
@@ -254,12 +156,12 @@ def b_level(work: Work, device: Int32) -> Float64:
     return longest(work.order, work.out_ptr, work.out_node, step_s, work.op_s[np.arange(device.size), device])
 
 
-def contended(work: Work) -> tuple[Work, ...]:
+def contended(work: ScheduleInputs) -> tuple[ScheduleInputs, ...]:
     """Return the work, and if its links are contended, the same work with links that are not."""
     return (work,) if work.level == T0 else (work, work._replace(level=T0))
 
 
-def by_position(work: Work) -> Int64:
+def by_position(work: ScheduleInputs) -> Int64:
     """Return int64 [k], the groups in topological order of their first member that is planned.
 
     A group of sources alone stands where its first reader stands.
@@ -288,7 +190,7 @@ def shares(amount: Float64, share: Float64) -> Int32:
     return np.minimum(np.searchsorted(ends, middle, side="right"), share.size - 1).astype(np.int32)
 
 
-def speeds(work: Work) -> Float64:
+def speeds(work: ScheduleInputs) -> Float64:
     """Return float64 [p], how fast devices are at the operations they may run; 0 where they may run none."""
     allowed = work.allowed[work.group]
     own_s = np.where(allowed, work.op_s, 0.0).sum(axis=0)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Encoder, PolicyInputs
 from pipeline.core.placement import Placement
-from pipeline.core.problem import PolicyInputs, Problem
-from pipeline.core.stages import Encoder
-from pipeline.torch_tools import load_weights, seeded
+from pipeline.core.problem import Problem
+from pipeline.shared.feasibility import placeable
+from pipeline.shared.torch_tools import load_weights, seeded
 from policy.place.parsing.clusters import Links
-from policy.place.parsing.network import Parsing, Rounds
-from policy.place.search import placeable
+from policy.place.parsing.network import Parsing, ParsingRounds
 
 FARTHEST = 1e6  # a state beyond it has no use; its square still is a float32
 
@@ -31,7 +31,7 @@ class Design:
     """
 
     hidden: int
-    rounds: Rounds
+    rounds: ParsingRounds
     dropped_edges: float
     state: Literal["embeddings", "features"]
 

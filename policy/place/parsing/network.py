@@ -15,7 +15,7 @@ from policy.place.parsing.clusters import Clusters, Links, parse_in_turn, parse_
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class ParsingRounds:
     """How a graph is parsed.
 
     to_fixed_point: repeat until no edges are left, instead of one round. noisy_scores: while training, dropout may
@@ -151,7 +151,7 @@ class Parsing(nn.Module):
     Source: Song et al., "Graph parsing networks", ICLR 2024; Duan et al., NeurIPS 2024 (HSDAG).
     """
 
-    def __init__(self, width: int, hidden: int, rounds: Rounds) -> None:
+    def __init__(self, width: int, hidden: int, rounds: ParsingRounds) -> None:
         super().__init__()
         self.to_fixed_point = rounds.to_fixed_point
         self.to_scores = Convolutions(width, rounds.score_layers, rounds.dropout)

@@ -1,0 +1,1 @@
+"""Reading models and graphs: files of many formats into one Graph."""

@@ -1,0 +1,90 @@
+"""Reading what a graph is given as: a JSON document in one of two formats, or a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coarsen.fold import Fold
+from coarsen.reading.document import read_document
+from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.growth import ReadLimits
+from coarsen.reading.msr import is_msr, read_msr
+from coarsen.reading.read_apart import read_apart
+from pipeline.core.errors import ModelError, UsageError
+from pipeline.core.graph import Grouping, contract
+from pipeline.core.workload import Tags, Workload
+from pipeline.shared.payload import load_graph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphFile:
+    """A graph that was read from a file.
+
+    members: what the operations of the graph are made of: names of the model's operations, and which operation of
+    the graph each belongs to; None where nothing was merged.
+    """
+
+    workload: Workload
+    members: tuple[tuple[str, ...], Grouping] | None = None
+
+
+def read_graph(path: Path, *, cost_scale: float = 1.0, limits: ReadLimits | None = None) -> GraphFile:
+    """Return the graph of a file: *.json in one of the formats of docs/graph.md, anything else a model.
+
+    A model's weights are folded into their consumers. cost_scale: what the costs of a file in the format of Tarnawski
+    et al. are multiplied with. limits: what reading a model may take, the usual if None.
+
+    Raises:
+        ModelError: the file is missing, unreadable or wrong.
+        UsageError: cost_scale is given for another format, or makes no sense.
+    """
+    if not 0 < cost_scale < float("inf"):
+        raise UsageError(f"The cost scale is {cost_scale}.", "Give a number above 0.")
+    if path.suffix != ".json":
+        _check_scale(cost_scale, path)
+        return _of_model(path, limits or ReadLimits())
+    document, source = _json(path)
+    if is_msr(document):
+        return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
+    if "operations" not in document:
+        raise ModelError(
+            f"{path} is no graph: it has the keys {', '.join(map(str, document)) or 'none'}.",
+            "Give operations and edges, or nodes and edges; docs/graph.md describes both formats.",
+        )
+    _check_scale(cost_scale, path)
+    return GraphFile(read_document(document, where=str(path), source=source))
+
+
+def _check_scale(cost_scale: float, path: Path) -> None:
+    if cost_scale != 1:
+        raise UsageError(f"{path} has bytes on its edges, not costs.", "Leave --cost-scale out, or change the links.")
+
+
+def _json(path: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the object in a JSON file, and the sha256 of the file."""
+    try:
+        content = path.read_bytes()
+        document = json.loads(content)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is no JSON: {error}.", "Correct the file, or write it again.") from error
+    if not isinstance(document, Mapping):
+        raise ModelError(f"{path} holds no JSON object.", "docs/graph.md describes the formats.")
+    return document, hashlib.sha256(content).hexdigest()
+
+
+def _of_model(path: Path, limits: ReadLimits) -> GraphFile:
+    source = sha256_of(model_files(path))
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        read_apart(path, Path(folder), source=source, limits=limits, save=False)
+        raw = load_graph(Path(folder) / "graph.npz")
+    grouping = Fold().coarsen(raw, seed=0)
+    graph = contract(raw, grouping)
+    return GraphFile(Workload(graph, Tags.none(graph.n)), (raw.names, grouping))

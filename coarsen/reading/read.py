@@ -1,0 +1,337 @@
+"""Reading a model with OpenVINO, making it fit for placing, and turning it into a Graph.
+
+Two things are done to every model before anything else looks at it. Constants are folded: arithmetic on shapes that a
+device boundary cuts makes tensors dynamic, on which HETERO fails. Names are made unique and the same on every
+reading: names are what placements are written in.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino.passes import ConstantFolding, Manager
+
+from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
+from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
+from coarsen.reading.growth import ReadLimits, check_growth, growth
+from coarsen.reading.ties import ties
+from pipeline.core.arrays import Int32, Int64
+from pipeline.core.errors import ModelError
+from pipeline.core.graph import Graph, weight_side
+
+logger = logging.getLogger(__name__)
+
+# OpenVINO's ConstantFolding passes over an operation that carries this key, whatever its value.
+_KEEP_FROM_FOLDING = "DisableConstantFolding_0"
+
+_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+
+# Lines of OpenVINO's messages that tell where it failed, not why.
+_NOISE = re.compile(
+    r"^(Exception from|Check '.*' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|\s*$)"
+)
+_LONGEST_MESSAGE = 400
+
+
+def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
+    """Return the model of a file in any format OpenVINO reads, its constants folded and its names unique.
+
+    It is read in this process; `read_apart` reads what users name. limits: how far constants may grow, given that the
+    model's files take `file_bytes`; None for any size.
+
+    Weights stored in fewer bits than they are used in (fp16, int8, int4) stay as stored, with the Convert and what
+    else unpacks them. Names of the file are kept; the second of two equal ones gets a suffix, and an operation without
+    a name is called after the operation it serves.
+
+    Raises:
+        ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
+            limits, or there is nothing to place.
+    """
+    check_exists(path)
+    if path.suffix == ".xml":
+        check_ir(path)
+    try:
+        model = ov.Core().read_model(path)
+        if path.suffix != ".xml":  # in an IR every operation has a name
+            _name_the_nameless(model)
+        packed = _keep_packed(model)
+        if limits is not None:
+            found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+            check_growth(found, path, file_bytes=file_bytes, limits=limits)
+        _fold_constants(model, packed)
+    except RuntimeError as error:
+        raise _refusal(path, str(error)) from error
+    if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
+        raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
+    if not model.outputs:
+        raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
+    _make_names_unique(model)
+    return model
+
+
+def save_model(model: ov.Model, xml: Path) -> None:
+    """Write a model as IR, the .xml and the .bin beside it, in the precision it has.
+
+    Both files appear under their names only when they are whole.
+    """
+    xml.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
+        written = Path(folder) / xml.name
+        ov.save_model(model, written, compress_to_fp16=False)
+        written.with_suffix(".bin").replace(xml.with_suffix(".bin"))
+        written.replace(xml)
+
+
+def _refusal(path: Path, message: str) -> ModelError:
+    """Return the error for a model that OpenVINO refuses, in OpenVINO's words and in one line."""
+    missing = re.findall(r"No conversion rule found for operations?: *(.+)", message)
+    if missing:
+        return ModelError(
+            f"OpenVINO cannot convert these operations of {path}: {', '.join(missing)}.",
+            "Export the model without them, or convert it with an OpenVINO extension and give the IR.",
+        )
+    words = " ".join(line.strip() for line in message.splitlines() if not _NOISE.match(line))
+    words = words.split(" Please check that")[0].rstrip(" .!") or "no reason given"
+    if len(words) > _LONGEST_MESSAGE:
+        words = words[:_LONGEST_MESSAGE] + " ..."
+    return ModelError(f"OpenVINO cannot read {path}: {words}.", CHECK_FILE)
+
+
+def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
+    """Return the models inside an If, Loop or TensorIterator, each with how often it runs, 1 if that is not known."""
+    match op.get_type_name():
+        case "If":
+            return [(op.get_then_body(), 1), (op.get_else_body(), 1)]
+        case "Loop" | "TensorIterator":
+            return [(op.get_function(), max(op.get_num_iterations(), 1))]
+    return []
+
+
+def _models(model: ov.Model) -> Iterator[ov.Model]:
+    """Yield a model and the models in its bodies, and in theirs."""
+    yield model
+    for op in model.get_ordered_ops():
+        for body, _ in _bodies(op):
+            yield from _models(body)
+
+
+def _unpacks_weights(op: Any) -> bool:
+    """Return whether an operation widens a constant stored in few bits: fp16 or int8 to fp32, int4 to fp16."""
+    if op.get_type_name() != "Convert" or op.input_value(0).get_node().get_type_name() != "Constant":
+        return False
+    stored, used = op.get_input_element_type(0), op.get_output_element_type(0)
+    return bool(used.is_real() and stored.bitwidth < used.bitwidth and stored != ov.Type.boolean)
+
+
+def _keep_packed(model: ov.Model) -> list[Any]:
+    """Mark what unpacks weights, so that folding passes over it; return these operations."""
+    packed = [op for inner in _models(model) for op in inner.get_ordered_ops() if _unpacks_weights(op)]
+    for op in packed:
+        op.get_rt_info()[_KEEP_FROM_FOLDING] = True
+    return packed
+
+
+def _fold_constants(model: ov.Model, packed: list[Any]) -> None:
+    """Replace what depends on constants alone by its value, but leave packed weights packed."""
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
+    for op in packed:
+        del op.get_rt_info()[_KEEP_FROM_FOLDING]
+    model.validate_nodes_and_infer_types()
+
+
+def _is_nameless(op: Any) -> bool:
+    """Return whether an operation goes by the number OpenVINO counted for it, which differs on every reading."""
+    # A name of the file can look like such a number; its tensor then has a name too.
+    return op.get_friendly_name() == op.get_name() and not any(out.get_names() for out in op.outputs())
+
+
+def _name_the_nameless(model: ov.Model) -> None:
+    """Name operations that have no name after the nearest named operation they serve, and their type."""
+    operations = model.get_ordered_ops()
+    served: dict[str, str] = {}  # OpenVINO's unique name -> name of the nearest named operation below
+    nameless: dict[str, bool] = {}
+    for op in reversed(operations):
+        key = op.get_name()
+        nameless[key] = _is_nameless(op)
+        anchor = served.get(key, "") if nameless[key] else op.get_friendly_name()
+        for i in range(op.get_input_size()):
+            served[op.input_value(i).get_node().get_name()] = anchor
+    names = _Names({op.get_friendly_name() for op in operations if not nameless[op.get_name()]})
+    for op in operations:
+        if nameless[op.get_name()]:
+            anchor = served.get(op.get_name(), "")
+            op.set_friendly_name(names.fresh(f"{anchor}/{op.get_type_name()}" if anchor else op.get_type_name()))
+
+
+def _make_names_unique(model: ov.Model) -> None:
+    """Give every operation but the first of equal names a suffix, in topological order."""
+    operations = model.get_ordered_ops()
+    names = _Names({op.get_friendly_name() for op in operations})
+    seen: set[str] = set()
+    renamed = 0
+    for op in operations:
+        name = op.get_friendly_name()
+        if name in seen:
+            op.set_friendly_name(names.fresh(name))
+            renamed += 1
+        seen.add(name)
+    if renamed:
+        logger.warning("%d operations had the name of another one and got a suffix.", renamed)
+
+
+@dataclass(slots=True)
+class _Names:
+    """Names in use, and how far the suffixes of each have been counted."""
+
+    taken: set[str]
+    count: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, name: str) -> str:
+        """Return `name` if it is free, otherwise with the first free suffix "_2", "_3" ..., and take it."""
+        found = name
+        while found in self.taken:
+            self.count[name] = self.count.get(name, 1) + 1
+            found = f"{name}_{self.count[name]}"
+        self.taken.add(found)
+        return found
+
+
+@dataclass(slots=True)
+class _Operation:
+    """What is read of one operation, with plain values.
+
+    inputs: (producer, output port), one per input. shapes, byte_sizes: one per output.
+    """
+
+    name: str
+    type: str
+    inputs: list[tuple[int, int]]
+    shapes: list[Shape]
+    byte_sizes: list[int]
+    integer: bool
+    flops: float
+    weight_bytes: int
+    variable: str | None
+
+
+def _shape_of(partial: Any) -> Shape:
+    """Return a shape with -1 for each dynamic dimension, () if not even the rank is known."""
+    if partial.is_static:
+        return tuple(partial.to_shape())
+    if partial.rank.is_dynamic:
+        return ()
+    return tuple(d.get_length() if d.is_static else -1 for d in partial)
+
+
+def _operations(model: ov.Model) -> list[_Operation]:
+    """Return what is read of every operation, in topological order."""
+    index: dict[str, int] = {}
+    found: list[_Operation] = []
+    for op in model.get_ordered_ops():
+        sources = [op.input_value(i) for i in range(op.get_input_size())]
+        inputs = [(index[source.get_node().get_name()], source.get_index()) for source in sources]
+        index[op.get_name()] = len(found)
+        found.append(_operation(op, inputs, [found[producer].shapes[port] for producer, port in inputs]))
+    return found
+
+
+def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]) -> _Operation:
+    """Return what is read of one operation, whose inputs have been read before."""
+    op_type = op.get_type_name()
+    ports = range(op.get_output_size())
+    shapes = [_shape_of(op.get_output_partial_shape(i)) for i in ports]
+    types = [op.get_output_element_type(i) for i in ports]
+    sizes = [-(-int(elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
+    attributes = op.get_attributes() if op_type in ATTRIBUTED or op_type in ("ReadValue", "Assign") else {}
+    bodies = [(_operations(body), runs) for body, runs in _bodies(op)]
+    if bodies:
+        flops = max(runs * sum(inner.flops for inner in body) for body, runs in bodies)
+        weight_bytes = sum(inner.weight_bytes for body, _ in bodies for inner in body)
+    else:
+        flops = operation_flops(op_type, input_shapes, shapes, attributes)
+        weight_bytes = sizes[0] if op_type == "Constant" else 0
+    return _Operation(
+        name=op.get_friendly_name(),
+        type=op_type,
+        inputs=inputs,
+        shapes=shapes,
+        byte_sizes=sizes,
+        integer=all(kind.get_type_name() in _INTEGERS for kind in types),
+        flops=flops,
+        weight_bytes=weight_bytes,
+        variable=attributes.get("variable_id"),
+    )
+
+
+def _edges(operations: list[_Operation]) -> tuple[Int32, Int64]:
+    """Return the edges, int32 [2, m] sorted and unique, and the bytes that flow along each, int64 [m].
+
+    Tensors of different output ports between the same two operations add up; one tensor read twice counts once.
+    """
+    total: dict[tuple[int, int], int] = {}
+    for consumer, operation in enumerate(operations):
+        for producer, port in set(operation.inputs):
+            edge = (producer, consumer)
+            total[edge] = total.get(edge, 0) + operations[producer].byte_sizes[port]
+    ordered = sorted(total)
+    edges = np.array(ordered, np.int32).reshape(-1, 2).T
+    return edges, np.array([total[edge] for edge in ordered], np.int64)
+
+
+def _bytes_read(operations: list[_Operation]) -> Int64:
+    """Return int64 [n], the bytes of all outputs that are read, of all there are if none is.
+
+    An output that nobody reads, such as the indices of a MaxPool, is never sent, and would pass for a second one of
+    the size of those that are.
+    """
+    read = {source for op in operations for source in op.inputs}
+    total = [[size for port, size in enumerate(op.byte_sizes) if (i, port) in read] for i, op in enumerate(operations)]
+    return np.array([sum(t or op.byte_sizes) for t, op in zip(total, operations, strict=True)], np.int64)
+
+
+def to_graph(model: ov.Model, *, source: str) -> Graph:
+    """Return the graph of a model: one node per operation, Parameter, Constant, Convert and Result among them.
+
+    Operations stand in the order of `get_ordered_ops`, which is topological. A dynamic dimension counts 1 in bytes and
+    FLOPs. The weights of a Constant are counted on the Constant; edges from it, and from what is computed from
+    constants alone, carry 0 bytes. Outputs that nobody reads do not count, unless none is read. An operation with a
+    body (If, Loop, TensorIterator) is one node: it holds the weights of its bodies and costs what the body costs,
+    times the trip count where that is known; an If costs its more expensive branch.
+
+    model: its operation names must be unique, as `read_model` makes them.
+    source: sha256 of the model's files.
+    """
+    operations = _operations(model)
+    edges, edge_bytes = _edges(operations)
+    type_names = tuple(dict.fromkeys(op.type for op in operations))
+    type_index = {name: i for i, name in enumerate(type_names)}
+    first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
+    variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
+    integer = np.array([op.integer for op in operations], bool)
+    graph = Graph(
+        names=tuple(op.name for op in operations),
+        op_type=np.array([type_index[op.type] for op in operations], np.int16),
+        type_names=type_names,
+        edges=edges,
+        flops=np.array([op.flops for op in operations], np.float64),
+        weight_bytes=np.array([op.weight_bytes for op in operations], np.int64),
+        out_bytes=_bytes_read(operations),
+        edge_bytes=edge_bytes,
+        shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
+        shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
+        tie=ties([op.type for op in operations], edges, integer, variables),
+        kernel=np.full(len(operations), -1, np.int32),
+        source=source,
+    )
+    # The runtime holds weights where they are read: they do not flow.
+    return replace(graph, edge_bytes=np.where(weight_side(graph)[edges[0]], 0, edge_bytes))

@@ -1,0 +1,118 @@
+"""Reading a model in a process of its own, within limits of time and memory.
+
+What OpenVINO's readers make of a file is not ours to bound: they may crash, never end, or take all memory. In a
+process of its own each of these is an error that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from coarsen.reading.files import CHECK_FILE, model_files
+from coarsen.reading.growth import MB, ReadLimits
+from pipeline.core.errors import ModelError
+from pipeline.core.process import LAST_WORDS, ending, python_command
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.01
+
+
+def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: bool = True) -> None:
+    """Write the graph of a model, graph.npz, into the folder `out`; with `save` the normalised model, too.
+
+    source: sha256 of the model's files. What is written is what `coarsen.reading.read` makes of the model.
+
+    Raises:
+        ModelError: the model is missing, damaged or refused, its constants grow too large, or a limit is exceeded.
+    """
+    file_bytes = sum(file.stat().st_size for file in model_files(path))
+    command = {
+        "path": str(path),
+        "out": str(out),
+        "source": source,
+        "file_bytes": file_bytes,
+        "limits": asdict(limits),
+        "save": save,
+    }
+    answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
+    for line in answer["said"]:
+        logger.warning("%s", line)
+    if "os_error" in answer:
+        raise OSError(*answer["os_error"])
+    if "error" in answer:
+        raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
+
+
+def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
+    """Return the answer of a process that is started for one command.
+
+    Raises:
+        ModelError: it exceeded a limit, or died.
+    """
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
+        asked.write(json.dumps(command).encode())
+        asked.seek(0)
+        process = subprocess.Popen(
+            python_command("coarsen.reading.read_child"), stdin=asked, stdout=answers, stderr=errors
+        )
+        try:
+            _watch(process, path, limits, memory_bytes)
+        finally:
+            process.kill()
+            process.wait()
+        text = _content(answers)
+        if process.returncode != 0 or not text:
+            words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
+            raise ModelError(f"Reading {path} failed: its process {ending(process.returncode, words)}.", CHECK_FILE)
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int) -> None:
+    """Wait until the process ends.
+
+    Raises:
+        ModelError: it exceeded a limit.
+    """
+    end = time.monotonic() + limits.timeout_s
+    while True:
+        try:
+            process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return
+        if time.monotonic() > end:
+            raise ModelError(
+                f"Reading {path} takes longer than {limits.timeout_s:g} s.",
+                f"If it is that large: --set coarsen.read_timeout_s={10 * limits.timeout_s:g}",
+            )
+        if _own_bytes(process.pid) > memory_bytes:
+            raise ModelError(
+                f"Reading {path} takes more than {memory_bytes / MB:.0f} MB of memory.",
+                f"If it is that large: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
+            )
+
+
+def _own_bytes(pid: int) -> int:
+    """Return the memory of a process without the files that are mapped into it; 0 if it has just ended."""
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0
+    return int(memory.rss - getattr(memory, "shared", 0))
+
+
+def _content(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace")

@@ -1,0 +1,73 @@
+"""The process that reads one model: JSON in on standard input, JSON out on standard output.
+
+in   {"path", "out", "source", "file_bytes", "limits", "save"}
+out  {"said": warnings} and perhaps "error": {"cause", "remedy"} or "os_error": [errno, text, file]
+
+Into the folder `out` go graph.npz and, with `save`, model.xml and model.bin. See `coarsen.reading.read_apart`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.process import die_first, die_with_parent
+
+
+class _Said(logging.Handler):
+    """Keeps what is logged, for the parent to log again."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.lines.append(record.getMessage())
+
+
+def answer(command: dict[str, Any]) -> dict[str, Any]:
+    """Read the model, write what was asked for, and return what there is to say about it."""
+    said = _Said()
+    logging.getLogger().addHandler(said)
+    fault: dict[str, Any] = {}
+    try:
+        _read(command)
+    except PlacewrightError as error:
+        fault = {"error": {"cause": error.cause, "remedy": error.remedy}}
+    except OSError as error:
+        fault = {"os_error": [error.errno, error.strerror, error.filename]}
+    return {"said": said.lines, **fault}
+
+
+def _read(command: dict[str, Any]) -> None:
+    from coarsen.reading import read
+    from coarsen.reading.growth import ReadLimits
+    from pipeline.shared.payload import save_graph
+
+    path, out = Path(command["path"]), Path(command["out"])
+    limits = ReadLimits(**command["limits"])
+    model = read.read_model(path, file_bytes=command["file_bytes"], limits=limits)
+    if command["save"]:
+        read.save_model(model, out / "model.xml")
+    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"]))
+
+
+def main() -> None:
+    """Answer the command on standard input."""
+    die_with_parent()
+    die_first()
+    os.environ["CI"] = "true"  # keeps `import openvino` from reporting home
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what native code prints must not mix with the answer
+    json.dump(answer(json.load(sys.stdin)), answers)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What planning asks of implementations: versions, parameters with defaults filled in, what a placer brings along.
+
+The answers follow from the source text and the question alone. They are kept on disk under the hash of that text, so
+that a run that finds everything in the store imports none of the packages that carrying it out would need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.artifacts.store import digest, write_text
+from pipeline.core.errors import StoreError
+from pipeline.core.stages import LearningPlacer
+from pipeline.core.start import HOME, PACKAGES
+from pipeline.shared.folders import own_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """An implementation with its parameters, as JSON values.
+
+    version: of the class. params: all of them, defaults filled in. files: values of those that name a file. real:
+    whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along.
+    """
+
+    version: int
+    params: Mapping[str, Any]
+    files: Sequence[str]
+    real: bool
+    recipe: Sequence[Sequence[str]]
+
+
+@cache
+def source_digest(root: Path = HOME) -> str:
+    """Return a hash of all source text of the packages in a folder."""
+    total = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def recalled(question: Sequence[Any], answer: Callable[[], Any]) -> Any:
+    """Return `answer()` as JSON values, from disk if the same source text has answered the same question before."""
+    try:
+        name = digest(question)[:32]
+    except (TypeError, ValueError):  # it holds what no JSON can, and is asked every time
+        return answer()
+    path = own_cache("declared") / source_digest()[:16] / f"{name}.json"
+    with contextlib.suppress(OSError, ValueError):  # not there, or torn: it is asked again
+        return json.loads(path.read_text(encoding="utf-8"))
+    text = json.dumps(answer())
+    with contextlib.suppress(StoreError):  # where nothing can be written it is asked every time
+        write_text(path, text)
+    return json.loads(text)
+
+
+def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Declaration:
+    """Return what an implementation says of itself once `values` take the place of its defaults.
+
+    Raises:
+        UnknownNameError: no such stage, name or parameter.
+        PlacewrightError: whatever the implementation says of wrong values.
+    """
+
+    def ask() -> dict[str, Any]:
+        return asdict(_declaration(registry.build(stage, name, values)))
+
+    if not is_ours(stage, name):
+        return Declaration(**ask())
+    return Declaration(**recalled([stage, name, dict(values or {})], ask))
+
+
+def is_ours(stage: str, name: str) -> bool:
+    """Return whether an implementation's source text is part of placewright, so that its answers can be kept."""
+    return registry.table(stage).get(name, "").partition(".")[0] in PACKAGES
+
+
+def _declaration(built: Any) -> Declaration:
+    recipe = built.recipe if isinstance(built, LearningPlacer) else None
+    brought: list[tuple[str, str]] = []
+    if recipe is not None:
+        brought = [*(("coarsen", c) for c, _ in recipe.coarsen), ("embed", recipe.embed[0]), ("group", recipe.group[0])]
+    files = [str(getattr(built, name)) for name in registry.file_parameters(built)]
+    return Declaration(built.version, registry.canonical(built), files, getattr(built, "real", False), brought)

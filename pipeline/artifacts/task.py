@@ -1,0 +1,180 @@
+"""One stage of one run, as data: what it needs, what its key is, and how it is carried out against a store.
+
+A task is plain JSON values and its answer depends on its key alone, so that any process on any machine with the
+store can carry it out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifacts.store import Entry, Store, digest
+from pipeline.core.errors import DamagedEntryError, StoreError
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A stage with everything it depends on.
+
+    stage, name: which step, and which implementations it uses, for people. version: raised by hand when the output
+    changes for equal input. params: what was chosen. inputs: stage -> key of the artifact it reads. fingerprint: the
+    hardware, for stages that measure, else "". context: what the step needs but what does not change its answer,
+    such as the path of the model file.
+    """
+
+    stage: str
+    name: str
+    version: Mapping[str, int]
+    params: Mapping[str, Any]
+    seed: int
+    inputs: Mapping[str, str]
+    fingerprint: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Return what the key is made of."""
+        document = asdict(self)
+        del document["context"]
+        return document
+
+    @property
+    def key(self) -> str:
+        """Return the sha256 under which the artifact is stored."""
+        return digest(self.parts)
+
+    @property
+    def measures(self) -> bool:
+        """Return whether the step needs the machine to itself."""
+        return self.stage in ("profile", "measure") or bool(self.params.get("real"))
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """What a step gets to do its work.
+
+    inputs: stage -> the artifact. out: the empty folder to write the payload to. partial: a folder that outlives an
+    interruption.
+    """
+
+    task: Task
+    inputs: Mapping[str, Entry]
+    out: Path
+    partial: Path
+    progress: Progress
+
+    def read(self, stage: str, name: str) -> Path:
+        """Return the path of a payload file of an input."""
+        return self.inputs[stage].path(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened to a task: whether it ran, why, and for how long."""
+
+    task: Task
+    entry: Entry
+    ran: bool
+    why: str
+    seconds: float
+
+
+def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tuple[Entry | None, str]:
+    """Return the intact artifact of a task, or None, and the reason to run it or not.
+
+    previous: the parts of the key that this stage had the last time, to say what changed.
+    """
+    try:
+        entry = store.find(task.key)
+        if entry is not None:
+            entry.verify()
+            return entry, "in the store"
+    except DamagedEntryError as error:
+        log.warning("%s", error)
+        return None, f"the store entry is damaged: {error.cause}"
+    return None, why_not(task.parts, previous)
+
+
+def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str:
+    """Return in words how the parts of a key differ from those it had before."""
+    if previous is None:
+        return "never run before"
+    found = _differences(parts, previous)
+    inputs = {name.removeprefix("inputs."): pair for name, pair in found.items() if name.startswith("inputs.")}
+    changes = [f"{name}: {old} -> {new}" for name, (old, new) in found.items() if not name.startswith("inputs.")]
+    changes += [f"{'no' if new is None else 'new'} {stage}" for stage, (_, new) in inputs.items()]
+    return "changed: " + ", ".join(changes) if changes else "not in the store any more"
+
+
+def _differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(set(new) | set(old)):
+        a, b = new.get(key), old.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found |= _differences(a, b, f"{prefix}{key}.")
+        elif digest(a) != digest(b):
+            found[f"{prefix}{key}"] = (b, a)
+    return found
+
+
+def carry_out(
+    task: Task,
+    store: Store,
+    steps: Mapping[str, Callable[[StepContext], None]],
+    progress: Progress,
+    previous: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Return the outcome of a task: its artifact from the store, or made now.
+
+    Raises:
+        StoreError: an input is not in the store.
+        PlacewrightError: whatever the step raises.
+    """
+    begun = time.monotonic()
+    with store.making(task.key):
+        entry, why = look_up(task, store, previous)
+        if entry is not None:
+            return Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun)
+        inputs = {stage: _input(store, stage, key) for stage, key in task.inputs.items()}
+        with store.scratch() as scratch:
+            out = scratch / "payload"
+            out.mkdir()
+            with full_disk(store):
+                steps[task.stage](StepContext(task, inputs, out, store.partial(task.key), progress))
+            seconds = time.monotonic() - begun
+            provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
+            entry = store.add(task.key, task.parts, provenance, out)
+        store.drop_partial(task.key)
+    return Outcome(task, entry, ran=True, why=why, seconds=seconds)
+
+
+@contextlib.contextmanager
+def full_disk(store: Store) -> Iterator[None]:
+    """Turn the end of the disk's room, wherever a step meets it, into a StoreError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise StoreError(
+            f"There is no room to write: {error.strerror} ({error.filename or store.root}).",
+            "Make room, or choose another store with --store.",
+        ) from error
+
+
+def _input(store: Store, stage: str, key: str) -> Entry:
+    entry = store.find(key)
+    if entry is None:
+        raise StoreError(f"The {stage} artifact {key[:12]} is not in the store.", f"Run `placewright {stage}` first.")
+    return entry

@@ -1,0 +1,280 @@
+"""What plans are made for without hardware: a graph, a machine, costs and rules, loaded from what a user names."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.config import Settings
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import Snapshot
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import ORDERED
+from pipeline.core.stages import Measurer, Simulator, Subject
+from pipeline.placing.setup import problem_of, with_policy
+
+if TYPE_CHECKING:
+    from coarsen.reading.graph_file import GraphFile
+    from coarsen.reading.growth import ReadLimits
+
+NAMED = 5  # culprits that a message lists
+SETTABLE = ("place", "measure")
+READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A question without its answer, in the words of the command line.
+
+    graph: a JSON file, a model, or "zoo:NAME" with options as in "zoo:rnnlm2?steps=3". topology: a TOML file or a
+    preset. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
+    memory: whether what does not fit is refused. ties: whether tied operations must share a device. ordered: whether
+    plans carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
+    "place.NAME.KEY" and "measure.NAME.KEY", and the limits of reading a model.
+    """
+
+    graph: str
+    topology: str
+    costs: Path | None = None
+    evaluator: str = "listsched"
+    level: str = ""
+    memory: bool = True
+    ties: bool = True
+    ordered: bool = False
+    pins: Path | None = None
+    cost_scale: float = 1.0
+    seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def parameters(self, stage: str, name: str) -> dict[str, Any]:
+        """Return what the settings say of one implementation.
+
+        Raises:
+            UsageError: a key is unknown, or its value wrong.
+        """
+        named = [key for key in self.settings if key not in READING]
+        wrong = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
+        if wrong:
+            raise UsageError(
+                f"A search does not read {', '.join(wrong)}.",
+                "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
+            )
+        return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
+
+    def read_limits(self) -> ReadLimits:
+        """Return what reading a model may take.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        from coarsen.reading.growth import ReadLimits
+
+        return ReadLimits.of(Settings().updated(self.settings, "the settings").coarsen)
+
+    def measurer(self) -> Measurer:
+        """Return what builds the simulator.
+
+        Raises:
+            UsageError: there is no evaluator of that name, it is no simulator, or the options do not fit it.
+        """
+        name = self.evaluator
+        known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
+        values = self.parameters("measure", name)
+        if self.level and "level" not in known:
+            raise UsageError(f"The evaluator {name} knows no levels.", "Leave --level out, or use listsched.")
+        if self.level:
+            values["level"] = self.level
+        if "memory" in known and not self.memory:
+            values["memory"] = False
+        found: Measurer = registry.build("measure", name, values)
+        if found.real or name == "replay":
+            raise UsageError(f"The evaluator {name} is no simulator.", "Use listsched, sequential or pipelined.")
+        if self.ordered and name not in ORDERED:
+            raise UsageError(f"To the evaluator {name} no order matters.", "Use listsched, or --mode placement.")
+        return found
+
+    def simulator(self, subject: Subject) -> Simulator:
+        """Return the simulator of one subject, its count at 0."""
+        return cast("Simulator", self.measurer().bind(subject))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedScenario:
+    """A loaded scenario.
+
+    problem: what placers are given; its nodes are the operations of the graph. costs: seconds per operation.
+    members: the names of the model's operations and which of the graph's each belongs to; None where they are the same.
+    """
+
+    scenario: Scenario
+    problem: Problem
+    costs: CostTable
+    members: tuple[tuple[str, ...], Grouping] | None
+
+    @property
+    def graph(self) -> Graph:
+        """Return the graph that is placed."""
+        return self.problem.graph
+
+    @property
+    def topology(self) -> Topology:
+        """Return the devices and links."""
+        return self.problem.topology
+
+    def simulator(self) -> Simulator:
+        """Return the evaluator of this graph on this machine, its count at 0."""
+        grouping = Grouping.identity(self.graph.n)
+        subject = Subject(None, self.graph, grouping, self.topology, self.costs, self.scenario.seed)
+        return self.scenario.simulator(subject)
+
+    def with_policy(self, *, learned: Snapshot | None = None) -> LoadedScenario:
+        """Return the case with what a placer needs that learns a policy, and perhaps one to begin with."""
+        return replace(self, problem=with_policy(self.problem, learned=learned))
+
+    def lifted(self, placement: Placement) -> tuple[dict[str, str], dict[str, float] | None]:
+        """Return devices and priorities by operation name, of a model's operations where some were merged."""
+        names, whole = self.graph.names, placement
+        if self.members is not None:
+            names, whole = self.members[0], placement.lift(self.members[1])
+        if whole.priority is None:
+            return whole.to_json(names), None
+        return whole.to_json(names), dict(zip(names, whole.priority.tolist(), strict=True))
+
+
+def load(scenario: Scenario) -> LoadedScenario:
+    """Return a scenario with its files read and checked.
+
+    Raises:
+        UsageError: a name, an option, or a file of devices, costs or pins is wrong.
+        ModelError: the graph cannot be read.
+        DeviceError: an operation, or operations that must share a device, have no device.
+    """
+    from runtime.machines.cost_file import read_costs
+    from runtime.machines.costs import cost_table
+    from runtime.machines.topology import machine
+
+    scenario.measurer()  # a wrong option is said before anything is read
+    found = read_graph(scenario)
+    workload = found.workload
+    graph = workload.graph if scenario.ties else replace(workload.graph, tie=np.full(workload.graph.n, -1))
+    limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
+    devices = machine(scenario.topology, **limits)  # type: ignore[arg-type]
+    if not scenario.memory:
+        devices = devices.without_memory_limits()
+    topology = devices.topology
+    given = None if scenario.costs is None else read_costs(scenario.costs, graph.names, topology.devices)
+    costs = cost_table(workload, devices, given)
+    pins = {} if scenario.pins is None else _pins(scenario.pins, graph, found.members)
+    problem = problem_of(graph, topology, costs, pins=pins, ordered=scenario.ordered, tags=workload.tags)
+    _check_ties(problem)
+    return LoadedScenario(scenario, problem, costs, found.members)
+
+
+def read_graph(scenario: Scenario) -> GraphFile:
+    """Return the graph that a scenario names.
+
+    Raises:
+        UsageError: the zoo has no such graph, or an option is wrong.
+        ModelError: the file cannot be read.
+    """
+    from coarsen.reading.graph_file import GraphFile, read_graph
+
+    if not scenario.graph.startswith("zoo:"):
+        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, limits=scenario.read_limits())
+    from runtime import workloads, zoo
+
+    text = scenario.graph.removeprefix("zoo:")
+    name, _, options = text.partition("?")
+    if name in zoo.names():
+        if options:
+            raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
+        with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+            zoo.export(name, Path(folder) / "model.xml")
+            return read_graph(Path(folder) / "model.xml", limits=scenario.read_limits())
+    if name not in workloads.names():
+        raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
+    return GraphFile(workloads.build(text, seed=scenario.seed))
+
+
+def read_placement(path: Path, case: LoadedScenario) -> Placement:
+    """Return the placement of a file: {operation: device}, or a document with `placement` and perhaps `priority`.
+
+    Raises:
+        UsageError: the file cannot be read, or is of another graph.
+    """
+    document = read_object(path, "a placement")
+    nested = isinstance(document.get("placement"), Mapping)
+    devices, priority = (document["placement"], document.get("priority")) if nested else (document, None)
+    if not all(isinstance(device, str) for device in devices.values()):
+        raise UsageError(f"{path} does not name one device per operation.", "Write {operation: device}.")
+    merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
+    kept = {name: device for name, device in devices.items() if name not in merged}
+    placement = Placement.from_json(kept, case.graph.names, case.topology.names)
+    if priority is None:
+        return placement
+    values = [priority.get(name) for name in case.graph.names] if isinstance(priority, Mapping) else [None]
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) and v == v for v in values):
+        raise UsageError(f"The priorities in {path} are not one number per operation.", "Take `priority` out.")
+    return Placement(placement.device, placement.devices, np.array(values, np.float64))
+
+
+def read_object(path: Path, what: str) -> Mapping[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises:
+        UsageError: there is no such file, or it holds no object.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", f"Give {what} as a JSON file.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}.", f"Give {what} as a JSON file.") from error
+    if not isinstance(document, Mapping):
+        raise UsageError(f"{path} holds no JSON object.", f"Give {what} as {{operation: device}}.")
+    return document
+
+
+def _pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | None) -> dict[str, str]:
+    """Return {operation of the graph: device}; a pin of a merged operation binds the one it belongs to."""
+    document = read_object(path, "pins")
+    if not all(isinstance(device, str) for device in document.values()):
+        raise UsageError(f"{path} does not name one device per operation.", "Write {operation: device}.")
+    if members is None:
+        return dict(document)
+    home = dict(zip(members[0], [graph.names[g] for g in members[1].group.tolist()], strict=True))
+    pins: dict[str, tuple[str, str]] = {}
+    for name, device in document.items():
+        first, other = pins.setdefault(home.get(name, name), (name, device))
+        if other != device:
+            raise UsageError(
+                f"Pins want {first} on {other} and {name}, which is one operation with it, on {device}.",
+                "Pin both to one device.",
+            )
+    return {operation: device for operation, (_, device) in pins.items()}
+
+
+def _check_ties(problem: Problem) -> None:
+    """Check that operations which must share a device have one in common.
+
+    Raises:
+        DeviceError: they have none.
+    """
+    homeless = np.flatnonzero(~problem.group_allowed(problem.grouping).any(axis=1))
+    if homeless.size:
+        members = np.flatnonzero(problem.grouping.group == homeless[0])
+        some = ", ".join(problem.graph.names[i] for i in members[:NAMED])
+        raise DeviceError(
+            f"No device may run all of {members.size} operations that must share one: {some}.",
+            "Pin them to one device, or add a device that supports them all.",
+        )

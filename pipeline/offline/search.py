@@ -1,0 +1,323 @@
+"""Searching, simulating and bounding without hardware: what `placewright search | simulate | bound` answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.artifacts.checkpoint import kept, read_policy
+from pipeline.core.errors import DeviceError, MeasurementError, UsageError
+from pipeline.core.measurement import Measurement
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Progress, ProgressHook
+from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
+from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
+from pipeline.placing.recipes import lifted, prepared
+from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.setup import recipe_of
+from pipeline.progress.interruption import apart
+from pipeline.progress.trace import check_writable, write_trace
+from pipeline.progress.watch import Watcher, spoken, unwatched
+
+BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
+DEFAULT_BUDGET_S = 10.0
+ENDLESS = 10**12  # evaluations, where only the time is limited
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How a plan is looked for.
+
+    placer: which method. budget_s, evaluations: whichever ends first; with neither, 10 seconds. Only a limit on
+    evaluations alone gives the same answer on every machine. Of placers that learn, checkpoint: a folder for the state
+    of the search, which the same search goes on from, and for the policy; policy: one that was left in such a folder.
+    """
+
+    placer: str = "portfolio"
+    budget_s: float | None = None
+    evaluations: int | None = None
+    checkpoint: Path | None = None
+    policy: Path | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """Return the limits as placers take them."""
+        seconds = DEFAULT_BUDGET_S if self.budget_s is None and self.evaluations is None else self.budget_s
+        return Budget(ENDLESS if self.evaluations is None else self.evaluations, seconds)
+
+
+def search(
+    scenario: Scenario,
+    effort: Effort | None = None,
+    *,
+    trace: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    watch: Watcher = unwatched,
+) -> dict[str, Any]:
+    """Return the best plan found and what is known of it; docs/search.md lists the keys.
+
+    trace: where to write the plan's timeline. progress: told a line for people, now and then. watch: told the same in
+    numbers; see `pipeline.progress.watch.watching`.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    chosen = effort or Effort()
+
+    def work(check: Callable[[], None]) -> dict[str, Any]:
+        return _search(scenario, chosen, trace, _hook(spoken(progress, watch), check), progress)
+
+    return apart(work)
+
+
+def _search(
+    scenario: Scenario,
+    effort: Effort,
+    trace: str | Path | None,
+    hook: Callable[[str, Progress], None],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    if trace is not None:
+        check_writable(Path(trace))
+    placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
+    learned = None if effort.policy is None else read_policy(effort.policy)
+    case = load(scenario)
+    if isinstance(placer, LearningPlacer):
+        case = case.with_policy(learned=learned)
+    case = _kept(case, effort, placer)
+    simulator = case.simulator()
+    rehearse((effort.placer,), scenario.evaluator, case.graph.n, say=say)
+    begun = time.monotonic()
+    try:
+        answer, evaluations = _answer(case, placer, effort.budget, partial(hook, effort.placer))
+    except DeviceError as error:
+        raise _short_of_memory(case, simulator) or error from error
+    seconds = time.monotonic() - begun
+    best = answer.best
+    if not isinstance(best.result, Measurement):
+        raise _refusal(case, simulator, answer)
+    answer = _bounded(case, simulator, answer)
+    document = {
+        **_words(case, simulator),
+        "mode": "order" if scenario.ordered else "placement",
+        "placer": effort.placer,
+        "seed": scenario.seed,
+        "value_s": answer.value_s,
+        "lower_bound_s": answer.lower_bound_s,
+        "gap": answer.gap,
+        "proven": answer.proven,
+        "bound_by": answer.bound_by,
+        "found_by": best.found_by,
+        "evaluations": evaluations,
+        "seconds": seconds,
+        "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
+        **_figures(case, simulator, best.placement),
+        **_plan(case, best.placement),
+    }
+    _trace(simulator, best.placement, trace)
+    return document
+
+
+def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: ProgressHook) -> tuple[Answer, int]:
+    """Return what a placer answers, in terms of the case's operations, and after how many evaluations.
+
+    A placer that brings a recipe searches the problem that the recipe makes of the case.
+    """
+    seed = case.scenario.seed
+    recipe = recipe_of(placer)
+    if recipe is None:
+        simulator = case.simulator()
+        answer = placer.place(case.problem, simulator, budget, seed=seed, progress=progress)
+        return answer, _spent(answer, simulator)
+    grouping, problem = prepared(recipe, case.problem, case.costs, seed=seed)
+    simulator = case.scenario.simulator(Subject(None, case.graph, grouping, case.topology, case.costs, seed))
+    answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
+    return lifted(answer, grouping), _spent(answer, simulator)
+
+
+def _spent(answer: Answer, simulator: Simulator) -> int:
+    """Return the evaluations of a whole search, of which this process may have seen the end alone."""
+    return simulator.evaluations if answer.evaluations is None else answer.evaluations
+
+
+def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
+    """Return what the plan in a file costs; docs/search.md lists the keys.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    if trace is not None:
+        check_writable(Path(trace))
+    case = load(scenario)
+    simulator = case.simulator()
+    plan = read_placement(placement, case)
+    unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), plan.device])
+    if unsupported.size:
+        some = [f"{case.graph.names[i]} on {plan.devices[plan.device[i]]}" for i in unsupported[:5].tolist()]
+        raise DeviceError(
+            f"Devices do not support {unsupported.size} operation(s): {', '.join(some)}.", "Move them to other devices."
+        )
+    figures = _figures(case, simulator, plan)
+    value_s = figures["fifo_s"] if plan.priority is None else figures["priority_s"]
+    document = {**_words(case, simulator), "value_s": value_s, **figures, **_plan(case, plan)}
+    _trace(simulator, plan, trace)
+    return document
+
+
+def bound(
+    scenario: Scenario,
+    *,
+    seconds: float = BOUND_S,
+    write_costs: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return what no plan can fall below, and what proves it.
+
+    write_costs: where to write the seconds per operation and device, as CSV. progress: told a line for people.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    from policy.place.exact.bounds import lower_bound
+    from runtime.machines.cost_file import write_costs as write
+
+    case = load(scenario)
+    if write_costs is not None:
+        write(Path(write_costs), case.costs)
+    simulator = case.simulator()
+
+    def work(_: Callable[[], None]) -> dict[str, Any]:
+        rehearse((), scenario.evaluator, case.graph.n, say=progress)
+        begun = time.monotonic()
+        value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
+        return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
+
+    return _words(case, simulator) | apart(work)
+
+
+def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
+    """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
+    from policy.place.exact.bounds import lower_bound
+
+    if answer.lower_bound_s > 0:
+        return answer
+    bound_s, by = lower_bound(case.problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+    return replace(answer, lower_bound_s=bound_s, bound_by=by)
+
+
+def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
+    """Return what was asked, and how large it is."""
+    scenario = case.scenario
+    level = scenario.level
+    if not level and simulator.semantics.kind == "listsched":
+        level = simulator.semantics.level
+    return {
+        "schema": "placewright.search/1",
+        "graph": scenario.graph,
+        "topology": scenario.topology,
+        "evaluator": scenario.evaluator,
+        "level": level or None,
+        "memory": scenario.memory,
+        "ties": scenario.ties,
+        "operations": case.graph.n,
+        "edges": case.graph.m,
+        "devices": list(case.topology.names),
+        "costs": dict(zip(case.costs.devices, case.costs.origin, strict=True)),
+    }
+
+
+def _figures(case: LoadedScenario, simulator: Simulator, plan: Placement) -> dict[str, Any]:
+    """Return what the plan costs, run first come first served and, if it has an order, by its priorities."""
+    device = plan.device[None]
+    fifo = simulator.simulate(device, None)
+    ordered = fifo if plan.priority is None else simulator.simulate(device, plan.priority[None])
+    names = case.topology.names
+    return {
+        "feasible": bool(ordered.over_bytes[0] == 0 and np.isfinite(ordered.value_s[0])),
+        "over_bytes": int(ordered.over_bytes[0]),
+        "fifo_s": float(fifo.value_s[0]),
+        "priority_s": None if plan.priority is None else float(ordered.value_s[0]),
+        "busy_s": dict(zip(names, ordered.busy_s[0].tolist(), strict=True)),
+        "peak_bytes": dict(zip(names, ordered.peak_bytes[0].tolist(), strict=True)),
+        "cut_bytes": int(ordered.cut_bytes[0]),
+    }
+
+
+def _plan(case: LoadedScenario, plan: Placement) -> dict[str, Any]:
+    placement, priority = case.lifted(plan)
+    return {"placement": placement, "priority": priority}
+
+
+def _trace(simulator: Simulator, plan: Placement, path: str | Path | None) -> None:
+    if path is not None:
+        write_trace(Path(path), simulator.timeline(plan))
+
+
+def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError | None:
+    """Return the error that names a memory that suffices, if the weights alone are too much."""
+    from policy.place.exact.bounds import explain_memory
+
+    if not case.scenario.memory:
+        return None
+    return explain_memory(case.problem, lambda plan: _peak_bytes(simulator, [plan]))
+
+
+def _peak_bytes(simulator: Simulator, plans: Sequence[Placement]) -> int:
+    """Return the most that a device holds under the plan where that is least."""
+    peak = simulator.simulate(np.stack([plan.device for plan in plans])).peak_bytes
+    return int(peak.max(axis=1).min())
+
+
+def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
+    """Return the error for a search in which no plan ran."""
+    found = _short_of_memory(case, simulator)
+    if found is not None:
+        return found
+    failed = answer.best.result
+    message = "" if isinstance(failed, Measurement) else f"{failed.kind}: {failed.message}"
+    if isinstance(failed, Measurement) or failed.kind != "out_of_memory":
+        return MeasurementError(f"No plan could be simulated ({message}).", "Give the search more time.")
+    needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
+    return DeviceError(
+        f"No plan was found that keeps within memory ({message}).",
+        f"{needed} bytes on each device suffice for the plan that needs least of those seen; search longer, or "
+        "with another --placer, or use --no-memory.",
+    )
+
+
+def _hook(tell: Watcher, check: Callable[[], None]) -> Watcher:
+    def hook(placer: str, p: Progress) -> None:
+        check()
+        tell(placer, p)
+
+    return hook
+
+
+def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenario:
+    """Return the case with the state of its search kept where the effort says.
+
+    Raises:
+        UsageError: the placer learns nothing.
+    """
+    if effort.checkpoint is None and effort.policy is None:
+        return case
+    if not (isinstance(placer, LearningPlacer) and placer.keeps):
+        raise UsageError(
+            f"The placer {effort.placer} learns nothing that could be kept or given.",
+            "Leave --checkpoint and --policy out, or choose hsdag.",
+        )
+    if effort.checkpoint is None:
+        return case
+    check_writable(effort.checkpoint / "state.safetensors")
+    scenario, measurer = case.scenario, case.scenario.measurer()
+    asked = (effort.placer, placer.version, registry.canonical(placer), scenario.seed)
+    reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))
+    return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *reckoned))

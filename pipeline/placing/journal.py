@@ -1,0 +1,92 @@
+"""Measurements of placements that outlive an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.private import open_alike
+from pipeline.core.stages import Evaluator, Subject
+from pipeline.shared import payload
+
+Result = Measurement | MeasurementFailed
+
+
+@dataclass(slots=True)
+class Journal:
+    """Measures placements, and remembers what it measured in a file of JSON Lines.
+
+    context: what the figures depend on beside the placement; lines of another are left alone. known: placement ->
+    its answer, in the order of the file.
+    """
+
+    path: Path
+    context: str
+    evaluator: Evaluator
+    known: dict[str, Result] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path, context: str, evaluator: Evaluator) -> Journal:
+        """Return the journal of a file, with what it holds already; a torn last line is cut off."""
+        journal = cls(path, context, evaluator)
+        if not path.exists():
+            return journal
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        os.truncate(path, whole)
+        for line in content[:whole].splitlines():
+            document = _document(line)
+            if document.get("context") == context:
+                journal.known[document["placement"]] = payload.result_from_json(document["result"])
+        return journal
+
+    def ask(self, placement: Placement) -> Result:
+        """Return the answer for one placement, measured now unless it is known."""
+        key = placement.digest().hex()
+        if key not in self.known:
+            (result,) = self.evaluator.evaluate([placement])
+            line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
+            with open_alike(self.path, "a") as out:
+                out.write(json.dumps(line) + "\n")
+            self.known[key] = result
+        return self.known[key]
+
+
+def _document(line: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, Mapping) else {}
+
+
+class Remembered:
+    """An evaluator of a subject's k nodes that asks a journal of placements of its n operations.
+
+    Placements that are equal once they are settled are measured once, whatever the grouping.
+    """
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, journal: Journal, subject: Subject) -> None:
+        self.evaluations = 0
+        self._journal, self._subject = journal, subject
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what the figures of the journal depend on."""
+        return self._journal.context
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Result]:
+        """Return the answer for each placement, measured now unless it is known."""
+        from runtime.measuring.affinity import settle
+
+        self.evaluations += len(placements)
+        graph, grouping = self._subject.graph, self._subject.grouping
+        return [self._journal.ask(settle(graph, plan.lift(grouping))) for plan in placements]

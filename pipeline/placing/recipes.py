@@ -1,0 +1,77 @@
+"""Problems as a placer's own recipe makes them from operations, and its answers in terms of operations again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.core.devices import CostTable
+from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.learning import PolicyInputs
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from pipeline.core.stages import Answer, Recipe
+from pipeline.placing.setup import coarse_problem
+
+
+def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed: int) -> tuple[Grouping, Problem]:
+    """Return the groups that a recipe makes of a problem's operations, and the problem of placing these groups.
+
+    Tied operations are in one group, and every group has a device that may run it. Pins and the features, embedder
+    and grouper of the recipe are in the new problem; the start as well, if it keeps the groups together. The modules
+    are untrained; a policy learned before and its keeper are handed on.
+
+    costs: seconds per operation, or None where nothing is known.
+
+    Raises:
+        UnknownNameError: the recipe names something that does not exist.
+    """
+    from embed.features import node_features
+    from pipeline.shared.feasibility import placeable
+
+    graph = problem.graph
+    grouping = placeable(problem, chained(recipe.coarsen, graph, seed=seed))
+    features = node_features(graph, grouping, costs, blocks=recipe.blocks).values
+    policy = PolicyInputs(features, registry.build("embed", *recipe.embed), registry.build("group", *recipe.group))
+    if problem.policy is not None:
+        policy = replace(policy, learned=problem.policy.learned, keeper=problem.policy.keeper)
+    made = replace(
+        coarse_problem(graph, problem.topology, costs, grouping),
+        allowed=problem.group_allowed(grouping),
+        start=None if problem.start is None else _grouped(problem.start, grouping),
+        start_by=problem.start_by,
+        policy=policy,
+        ordered=problem.ordered,
+    )
+    return grouping, made
+
+
+def lifted(answer: Answer, grouping: Grouping) -> Answer:
+    """Return an answer for the groups as one for the operations.
+
+    Its bound does not come along: it holds for placements of whole groups alone.
+    """
+    candidates = tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates)
+    return Answer(candidates, evaluations=answer.evaluations)
+
+
+def chained(coarsen: Sequence[tuple[str, Mapping[str, Any]]], graph: Graph, *, seed: int) -> Grouping:
+    """Return the groups of coarseners, given by names and parameters, each on what the one before left."""
+    grouping, coarse = Grouping.identity(graph.n), graph
+    for name, values in coarsen:
+        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=seed))
+        coarse = contract(graph, grouping)
+    return grouping
+
+
+def _grouped(placement: Placement, grouping: Grouping) -> Placement | None:
+    """Return the placement of the groups whose members are placed like this; None if it tells members apart."""
+    member = np.zeros(grouping.k, np.int64)
+    member[grouping.group] = np.arange(grouping.n)  # any one of them
+    priority = None if placement.priority is None else placement.priority[member]
+    found = Placement(placement.device[member], placement.devices, priority)
+    return found if found.lift(grouping).key() == placement.key() else None

@@ -1,0 +1,175 @@
+"""Searches of tiny problems before the real one, so that its clock sees no import, no compilation and no loading.
+
+Kernels are compiled when they are first called, and compiled code is loaded when a process first calls them. A
+rehearsal calls them all: every method that a placer may call searches a few problems of a dozen operations, which
+between them take every way through the kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import cast
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.artifacts.declared import is_ours
+from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
+from pipeline.core.errors import DeviceError
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.simulation import ORDERED
+from pipeline.core.stages import Evaluator, LearningPlacer, Measurer, Placer, Simulator, Subject
+from pipeline.core.workload import Tags
+from pipeline.placing.recipes import prepared
+from pipeline.placing.setup import problem_of, recipe_of, with_policy
+
+Say = Callable[[str], None]
+
+OPERATIONS = 14
+BUDGET = Budget(evaluations=48, seconds=2.0)
+BOUND_S = 0.05  # seconds for the parts of a bound that improve with time
+SIMULATORS = ("listsched", "sequential", "pipelined")
+CALLING = ("portfolio", "hsdag")  # placers that let the portfolio's placers search
+NOTICE = "compiling kernels, once after an installation"
+
+
+class _Plain:
+    """A simulator that hides that it is one: placers ask about one placement after another, as they ask devices."""
+
+    version = 1
+
+    def __init__(self, simulator: Evaluator) -> None:
+        self._simulator = simulator
+
+    @property
+    def fingerprint(self) -> str:
+        return self._simulator.fingerprint
+
+    @property
+    def evaluations(self) -> int:
+        return self._simulator.evaluations
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+        return self._simulator.evaluate(placements)
+
+
+def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> None:
+    """Let placers, and those they may call, search tiny problems in a simulator; bounds as well.
+
+    What was rehearsed before in this process is not rehearsed again. evaluator: its name; one that is no simulator is
+    stood in for. n: how many nodes the real problem has. say: told that kernels are compiled, if any are, and how many
+    by now.
+    """
+    from pipeline.shared.compiled import compiling  # numba, which planning has no need of
+    from policy.place.portfolio import parts
+
+    called = parts(n, evaluator if evaluator in SIMULATORS else None)
+    with compiling(lambda done: say(f"{NOTICE}: {done} functions so far")):
+        rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
+
+
+def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
+    """Let placers of these names alone search tiny problems in a simulator; see `rehearse`.
+
+    Those of other packages are left out: what they make of problems that nobody has, only they know.
+    """
+    _simulated(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    for name in placers:
+        if is_ours("place", name):
+            _searched(name, evaluator)
+
+
+@cache
+def _simulated(evaluator: str) -> None:
+    """Simulate and bound every tiny problem."""
+    from policy.place.exact.bounds import lower_bound
+
+    for problem in _problems(evaluator):
+        simulator = _simulator(evaluator, problem, Grouping.identity(problem.graph.n))
+        plans = np.zeros((2, problem.graph.n), np.int32)
+        plans[1] = np.arange(problem.graph.n) % problem.topology.p
+        simulator.simulate(plans)
+        if problem.ordered:
+            simulator.simulate(plans, np.zeros(plans.shape))
+        lower_bound(problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+
+
+@cache
+def _searched(placer: str, evaluator: str) -> None:
+    """Let one placer search every tiny problem."""
+    built: Placer = registry.build("place", placer)
+    problems = _problems(evaluator)
+    if isinstance(built, LearningPlacer):  # what learns is slow, and calls little
+        problems = problems[:1]
+    for problem in problems:
+        grouping, made = _prepared(built, problem)
+        simulator = _simulator(evaluator, problem, grouping)
+        asked = simulator if evaluator in SIMULATORS else cast("Simulator", _Plain(simulator))
+        with contextlib.suppress(DeviceError):  # a rule of thumb that finds nothing where memory is short
+            built.place(made, asked, BUDGET, seed=0, progress=_silent)
+
+
+def _prepared(placer: Placer, problem: Problem) -> tuple[Grouping, Problem]:
+    """Return the nodes that a placer places, and the problem it is given."""
+    alone = Grouping.identity(problem.graph.n)
+    if not isinstance(placer, LearningPlacer):
+        return alone, problem
+    recipe = recipe_of(placer)
+    if recipe is None:
+        return alone, with_policy(problem)
+    return prepared(recipe, problem, problem.costs, seed=0)
+
+
+def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:
+    measurer: Measurer = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    subject = Subject(None, problem.graph, grouping, problem.topology, problem.costs, 0)
+    return cast("Simulator", measurer.bind(subject))
+
+
+def _silent(_: Progress) -> None:
+    """Take note of nothing."""
+
+
+def _problems(evaluator: str) -> list[Problem]:
+    """Return the tiny problems: two devices; three with ties, little memory and, where orders count, priorities."""
+    tight = _problem(3, memory_bytes=700)
+    return [_problem(2, memory_bytes=0), replace(tight, ordered=evaluator in ORDERED)]
+
+
+def _problem(p: int, *, memory_bytes: int) -> Problem:
+    """Return the problem of placing a drawn graph on p devices; with a memory limit, some operations are tied."""
+    rng = np.random.default_rng(p)
+    n = OPERATIONS
+    pairs = np.array([(i, j) for j in range(1, n) for i in range(max(0, j - 4), j) if i == j - 1 or rng.random() < 0.4])
+    edges = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].T
+    tie = np.full(n, -1)
+    if memory_bytes:
+        tie[[2, 5]] = 2
+    graph = Graph(
+        names=tuple(f"operation{i}" for i in range(n)),
+        op_type=(np.arange(n) % 3).astype(np.int16),
+        type_names=("Add", "Constant", "MatMul"),
+        edges=edges,
+        flops=np.full(n, 1e6),
+        weight_bytes=np.full(n, 100),
+        out_bytes=rng.integers(20, 40, n),
+        edge_bytes=rng.integers(10, 20, len(pairs)),
+        shape_ptr=np.arange(n + 1),
+        shape_dim=np.full(n, 4),
+        tie=tie,
+        kernel=np.full(n, -1),
+    )
+    devices = tuple(DeviceSpec(chr(65 + d), "CPU", "CPU", memory_bytes=memory_bytes) for d in range(p))
+    topology = Topology.uniform(devices, bytes_per_s=1e5, latency_s=1e-5)
+    op_s = rng.uniform(1e-3, 2e-3, (n, p))
+    op_s[3, 0] = np.inf
+    origin: tuple[Origin, ...] = tuple("given" for _ in devices)
+    costs = CostTable(graph.names, topology.names, op_s, np.full(p, 1e-4), origin)
+    tags = Tags(np.where(np.arange(n) % 5, np.arange(n) // 4, -1), np.full(n, -1))
+    return problem_of(graph, topology, costs, tags=tags)

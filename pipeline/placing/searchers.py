@@ -1,0 +1,116 @@
+"""Placers as the place stage asks them: from what is known of n operations to placements of these operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.artifacts.checkpoint import kept
+from pipeline.core.arrays import Bool
+from pipeline.core.devices import CostTable, Topology, contract_costs
+from pipeline.core.graph import Grouping
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
+from pipeline.progress.interruption import apart
+from pipeline.progress.watch import Watcher, progress_text, unwatched
+
+Say = Callable[[str], None]
+Bind = Callable[[Subject], Evaluator]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What one search found: an answer whose placements are of the n operations, and how much was asked for it."""
+
+    placer: str
+    answer: Answer
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Searcher:
+    """A placer and the nodes it places.
+
+    problem: of the k nodes of `grouping`; topology, costs and start are filled in for every search. bind: makes the
+    evaluator of a subject. watch: told the progress of every search. keep: a folder for what the placer learns, of the
+    run at hand alone; None keeps nothing.
+    """
+
+    name: str
+    placer: Placer
+    problem: Problem
+    grouping: Grouping
+    bind: Bind
+    watch: Watcher = unwatched
+    keep: Path | None = None
+
+    def search(self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say) -> Sought:
+        """Return what the placer finds for a subject of n operations, given where to begin.
+
+        A start that gives members of one node different devices is rounded, and is then nobody's find any more.
+
+        Raises:
+            PlacewrightError: whatever the placer raises.
+        """
+        problem = self._problem(subject, start)
+        if self.keep is not None:
+            problem = kept(problem, self.keep / self.name / str(seed), seed)
+        evaluator = self.bind(replace(subject, grouping=self.grouping))
+
+        def work(check: Callable[[], None]) -> Answer:
+            def hook(p: Progress) -> None:
+                check()
+                self.watch(self.name, p)
+                say(progress_text(self.name, p))
+
+            return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
+
+        found = apart(work)
+        lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in found.candidates)
+        spent = evaluator.evaluations if found.evaluations is None else found.evaluations
+        return Sought(self.name, replace(found, candidates=lifted), spent)
+
+    def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
+        problem = self.problem.derived(_problem_on, subject.topology, subject.costs, self.grouping)
+        if start is None:
+            return problem
+        rounded = lowered(start.placement, self.grouping, self.problem.allowed)
+        same = np.array_equal(rounded.device[self.grouping.group], start.placement.device)
+        return problem.begun_with(rounded, start.found_by if same else "start")
+
+
+def _problem_on(problem: Problem, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:
+    """Return the problem on these devices; costs: of the operations that `grouping` makes its nodes of."""
+    contracted = None if costs is None else contract_costs(costs, problem.graph, grouping)
+    return replace(problem, topology=topology, costs=contracted)
+
+
+def in_turn(
+    searchers: Sequence[Searcher], subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
+) -> list[Sought]:
+    """Return what the searchers find one after another, each from the best that was found before it.
+
+    budget: of each of them.
+    """
+    found: list[Sought] = []
+    best_s = np.inf
+    for searcher in searchers:
+        sought = searcher.search(subject, start, budget, seed=seed, say=say)
+        found.append(sought)
+        if sought.answer.value_s < best_s:
+            start, best_s = sought.answer.best, sought.answer.value_s
+    return found
+
+
+def lowered(placement: Placement, grouping: Grouping, allowed: Bool) -> Placement:
+    """Return the placement of k groups that is nearest to one of their n operations, by majority.
+
+    allowed: bool [k, p], where each group may go.
+    """
+    votes = np.zeros(allowed.shape)
+    np.add.at(votes, (grouping.group, placement.device), 1.0)
+    return Placement(np.argmax(np.where(allowed, votes, -1.0), axis=1).astype(np.int32), placement.devices)

@@ -1,0 +1,237 @@
+"""Calibrating the simulators to one model on real devices: measure a few placements, fit, write the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline import registry
+from pipeline.artifacts.store import Store, digest, leaving_nothing, write_json, write_text
+from pipeline.artifacts.task import Outcome, Progress
+from pipeline.config import Settings
+from pipeline.core.devices import contract_costs
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping, contract
+from pipeline.core.measurement import Measurement
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Evaluator, Subject
+from pipeline.placing.journal import Journal, Result
+from pipeline.runs.plan import HostMachine, execute, look_at_machine, look_at_model, measurer_settings, plan
+from pipeline.shared import payload
+
+if TYPE_CHECKING:
+    from runtime.calibration.calibrate import Calibration
+
+SCHEMA = "placewright.calibration/1"
+POOL = 400  # plausible placements among which those to measure are chosen
+FIRST = 6  # of the placements to fit, how many are drawn blindly before the first fit
+BATCH = 4  # placements measured between two fits
+JOURNAL = "measurements.jsonl"
+ROLES = ("fitted", "held out")
+SIMULATORS = ("sequential", "listsched")
+
+Measured = list[tuple[Placement, Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How much is measured.
+
+    measurements: placements to fit to. holdout: placements that are measured to tell the error, and never fitted to.
+    """
+
+    measurements: int = 40
+    holdout: int = 12
+
+    def __post_init__(self) -> None:
+        if self.measurements < 1 or self.holdout < 0:
+            raise UsageError(
+                f"{self.measurements} measurements and {self.holdout} held out are too few.",
+                "Measure at least one placement, and hold out none or more.",
+            )
+
+
+def calibrate(
+    model: Path,
+    settings: Settings,
+    out: Path,
+    store: Store,
+    *,
+    sampling: Sampling | None = None,
+    progress: Progress = lambda _: None,
+) -> dict[str, Any]:
+    """Return what `out`/calibration.json holds, once the model's placements are measured and the tables written.
+
+    The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
+    the settings, with what is set of `measure` otherwise; what an interrupted call has measured into `out` on this
+    machine counts.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    from runtime.calibration.calibrate import calibrate as fit
+
+    sampling = sampling or Sampling()
+    with leaving_nothing(out):
+        _make(out)
+        machine = look_at_machine(settings.devices)
+        subject, context = _subject(model, settings, machine, store, progress)
+    name, params = measurer_settings(settings, settings.measure.use)
+    evaluator: Evaluator = registry.build("measure", name, params).bind(subject)
+    depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
+    journal = Journal.of(out / JOURNAL, depends_on, evaluator)
+    fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
+    found = fit(subject, fitted, launches=False)
+    document = {
+        "schema": SCHEMA,
+        "model": str(model),
+        "devices": list(subject.topology.names),
+        "seed": settings.seed,
+        **_summary(found, subject, fitted, held),
+    }
+    _write_tables(found, out)
+    write_json(out / "calibration.json", document)
+    return document
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another folder for --out.") from error
+
+
+def _subject(
+    model: Path, settings: Settings, machine: HostMachine, store: Store, progress: Progress
+) -> tuple[Subject, list[str]]:
+    """Return what is placed, profiled, and the keys of the artifacts that say what its nodes are."""
+    known = look_at_model(model)
+    planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
+    tasks = list({t.stage: t for t in planned}.values())
+    with leaving_nothing(*store.traces(planned[0].key)):
+        store.prepare()
+        outcomes = execute(tasks, store, progress=progress, previous={})
+
+    def file(stage: str, name: str) -> Path:
+        outcome: Outcome = outcomes[stage]
+        return outcome.entry.path(name)
+
+    file("read", "model.bin")
+    graph = payload.load_graph(file("read", "graph.npz"))
+    grouping = payload.load_grouping(file("coarsen", "grouping.npz"))
+    costs, topology = payload.load_profile(file("profile", "profile.npz"))
+    subject = Subject(file("read", "model.xml"), graph, grouping, topology, costs, settings.seed)
+    return subject, [outcomes[stage].task.key for stage in ("read", "coarsen")]
+
+
+def _measure(
+    subject: Subject, journal: Journal, sampling: Sampling, seed: int, progress: Progress
+) -> tuple[Measured, Measured]:
+    """Return the measured placements to fit to, and those held out, taken in turns so that drift hits both.
+
+    The held out ones are drawn blindly from the pool. The others are single devices, a few drawn blindly, and then
+    what the fit so far wants to know.
+    """
+    from runtime.calibration.calibrate import calibrate as fit
+    from runtime.calibration.calibrate import check_splits_run
+    from runtime.calibration.plausible import plausible_placements
+
+    pool = plausible_placements(subject, POOL, seed=seed)
+    singles, rest = pool[: subject.topology.p], pool[subject.topology.p :]
+    order = np.random.default_rng(seed).permutation(len(rest)).tolist()
+    holdout = [rest[i] for i in order[: sampling.holdout]]
+    waiting = [*singles, *(rest[i] for i in order[sampling.holdout :][:FIRST])]
+    open_ = [*singles, *(rest[i] for i in sorted(order[sampling.holdout :]))]
+    fitted: Measured = []
+    held: Measured = []
+    total = sampling.measurements + sampling.holdout
+    while len(fitted) < sampling.measurements:
+        if not waiting:
+            check_splits_run(fitted)
+            known = {plan.key() for plan, _ in fitted}
+            waiting = fit(subject, fitted, launches=False).next_placements(open_, BATCH, known=known)
+        if not waiting:
+            break
+        placement = waiting.pop(0)
+        fitted.append((placement, journal.ask(placement)))
+        due = round(len(fitted) * sampling.holdout / sampling.measurements)
+        held += [(p, journal.ask(p)) for p in holdout[len(held) : due]]
+        progress(f"measured {len(fitted) + len(held)} of {total} placements")
+    held += [(p, journal.ask(p)) for p in holdout[len(held) :]]
+    return fitted, held
+
+
+def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measured) -> dict[str, Any]:
+    """Return the errors before and after, the coefficients, and what was predicted of each placement."""
+    rows = [(role, p, r) for role, group in zip(ROLES, (fitted, held), strict=True) for p, r in group]
+    before, after = _predictions(subject, rows), _predictions(found.subject, rows)
+    documents = [
+        {
+            "role": role,
+            "devices": {d: int(np.sum(p.device == j)) for j, d in enumerate(p.devices)},
+            "subgraphs": r.subgraphs if isinstance(r, Measurement) else None,
+            "measured_s": r.median_s if isinstance(r, Measurement) else None,
+            "failed": None if isinstance(r, Measurement) else asdict(r),
+            "before_s": {name: before[name][i] for name in SIMULATORS},
+            "predicted_s": {name: after[name][i] for name in SIMULATORS},
+        }
+        for i, (role, p, r) in enumerate(rows)
+    ]
+    errors = {
+        when: {role: {name: _error(documents, role, key, name) for name in SIMULATORS} for role in ROLES}
+        for when, key in (("before", "before_s"), ("after", "predicted_s"))
+    }
+    return {
+        "measurements": len(fitted),
+        "used": found.measured,
+        "holdout": len(held),
+        "median_relative_error": errors,
+        "constant_error": _constant_error(fitted, held),
+        "left_out_error": found.left_out_error,
+        "penalty": found.penalty,
+        "coefficients": [
+            {**asdict(c.term), "prior": c.prior, "value": c.value, "deviation": c.deviation} for c in found.coefficients
+        ],
+        "placements": documents,
+    }
+
+
+def _predictions(subject: Subject, rows: Sequence[tuple[str, Placement, Result]]) -> dict[str, list[float | None]]:
+    """Return what each simulator says of every placement, None where it refuses it."""
+    found: dict[str, list[float | None]] = {}
+    for name in SIMULATORS:
+        evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
+        answers = evaluator.evaluate([p for _, p, _ in rows])
+        found[name] = [a.median_s if isinstance(a, Measurement) else None for a in answers]
+    return found
+
+
+def _error(rows: Sequence[Mapping[str, Any]], role: str, key: str, name: str) -> float | None:
+    """Return the median relative error of a simulator on the placements of one role, None without any."""
+    errors = [
+        abs(row[key][name] / row["measured_s"] - 1.0)
+        for row in rows
+        if row["role"] == role and row["measured_s"] and row[key][name] is not None
+    ]
+    return float(np.median(errors)) if errors else None
+
+
+def _constant_error(fitted: Measured, held: Measured) -> float | None:
+    """Return the median relative error of saying the median of the fitted ones of all held out, None without any."""
+    said, true = ([r.median_s for _, r in group if isinstance(r, Measurement)] for group in (fitted, held))
+    return float(np.median(np.abs(np.median(said) / np.array(true) - 1.0))) if said and true else None
+
+
+def _write_tables(found: Calibration, out: Path) -> None:
+    """Write costs.csv and topology.toml, for the operations that a search places: weights folded into their readers."""
+    from runtime.machines.cost_file import write_costs
+    from runtime.machines.topology_text import topology_text
+
+    graph = found.subject.graph
+    folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)
+    write_costs(out / "costs.csv", contract_costs(found.costs, contract(graph, folded), folded))
+    write_text(out / "topology.toml", topology_text(found.topology))

@@ -1,0 +1,137 @@
+"""The folder of one run, which a person looks into: it holds the manifest, and the result of its own run or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifacts.store import write_json
+from pipeline.artifacts.task import Outcome, Task
+from pipeline.config import Settings
+from pipeline.core.errors import StoreError
+from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.shared.payload import read_json
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The folder of one run: its manifest, and at the end the result."""
+
+    path: Path
+
+    def manifest(self) -> dict[str, Any] | None:
+        """Return what the folder says about its run, or None if it holds none.
+
+        Raises:
+            StoreError: the manifest is damaged or of another schema.
+        """
+        path = self.path / MANIFEST
+        if not path.exists():
+            return None
+        try:
+            document: dict[str, Any] = read_json(path)
+            schema = document["schema"]
+            if schema == SCHEMA and not {"model", "settings", "stages"} <= document.keys():
+                raise KeyError("model, settings or stages")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged.", "Delete the run directory, or choose another.") from error
+        if schema != SCHEMA:
+            raise StoreError(
+                f"{self.path} was written with schema {schema}; this version writes {SCHEMA}.",
+                "Choose another run directory.",
+            )
+        return document
+
+    def check_for(self, model: ModelFile) -> dict[str, Any] | None:
+        """Return the manifest of this model's run in this folder, or None if it holds none; nothing is written.
+
+        Raises:
+            StoreError: the folder holds the run of another model, or its manifest cannot be used.
+        """
+        document = self.manifest()
+        # Where no stage has finished, the model may have been at fault and have been mended since.
+        if document is not None and document["stages"] and document["model"]["sha256"] != model.sha256:
+            raise StoreError(
+                f"{self.path} holds a run of another model, {document['model']['path']}.",
+                "Choose another run directory.",
+            )
+        return document
+
+    def open_for(
+        self, model: ModelFile, settings: Settings, machine: HostMachine | None, tasks: Sequence[Task]
+    ) -> dict[str, Any]:
+        """Return the manifest of this model's run in this folder, begun now if there is none.
+
+        A result that is not of these tasks is taken away, so that what lies here belongs together.
+
+        Raises:
+            StoreError: the folder holds the run of another model, or cannot be written.
+        """
+        known = self.check_for(model) or {"schema": SCHEMA, "stages": {}}
+        same_settings = known.get("settings") == settings.to_json()
+        take_away_stale(self.path, {t.stage: t.key for t in tasks}, same_settings=same_settings)
+        known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
+        if machine is not None:
+            known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}
+        write_json(self.path / MANIFEST, known)
+        return known
+
+    def record(self, manifest: dict[str, Any], outcome: Outcome) -> None:
+        """Add a finished stage to the manifest."""
+        task = outcome.task
+        manifest["stages"][task.stage] = {
+            "name": task.name,
+            "key": task.key,
+            "parts": task.parts,
+            "ran": outcome.ran,
+            "why": outcome.why,
+            "seconds": outcome.seconds,
+            "at": time.time(),
+        }
+        write_json(self.path / MANIFEST, manifest)
+
+
+def previous_parts(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return stage -> parts of its key, as the manifest recorded them."""
+    return {stage: record["parts"] for stage, record in (manifest or {}).get("stages", {}).items()}
+
+
+def take_away_stale(folder: Path, keys: Mapping[str, str], *, same_settings: bool) -> None:
+    """Remove result.json and the files it lists unless they are of a run with these keys.
+
+    keys: stage -> key of what is to run; it may end before the last stage, and then `same_settings` says whether what
+    comes after it is as before. The result goes last, so that an interrupted removal is completed the next time.
+
+    Raises:
+        StoreError: a file cannot be removed.
+    """
+    path = folder / RESULT
+    if not path.exists():
+        return
+    known, names = _told(path)
+    if (same_settings or keys.keys() == known.keys()) and keys.items() <= known.items():
+        return
+    try:
+        for name in (*names, RESULT):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename}, of a run before, cannot be removed: {error.strerror}.", "Choose another run directory."
+        ) from error
+
+
+def _told(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Return stage -> key of a result and the files it lists in its own folder; nothing if it is damaged."""
+    try:
+        document: Mapping[str, Any] = read_json(path)
+        keys = {s["stage"]: s["key"] for s in document["stages"]}
+        return keys, [n for n in document["files"].values() if Path(n).name == n and n != RESULT]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, []

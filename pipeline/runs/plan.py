@@ -1,0 +1,282 @@
+"""A run: the stages of one model on one machine, in order.
+
+    read        model file -> graph, normalised model
+    kernels     what the CPU runtime fuses                       (only if the coarsening asks for it)
+    coarsen     graph -> fewer nodes
+    precisions  how far outputs in low precisions differ         (only if such a precision is in question)
+    profile     seconds per operation and device, links          (measured)
+    embed       nodes -> features, embeddings, encoder
+    group       embeddings -> groups, grouper
+    place       groups -> candidate placements, best first
+    measure     candidates and baselines, against one another    (measured)
+
+`plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
+would. `execute` carries the tasks out against the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.artifacts.declared import declared
+from pipeline.artifacts.store import Store, file_digest
+from pipeline.artifacts.task import Outcome, Progress, Task, carry_out, look_up
+from pipeline.config import Settings
+from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.runs.steps import STEPS
+
+STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
+# Raised by hand when a step's own output changes for equal input.
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 5, "measure": 4}
+# Their answers hold for every seed: runs that differ in the seed alone share them.
+SEEDLESS = ("read", "kernels", "precisions", "profile")
+PLACE_SHARE = 0.35  # of the budget, for all placers together
+MEASURE_SHARE = 0.45  # of the budget, for the rounds
+# Settings of the measure stage that hold wherever a placement is measured.
+MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """The devices of a run and the hardware they are on.
+
+    facts: see `runtime.machines.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute
+    in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs that.
+    """
+
+    devices: tuple[Mapping[str, Any], ...]
+    facts: Mapping[str, Any]
+    fingerprint: str
+    low: tuple[tuple[str, str], ...] = ()
+    open_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file and the sha256 of its content."""
+
+    path: Path
+    sha256: str
+
+
+def look_at_model(path: Path) -> ModelFile:
+    """Return a model file with its hash.
+
+    Raises:
+        ModelError: there is no such file.
+    """
+    from coarsen.reading.files import model_files, sha256_of
+
+    return ModelFile(path, sha256_of(model_files(path)))
+
+
+def look_at_machine(devices: Sequence[str]) -> HostMachine:
+    """Return the machine and the devices asked for, or those it has.
+
+    Raises:
+        DeviceError: a device is not there.
+        UsageError: a device is not written as it should be.
+    """
+    from runtime.machines import devices as found
+    from runtime.measuring.precisions import FULL, low_precisions
+
+    plugins = found.discover()
+    specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
+    facts = found.hardware(plugins)
+    low = low_precisions(specs, plugins)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[found.PRECISION] != FULL)
+    return HostMachine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts), tuple(low), open_names)
+
+
+def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure") -> list[Task]:
+    """Return the tasks of a run up to a stage, in the order in which they can be carried out.
+
+    machine: None is enough up to `coarsen`, unless it fuses kernels.
+    """
+    from embed.features import needs_costs
+
+    tasks: dict[str, Task] = {}
+
+    def add(
+        stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
+    ) -> None:
+        version = {"step": STEP_VERSION[stage]} | {n: declared(s, n).version for n, s in uses.items()}
+        keys = {name: tasks[name].key for name in inputs if name in tasks}
+        mark = _machine(machine).fingerprint if measured else ""
+        name = "+".join(uses) or stage
+        context = _reading(model, settings) if stage == "read" else {}
+        seed = 0 if stage in SEEDLESS else settings.seed
+        tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context)
+
+    s = settings
+    chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
+    add("read", {}, (), model_sha256=model.sha256)
+    if "fuse" in chain:
+        add("kernels", {}, ("read",), measured=True)
+    add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
+    if upto in ("read", "kernels", "coarsen"):
+        return _upto(tasks, upto)
+    devices, open_names = list(_machine(machine).devices), list(_machine(machine).open_names)
+    if _machine(machine).low and (open_names or s.measure.use == "hetero"):
+        alike = {name: getattr(s.measure, name) for name in MEASURED_ALIKE}
+        add("precisions", {}, ("read",), measured=True, low=list(map(list, _machine(machine).low)), settings=alike)
+    add(
+        "profile",
+        {},
+        ("read", "precisions") if open_names else ("read",),
+        measured=True,
+        settings=asdict(s.profile),
+        devices=devices,
+        open_names=open_names,
+        dynamic_size=s.measure.dynamic_size,
+    )
+    add(
+        "embed",
+        {s.embed.use: "embed"},
+        ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
+        use=_one(s, "embed", s.embed.use),
+        blocks=list(s.embed.blocks),
+    )
+    add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
+    asked = _asked(s)
+    real = any(declared("measure", name).real for name in asked)
+    add(
+        "place",
+        dict.fromkeys(s.place.use, "place") | dict.fromkeys(asked, "measure"),
+        ("read", "coarsen", "profile", "embed", "group"),
+        measured=real,
+        use=_chosen(s, "place", s.place.use),
+        embedder=_one(s, "embed", s.embed.use),
+        grouper=_one(s, "group", s.group.use),
+        evaluator=measurer_settings(s, asked[0]),
+        files=[digest for name in asked for digest in _files(s, "measure", name)],
+        evaluations=s.place.evaluations,
+        finalists=s.place.finalists,
+        seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
+        real=real,
+        recipes=_recipes(s),
+        **_reward(s, asked),
+    )
+    rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
+    add(
+        "measure",
+        {s.measure.use: "measure"},
+        ("read", "precisions", "place", "profile"),
+        measured=True,
+        settings=asdict(replace(s.measure, seconds=rounds_s)),
+        evaluator=_one(s, "measure", s.measure.use),
+        files=_files(s, "measure", s.measure.use),
+        finalists=s.place.finalists,
+        devices=devices,
+    )
+    return _upto(tasks, upto)
+
+
+def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:
+    """Return what reads a model and does not change what is read: where it lies, and the limits."""
+    from coarsen.reading.growth import ReadLimits
+
+    return {"model": str(model.path), "limits": asdict(ReadLimits.of(settings.coarsen))}
+
+
+def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:
+    """Return the tasks that the stage needs, itself last."""
+    if stage not in tasks:
+        raise UnknownNameError("stage in this run", stage, tasks)
+    needed, front = {stage}, [stage]
+    while front:
+        for name in tasks[front.pop()].inputs:
+            if name not in needed:
+                needed.add(name)
+                front.append(name)
+    return [task for name, task in tasks.items() if name in needed]
+
+
+def _machine(machine: HostMachine | None) -> HostMachine:
+    if machine is None:
+        raise ValueError("this stage needs to know the machine")
+    return machine
+
+
+def _one(settings: Settings, stage: str, name: str) -> list[Any]:
+    """Return [name, all parameters] of an implementation, defaults filled in."""
+    return [name, declared(stage, name, settings.params_of(stage, name)).params]
+
+
+def _files(settings: Settings, stage: str, name: str) -> list[str]:
+    """Return the sha256 of every file that the parameters of an implementation name."""
+    named = map(Path, declared(stage, name, settings.params_of(stage, name)).files)
+    return [file_digest(path) for path in named if path.is_file()]
+
+
+def _asked(settings: Settings) -> tuple[str, ...]:
+    """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
+    place, devices = settings.place, settings.measure.use
+    if place.reward == "simulated" or declared("measure", place.evaluator).real:
+        return (place.evaluator,)
+    return (devices,) if place.reward == "measured" else (place.evaluator, devices)
+
+
+def _reward(settings: Settings, asked: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of the place stage that say how its placements are valued."""
+    place = settings.place
+    if len(asked) > 1:
+        rounds = {"rounds": place.rounds, "measurements": place.measurements}
+        return {"reward": "hybrid", "devices": measurer_settings(settings, asked[1]), **rounds}
+    return {"reward": "measured" if declared("measure", asked[0]).real else "simulated"}
+
+
+def measurer_settings(settings: Settings, name: str) -> list[Any]:
+    """Return [name, all parameters] of an evaluator; what is set of the last measurement holds for it as well."""
+    known = declared("measure", name).params
+    shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
+    return [name, declared("measure", name, {**shared, **settings.params_of("measure", name)}).params]
+
+
+def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[Any]]:
+    if not names:
+        raise UsageError(f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.table(stage))}.")
+    return [_one(settings, stage, name) for name in names]
+
+
+def _recipes(settings: Settings) -> list[list[Any]]:
+    """Return [stage, implementation, version] of all that placers bring along instead of what the stages have made."""
+    found = []
+    for name in settings.place.use:
+        brought = declared("place", name, settings.params_of("place", name)).recipe
+        found += [[stage, used, declared(stage, used).version] for stage, used in brought]
+    return found
+
+
+def execute(
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    progress: Progress,
+    previous: Mapping[str, Any],
+    finished: Callable[[Outcome], None] = lambda outcome: None,
+) -> dict[str, Outcome]:
+    """Return the outcome of every task, carried out in order.
+
+    previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
+    done is on record before the next begins.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for task in tasks:
+        outcome = carry_out(task, store, STEPS, progress, previous.get(task.stage))
+        outcomes[task.stage] = outcome
+        finished(outcome)
+    return outcomes
+
+
+def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return for every task whether it would run, and why."""
+    rows = []
+    for task in tasks:
+        entry, why = look_up(task, store, previous.get(task.stage))
+        rows.append({"stage": task.stage, "name": task.name, "key": task.key, "would_run": entry is None, "why": why})
+    return rows

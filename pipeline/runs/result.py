@@ -1,0 +1,281 @@
+"""What a run found: the candidates, which is best, and by how much."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.artifacts.store import Entry, file_digest, write_json, write_text
+from pipeline.artifacts.task import Outcome
+from pipeline.config import Settings
+from pipeline.core.devices import CostTable
+from pipeline.core.errors import StoreError
+from pipeline.core.graph import Graph
+from pipeline.core.measurement import Interval, median_interval, ratio_interval
+from pipeline.placing.finals import check_something_ran
+from pipeline.progress.watch import write_training
+from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.runs.report import render
+from pipeline.runs.words import about, time_shares
+from pipeline.shared import payload
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+SCHEMA = "placewright.result/1"
+PACKAGES = ("placewright", "openvino", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of `tune`: the run directory and what its result.json holds."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Return the result in a run directory.
+
+        Raises:
+            StoreError: there is none.
+        """
+        file = path / "result.json"
+        if not file.exists():
+            raise StoreError(f"{path} holds no result.", "Run `placewright tune` or `placewright measure` first.")
+        try:
+            document = payload.read_json(file)
+            known = document["schema"] == SCHEMA
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{file} is damaged.", "Run `placewright measure` again to write it anew.") from error
+        if not known:
+            raise StoreError(
+                f"{file} is of schema {document['schema']!r}; this version reads {SCHEMA}.", "Run `placewright tune`."
+            )
+        return cls(path, document)
+
+    @property
+    def best(self) -> Mapping[str, Any]:
+        """Return the record of the best candidate."""
+        return next(c for c in self.document["candidates"] if c["name"] == self.document["best"])
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict in one sentence."""
+        return str(self.document["verdict"])
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """Return {operation name: device name} of the best candidate."""
+        return dict(payload.read_json(self.path / "placement.json")["placement"])
+
+    def compile(self) -> ov.CompiledModel:
+        """Return the model compiled by OpenVINO, running the best candidate."""
+        from runtime.measuring.deploy import compile_placed
+
+        return compile_placed(self.path / "placed.xml", payload.read_json(self.path / "placement.json"))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def candidate_rows(
+    measured: Sequence[Mapping[str, Any]], seed: int, profiled: tuple[Graph, CostTable] | None = None
+) -> list[dict[str, Any]]:
+    """Return the documented record of every candidate, fastest first, failed ones last.
+
+    profiled: the graph and what its operations take; None to leave out which device does how much.
+    """
+    rows = []
+    for row in measured:
+        latency = None
+        if not row["failed"]:
+            i = median_interval(np.array(row["samples_s"]), seed=seed)
+            latency = {"median": i.median, "low": i.low, "high": i.high}
+        shares = time_shares(row["placement"], *profiled) if profiled and row["placement"] else {}
+        rows.append(
+            {
+                "name": row["name"],
+                "placer": row["placer"],
+                "baseline": row["baseline"],
+                "single": row["single"],
+                "devices_used": row.get("executed_on", []),
+                "subgraphs": row.get("subgraphs"),
+                "precision": row.get("precision", ""),
+                "waited_share": row.get("waited_share"),
+                "realtime": row.get("realtime"),
+                "latency_s": latency,
+                "samples_s": row.get("samples_s", []),
+                "failed": row["failed"],
+                "shares": shares,
+                "about": about(row, shares) if profiled else "",
+            }
+        )
+    return sorted(rows, key=lambda r: (r["latency_s"] is None, (r["latency_s"] or {}).get("median")))
+
+
+def decide(rows: Sequence[Mapping[str, Any]], seed: int) -> tuple[str, str, dict[str, float]]:
+    """Return (best candidate's name, verdict, {ratio, low, high} of its speed over the best single device).
+
+    A candidate beats the best single device only if the interval of the paired ratio lies above 1, widened so that
+    all such claims of one result hold together with 95 % (Bonferroni); otherwise the single device is the best. A
+    baseline that was free to choose and ran on one of the single devices, as AUTO does, is that device once more.
+
+    Raises:
+        OutputMismatchError: all candidates that ran gave wrong outputs.
+        MeasurementError: nothing ran.
+    """
+    alive = [r for r in rows if r["latency_s"] is not None]
+    singles = [r for r in alive if r["single"]]
+    check_something_ran(rows)
+    if not singles:
+        best = alive[0]
+        return best["name"], f"No single device runs the model; {best['name']} does.", _ratio(Interval(1.0, 1.0, 1.0))
+    single = singles[0]
+    known = [r["devices_used"] for r in singles]
+    others = [r for r in alive if not r["single"] and not (r["baseline"] and r["devices_used"] in known)]
+    gains = [(r, _gain(single, r, seed, level=1 - 0.05 / len(others))) for r in others]
+    better = [(r, g) for r, g in gains if g.low > 1.0]
+    if not better:
+        verdict = f"Nothing measured here beats the best single device: use {single['name']}."
+        return single["name"], verdict, _ratio(Interval(1.0, 1.0, 1.0))
+    best, gain = better[0]
+    verdict = (
+        f"{best['name']} is {gain.median:.3f} times as fast as the best single device, {single['name']} "
+        f"(interval {gain.low:.3f} to {gain.high:.3f}, 95 % for all candidates together)."
+    )
+    return best["name"], verdict, _ratio(gain)
+
+
+def _gain(single: Mapping[str, Any], other: Mapping[str, Any], seed: int, *, level: float) -> Interval:
+    # Measured side by side both have every round; a replayed record may hold fewer samples.
+    pairs = min(len(single["samples_s"]), len(other["samples_s"]))
+    ours, theirs = np.array(single["samples_s"][:pairs]), np.array(other["samples_s"][:pairs])
+    return ratio_interval(ours, theirs, seed=seed, level=level)
+
+
+def _ratio(interval: Interval) -> dict[str, float]:
+    return {"ratio": interval.median, "low": interval.low, "high": interval.high}
+
+
+def write_result(
+    path: Path, model: ModelFile, settings: Settings, machine: HostMachine, outcomes: Mapping[str, Outcome]
+) -> Result:
+    """Write result.json, placement.json and the placed model into the run directory; return the result."""
+    entry = outcomes["measure"].entry
+    measured = payload.read_json(entry.path("measurements.json"))
+    graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
+    costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
+    devices = [d.to_json() for d in topology.devices]
+    rows = candidate_rows(measured, settings.seed, (graph, costs))
+    best, verdict, speedup = decide(rows, settings.seed)
+    winner = next(m for m in measured if m["name"] == best)
+    files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
+    files |= write_training(
+        path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
+    )
+    document = {
+        "schema": SCHEMA,
+        "model": {"path": str(model.path), "sha256": model.sha256},
+        "devices": devices,
+        "fingerprint": machine.fingerprint,
+        "hardware": machine.facts,
+        "versions": versions(),
+        "seed": settings.seed,
+        "stages": [
+            {"stage": s, "name": o.task.name, "key": o.task.key, "ran": o.ran, "why": o.why, "seconds": o.seconds}
+            for s, o in outcomes.items()
+        ],
+        "searches": payload.read_json(outcomes["place"].entry.path("searches.json")),
+        "candidates": rows,
+        "best": best,
+        "verdict": verdict,
+        "notes": _notes(outcomes.get("precisions"), machine, devices),
+        "speedup_over_best_single": speedup,
+        "files": files,
+    }
+    write_json(path / "result.json", document)
+    placement = payload.read_json(path / files["placement"])["placement"]
+    write_text(path / files["report"], render(document, placement))
+    return Result(path, document)
+
+
+def _notes(precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in sentences what else a reader should know: which precisions were left out, and why."""
+    if precisions is None:
+        return []
+    from runtime.measuring.precisions import notes
+
+    return notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
+
+
+def _told(path: Path) -> tuple[str, dict[str, str]] | None:
+    """Return the key of the place artifact that the result in a run directory tells of, and by which versions."""
+    try:
+        document = payload.read_json(path / "result.json")
+        return next(s["key"] for s in document["stages"] if s["stage"] == "place"), document["versions"]
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):  # there is none, or nothing that can be read
+        return None
+
+
+def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[str, Any], sha256: str) -> dict[str, str]:
+    """Write placed.xml, placed.bin and placement.json; return their names by role.
+
+    names: of the operations. sha256: of the model as the user gave it.
+    """
+    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
+        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
+            _place_file(read.path(source), path / name)
+    placement = best["placement"]
+    if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
+        placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
+    write_json(
+        path / "placement.json",
+        {
+            "schema": "placewright.placement/1",
+            "model": {"file": "placed.xml", "source_sha256": sha256},
+            "candidate": best["name"],
+            "target": best["target"],
+            "properties": best["properties"],
+            "devices": {
+                d["name"]: {"openvino_name": d["openvino_name"], "plugin": d["plugin"], "properties": d["properties"]}
+                for d in best["devices"]
+            },
+            "placement": placement,
+        },
+    )
+    return {
+        "model": "placed.xml",
+        "weights": "placed.bin",
+        "placement": "placement.json",
+        "result": "result.json",
+        "report": "report.html",
+    }
+
+
+def _place_file(source: Path, target: Path) -> None:
+    """Copy a store file into the run directory under a temporary name, then rename it."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, partial)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StoreError(
+            f"{target} cannot be written: {error.strerror}.", "Make room, or choose another folder."
+        ) from error

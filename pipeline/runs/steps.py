@@ -1,0 +1,347 @@
+"""What each stage does: reads its inputs' files, calls one implementation, writes its payload.
+
+Every step is a function of the artifacts it names and of its parameters, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import registry
+from pipeline.artifacts.checkpoint import collect_policies
+from pipeline.artifacts.store import write_json
+from pipeline.artifacts.task import StepContext
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import DeviceError
+from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.learning import PolicyInputs
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.settings import MeasureSettings, ProfileSettings
+from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
+from pipeline.placing.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
+from pipeline.placing.journal import Journal, Remembered
+from pipeline.placing.recipes import prepared
+from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.searchers import Bind, Searcher, Sought, in_turn
+from pipeline.placing.setup import coarse_problem, problem_of, recipe_of
+from pipeline.progress.interruption import apart
+from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
+from pipeline.shared import payload
+from pipeline.shared.partition import join, tied
+
+if TYPE_CHECKING:
+    from pipeline.placing.hybrid import Proposal
+
+
+def read(work: StepContext) -> None:
+    """Write graph.npz and the normalised model: constants folded, names unique."""
+    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.read_apart import read_apart
+
+    path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
+    read_apart(path, work.out, source=work.task.params["model_sha256"], limits=limits)
+
+
+def kernels(work: StepContext) -> None:
+    """Write kernels.npz: which operations the CPU runtime runs as one kernel."""
+    from runtime.measuring.fusion import cpu_kernels
+
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    payload.save_arrays(work.out / "kernels.npz", {"kernel": cpu_kernels(_model(work), graph)})
+
+
+def precisions(work: StepContext) -> None:
+    """Write precisions.json: which low precisions the model bears."""
+    from runtime.measuring.precisions import to_json, try_precisions
+
+    pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
+    settings = MeasureSettings(**work.task.params["settings"])
+    work.progress(f"comparing the outputs in {', '.join(sorted({p for _, p in pairs}))} with those in f32")
+    write_json(
+        work.out / "precisions.json", to_json(try_precisions(_model(work), pairs, settings, seed=work.task.seed))
+    )
+
+
+def profile(work: StepContext) -> None:
+    """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.measuring.profile import profile as measure_profile
+
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    found = measure_profile(
+        _model(work),
+        graph,
+        _devices(work),
+        ProfileSettings(**work.task.params["settings"]),
+        dynamic_size=work.task.params["dynamic_size"],
+        seed=work.task.seed,
+        progress=work.progress,
+    )
+    payload.save_profile(work.out / "profile.npz", found.costs, found.topology)
+    write_json(
+        work.out / "profile.json",
+        {
+            "latency_s": dict(found.latency_s),
+            "covered": dict(found.covered),
+            "refused": {k: list(v) for k, v in found.refused.items()},
+        },
+    )
+
+
+def coarsen(work: StepContext) -> None:
+    """Write grouping.npz and steps.json: each coarsener on what the one before left, then the ties."""
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    if "kernels" in work.inputs:
+        graph = replace(graph, kernel=payload.load_arrays(work.read("kernels", "kernels.npz"))["kernel"])
+    grouping, coarse = Grouping.identity(graph.n), graph
+    counts = [{"name": "raw", "nodes": graph.n, "edges": graph.m}]
+    for name, values in work.task.params["use"]:
+        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=work.task.seed))
+        coarse = contract(graph, grouping)
+        counts.append({"name": name, "nodes": coarse.n, "edges": coarse.m})
+    grouping = join(grouping, tied(graph))
+    payload.save_grouping(work.out / "grouping.npz", grouping)
+    write_json(work.out / "steps.json", counts)
+
+
+def embed(work: StepContext) -> None:
+    """Write embedding.npz, encoder.safetensors and recipe.json."""
+    from embed.features import node_features
+
+    graph, grouping = _graph_and_grouping(work)
+    costs = payload.load_profile(work.read("profile", "profile.npz"))[0] if "profile" in work.inputs else None
+    features = node_features(graph, grouping, costs, blocks=work.task.params["blocks"])
+    name, values = work.task.params["use"]
+    embedder = registry.build("embed", name, values)
+    embedding = embedder.embed(features.values, contract(graph, grouping), seed=work.task.seed)
+    payload.save_arrays(work.out / "embedding.npz", {"features": features.values, "nodes": embedding.nodes})
+    payload.save_weights(work.out / "encoder.safetensors", embedding.weights)
+    write_json(work.out / "recipe.json", {"embedder": name, "params": values, "columns": list(features.columns)})
+
+
+def group(work: StepContext) -> None:
+    """Write grouping.npz, grouper.safetensors and recipe.json: the most likely grouping of the coarse nodes."""
+    from policy.group.once import group_once
+
+    graph, grouping = _graph_and_grouping(work)
+    name, values = work.task.params["use"]
+    nodes = payload.load_arrays(work.read("embed", "embedding.npz"))["nodes"]
+    found, weights = group_once(
+        registry.build("group", name, values), nodes, contract(graph, grouping), seed=work.task.seed
+    )
+    payload.save_grouping(work.out / "grouping.npz", found)
+    payload.save_weights(work.out / "grouper.safetensors", weights)
+    write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": found.k})
+
+
+def place(work: StepContext) -> None:
+    """Write candidates.json, every placer's placements, best first, and searches.json, what each search came to.
+
+    Also curve.jsonl, how they went, and policy.safetensors and policy.json if a placer has learned one.
+    """
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
+    level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
+    placers = [name for name, _ in work.task.params["use"]]
+    apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
+    with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
+        rows, searches = level(work, subject, watch)
+    collect_policies(work.partial, placers, work.out)
+    write_json(work.out / "candidates.json", rows)
+    write_json(work.out / "searches.json", searches)
+
+
+def measure(work: StepContext) -> None:
+    """Write measurements.json: the finalists and the baselines, measured against one another."""
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    rows = payload.read_json(work.read("place", "candidates.json"))
+    finalists = distinct_finalists(rows, work.task.params["finalists"])
+    settings = MeasureSettings(**work.task.params["settings"])
+    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
+    if settings.use == "hetero":
+        journal = work.partial / "rounds.jsonl"
+        tried = _tried_precisions(work)
+        measured = on_devices(subject, finalists, settings, journal=journal, progress=work.progress, tried=tried)
+    else:
+        measured = in_simulator(subject, registry.build("measure", *work.task.params["evaluator"]), finalists)
+    check_something_ran(measured)
+    write_json(work.out / "measurements.json", measured)
+
+
+STEPS: Mapping[str, Callable[[StepContext], None]] = {
+    "read": read,
+    "kernels": kernels,
+    "precisions": precisions,
+    "profile": profile,
+    "coarsen": coarsen,
+    "embed": embed,
+    "group": group,
+    "place": place,
+    "measure": measure,
+}
+
+
+Rows = list[dict[str, Any]]
+
+
+def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
+    """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
+    params, seed = work.task.params, work.task.seed
+    measured = params["reward"] == "measured"
+    measurer: Measurer = registry.build("measure", *params["evaluator"])
+    bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
+    budget = Budget(params["evaluations"], params["seconds"])
+    found = in_turn(_searchers(work, subject, bind, watch), subject, None, budget, seed=seed, say=work.progress)
+    rows, searches = [], []
+    for sought in found:
+        short = shortlist(sought.answer.candidates, params["finalists"])
+        rows += [_row(sought.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
+        row = _search_row(sought, params, sought.evaluations)
+        row |= {"measurements": measured * sought.evaluations, "measured_s": row["value_s"] if measured else None}
+        searches.append(row)
+    return rows, searches
+
+
+def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
+    """Return the rows of the candidates and of the searches where a few placements are measured in between.
+
+    Ranks count over the placers: the placement that is measured to be the best comes first.
+    """
+    from pipeline.placing.hybrid import Rounds, alternate, every_best_first
+
+    params, seed = work.task.params, work.task.seed
+    simulator: Measurer = registry.build("measure", *params["evaluator"])
+    devices: Measurer = registry.build("measure", *params["devices"])
+    searchers = _searchers(work, subject, simulator.bind, watch)
+    seconds = params["seconds"] * len(searchers)
+    rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
+    journal = _journal(work, devices.bind(subject))
+    found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
+    told = {"used": found.used, "refused": found.refusal, "rounds": [asdict(r) for r in found.rounds]}
+    searches = [
+        _search_row(sought, params, found.evaluations[sought.placer]) | _proposed(found.of(sought.placer)) | told
+        for sought in found.last
+    ]
+    proposals = every_best_first(found.proposals, [searcher.name for searcher in searchers])
+    short = shortlist([p.candidate for p in proposals], params["finalists"])
+    rows = [
+        _row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
+        for rank, (p, c) in enumerate(zip(proposals, short, strict=False))
+    ]
+    return rows, searches
+
+
+def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:
+    """Return what a search's row says of the placements that are the placer's own, best first."""
+    row = {"measurements": sum(p.measured is not None for p in own), "measured_s": None, "predicted_s": None}
+    if not own or math.isinf(own[0].rank[1]):
+        return row
+    seconds = {"measured_s": own[0].measured_s, "predicted_s": own[0].predicted_s}
+    return row | {k: s for k, s in seconds.items() if math.isfinite(s)} | {"found_by": own[0].found_by}
+
+
+def _journal(work: StepContext, devices: Evaluator) -> Journal:
+    """Return the journal of what the stage measures, with what it holds of an interrupted run."""
+    return Journal.of(work.partial / "measured.jsonl", devices.fingerprint, devices)
+
+
+def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:
+    """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
+    given = payload.load_grouping(work.read("coarsen", "grouping.npz"))
+    problem = _problem(work, subject, given)
+    searchers = []
+    for name, values in work.task.params["use"]:
+        placer: Placer = registry.build("place", name, values)
+        recipe = recipe_of(placer)
+        if recipe is None:
+            searchers.append(Searcher(name, placer, problem, given, bind, watch, work.partial))
+        else:
+            own, made = prepared(
+                recipe, problem_of(subject.graph, subject.topology, subject.costs), subject.costs, seed=work.task.seed
+            )
+            searchers.append(Searcher(name, placer, made, own, bind, watch, work.partial))
+    return searchers
+
+
+def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem:
+    """Return the problem of placing what the stages before have left."""
+    embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
+    policy = PolicyInputs(
+        features=embedding["features"],
+        embedder=registry.build("embed", *work.task.params["embedder"]),
+        grouper=registry.build("group", *work.task.params["grouper"]),
+        encoder_weights=payload.load_weights(work.read("embed", "encoder.safetensors")),
+        grouper_weights=payload.load_weights(work.read("group", "grouper.safetensors")),
+    )
+    groups = payload.load_grouping(work.read("group", "grouping.npz"))
+    problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
+    return replace(problem, grouping=groups, policy=policy)
+
+
+def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> dict[str, Any]:
+    """Return the record of a placement of the graph's operations."""
+    result: Measurement | MeasurementFailed = candidate.result
+    return {
+        "placer": placer,
+        "rank": rank,
+        "found_by": candidate.found_by,
+        "measured": measured,
+        "value_s": result.median_s if isinstance(result, Measurement) else None,
+        "failed": None if isinstance(result, Measurement) else asdict(result),
+        "placement": candidate.placement.to_json(graph.names),
+    }
+
+
+def _search_row(sought: Sought, params: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
+    found = sought.answer
+    return {
+        "placer": sought.placer,
+        "reward": params["reward"],
+        "evaluator": params["evaluator"][0],
+        "evaluations": evaluations,
+        "found_by": found.best.found_by,
+        "value_s": found.value_s if math.isfinite(found.value_s) else None,
+        "lower_bound_s": found.lower_bound_s,
+        "gap": found.gap,
+        "proven": found.proven,
+        "bound_by": found.bound_by,
+    }
+
+
+def _model(work: StepContext) -> Path:
+    """Return the normalised model, both of its files checked."""
+    work.read("read", "model.bin")
+    return work.read("read", "model.xml")
+
+
+def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
+    """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
+    devices = tuple(DeviceSpec(**d) for d in work.task.params["devices"])
+    if not devices:
+        raise DeviceError("The run has no devices.", "Give --devices.")
+    if "precisions" not in work.inputs:
+        return devices
+    from runtime.machines.devices import discover
+    from runtime.measuring.precisions import raised
+
+    return raised(devices, work.task.params["open_names"], _tried_precisions(work), discover())
+
+
+def _tried_precisions(work: StepContext) -> Rows:
+    """Return what became of the model in low precisions; nothing where none was in question."""
+    if "precisions" not in work.inputs:
+        return []
+    tried: Rows = payload.read_json(work.read("precisions", "precisions.json"))
+    return tried
+
+
+def _graph_and_grouping(work: StepContext) -> tuple[Graph, Grouping]:
+    graph = payload.load_graph(work.read("read", "graph.npz"))
+    return graph, payload.load_grouping(work.read("coarsen", "grouping.npz"))

@@ -1,0 +1,146 @@
+"""What a result says to people: candidates, failures and searches in words, from the records of result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.devices import CostTable
+from pipeline.core.graph import Graph
+from pipeline.placing.finals import CALIBRATION
+
+KINDS: Mapping[str, str] = {
+    "refused": "refused: ",
+    "out_of_memory": "out of memory: ",
+    "timeout": "took too long: ",
+    "crashed": "crashed: ",
+    "wrong_output": "",  # the message says it all
+}
+METHODS: Mapping[str, str] = {
+    "single": "a single device",
+    "start": "where the search began",
+    "drawn": "drawn at random",
+}
+
+
+def failure_text(failed: Mapping[str, str]) -> str:
+    """Return why a candidate has no latency.
+
+    >>> failure_text({"kind": "timeout", "message": "no answer within 120 s"})
+    'took too long: no answer within 120 s'
+    """
+    return KINDS[failed["kind"]] + failed["message"]
+
+
+def refusal_text(refused: str) -> str:
+    """Return a search's "kind: message" as people read it."""
+    kind, _, message = refused.partition(": ")
+    return failure_text({"kind": kind, "message": message}) if kind in KINDS else refused
+
+
+def time_shares(placement: Mapping[str, str], graph: Graph, costs: CostTable) -> dict[str, float]:
+    """Return by device the share of all operations' profiled seconds that a placement gives it, the largest first."""
+    row = {name: i for i, name in enumerate(costs.names)}
+    column = {name: j for j, name in enumerate(costs.devices)}
+    total: dict[str, float] = {}
+    for name in graph.names:
+        device = placement[name]
+        seconds = float(costs.op_s[row[name], column[device]])
+        total[device] = total.get(device, 0.0) + (seconds if np.isfinite(seconds) else 0.0)
+    whole = sum(total.values()) or 1.0
+    return {device: s / whole for device, s in sorted(total.items(), key=lambda item: -item[1])}
+
+
+def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
+    """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
+    parts = row.get("subgraphs") or 1
+    pieces = f", {parts} sub-graphs" if parts > 1 else ""
+    if shares:
+        return ", ".join(f"{device} {_percent(share)}" for device, share in shares.items()) + pieces
+    if row["single"] and row["devices"]:
+        return _device_text(row["devices"][0])
+    ran = " and ".join(row.get("executed_on", ()))
+    return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"
+
+
+def _device_text(device: Mapping[str, Any]) -> str:
+    """Return a device as a person would name it: the plug-in, its threads, its precision."""
+    properties = device["properties"]
+    threads = properties.get("INFERENCE_NUM_THREADS")
+    words = [device["plugin"]]
+    if threads is not None:
+        words.append(f"{threads} thread{'' if threads == '1' else 's'}")
+    if "INFERENCE_PRECISION_HINT" in properties:
+        words.append(properties["INFERENCE_PRECISION_HINT"])
+    return ", ".join(words)
+
+
+def winner_text(candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Return in one sentence how fast each placer's fastest placement is; "" where none of them ran.
+
+    candidates: of the result, fastest first.
+    """
+    best: dict[str, Mapping[str, Any]] = {}
+    for c in candidates:
+        if not c["baseline"] and c["placer"] != CALIBRATION and c["latency_s"] is not None:
+            best.setdefault(c["placer"], c)
+    if not best:
+        return ""
+    words = [f"{placer} {c['latency_s']['median'] * 1e3:.2f} ms" for placer, c in best.items()]
+    return f"Fastest split of each placer: {', '.join(words)}."
+
+
+def search_text(search: Mapping[str, Any]) -> str:
+    """Return in a few sentences what a placer's search came to."""
+    tried, asked = search["evaluations"], search["measurements"]
+    done = f"{search['placer']} tried {_count(tried, 'placement')} in the simulator"
+    if search["reward"] == "measured":
+        done = f"{search['placer']} measured {_count(tried, 'placement')}"
+    elif search["reward"] == "hybrid":
+        done += f", and {asked or 'none'} of its own {'was' if asked == 1 else 'were'} measured"
+    sentences = [done, _best_text(search), *_calibration_text(search)]
+    return " ".join(f"{s}." for s in sentences if s)
+
+
+def _best_text(search: Mapping[str, Any]) -> str:
+    measured_s: float | None = search["measured_s"]
+    hybrid = search["reward"] == "hybrid"
+    if hybrid and measured_s is None and search["predicted_s"] is None and search["value_s"] is not None:
+        return "It found nothing that was not known before"
+    predicted_s: float | None = search["predicted_s"] if hybrid else search["value_s"]
+    if search["reward"] == "measured":
+        predicted_s = None
+    method = METHODS.get(search["found_by"], f"found by {search['found_by']}")
+    if measured_s is not None:
+        predicted = "" if predicted_s is None else f" (predicted: {predicted_s * 1e3:.2f} ms)"
+        takes = f"took {measured_s * 1e3:.2f} ms{predicted}"
+    elif predicted_s is not None:
+        takes = f"is predicted to take {predicted_s * 1e3:.2f} ms"
+    else:
+        return "None of them can run"
+    text = f"The best, {method}, {takes}"
+    if not search["lower_bound_s"] or hybrid:  # whose simulator changes with every measurement
+        return text
+    if search["proven"]:
+        return f"{text}, which is proven to be optimal there"
+    return f"{text}; no placement can take less than {search['lower_bound_s'] * 1e3:.2f} ms there"
+
+
+def _calibration_text(search: Mapping[str, Any]) -> list[str]:
+    if search.get("refused") and not search["used"]:
+        return [f"The simulator could not be corrected by measurements: {refusal_text(search['refused'])}"]
+    errors = [r["error"] for r in search.get("rounds", ()) if r["error"] is not None]
+    if not errors:
+        return []
+    listed = ", then ".join(f"{100 * e:.1f} %" for e in errors)
+    return [f"Before measurements corrected the simulator, its predictions were off by {listed}"]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

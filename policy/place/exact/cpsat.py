@@ -1,0 +1,227 @@
+"""Constraint programming: the best placement of a small graph, with proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.core.params import param
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import Timeline
+from pipeline.shared.feasibility import atoms_of
+from pipeline.shared.graphs import depths
+from policy.place.exact.bounds import SAFETY, lower_bound, one_to_one, timeline_of
+from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
+from policy.place.exact.cpsat_schedule import listsched
+from policy.place.exact.cpsat_times import Times
+from policy.place.lists.heft import Heft
+from policy.place.search import Method, Search
+from policy.place.units import UNLIMITED, Units, mostly_on
+
+MARGIN = 0.98  # the share of the time left that the solver may use
+DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
+
+
+@dataclass(frozen=True, slots=True)
+class CpSat(Method):
+    """Solves the simulator's rules as a constraint program.
+
+    For devices that work at the same time every group has a device and every operation a start; devices run one
+    operation at a time, links carry what the rules of contention allow. For devices that take turns, and for
+    pipelines, there are devices alone. The solver starts from the best placement seen. Every plan it finds is run by
+    the evaluator, with the planned order as priorities where placements may have them; what it proves holds for all
+    orders. Times are whole ticks, rounded down, so that proofs stay true; the error is below 0.1 %.
+
+    Programs above `largest` are left alone, see `size_of`. Without a time limit one thread works and the effort is
+    counted in the solver's own steps, in proportion to the evaluations left, so that equal seeds give equal answers.
+    A second of that reckoning was seen to take 10 to 40 seconds.
+    """
+
+    version: ClassVar[int] = 3
+
+    largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
+    workers: int = param(2, "threads of the solver, where there is a time limit")
+    effort: float = param(1e-3, "without a time limit: the solver's seconds, by its own reckoning, per evaluation left")
+
+    def __post_init__(self) -> None:
+        if self.largest < 0 or self.workers < 1 or not self.effort > 0:
+            raise UsageError(f"{self} leaves nothing to solve with.", "Use largest >= 0, workers >= 1, effort > 0.")
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Note the bounds, solve the program from the best placement, and ask about every plan on the way."""
+        problem = search.problem
+        if search.left <= 0 or problem.costs is None:
+            return
+        units = problem.derived(Units.of)
+        if search.best is None:  # no device holds everything
+            first = units.devices_of(mostly_on(problem, 0))
+            search.evaluate([units.placement(units.repaired(first))])
+        if search.semantics is not None and search.semantics.kind == "listsched":
+            with search.limited("heft"):  # a start beside a device alone
+                Heft().run(search, seed=seed)
+        timeline = timeline_of(search)
+        same = timeline is not None and len(timeline.names) == problem.graph.n
+        seconds = max(0.0, min(2.0, search.left_s / 10))
+        search.prove(*lower_bound(problem, search.semantics, seconds=seconds, one_to_one=same))
+        if search.done or size_of(search) > self.largest:
+            return
+        finest = units.k == atoms_of(problem).k
+        if search.semantics is not None and search.semantics.kind == "listsched":
+            units = problem.derived(_folded)
+        made = _program(search, units, timeline if same else None)
+        if made is None:
+            return
+        bound_s = self._solve(search, made, _Asking(search, units, made), seed)
+        if finest and search.semantics is not None and (same or one_to_one(search)):
+            search.prove((bound_s + _launch_s(search)) * (1 - SAFETY), "cpsat")
+
+    def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
+        """Run the solver and return the seconds below which it found nothing to lie."""
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        solver.parameters.random_seed = seed % 2**31
+        solver.parameters.catch_sigint_signal = False  # its own handler aborts unless this is the main thread
+        # One thread that takes turns at all strategies is repeatable, and often proves more than two that do not.
+        endless = math.isinf(search.left_s)
+        solver.parameters.num_workers = 1 if endless else self.workers
+        solver.parameters.interleave_search = endless or self.workers == 1
+        if endless:
+            solver.parameters.max_deterministic_time = self.effort * search.left
+        else:
+            solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
+        status = solver.solve(made.model, _callback(solver, ask))
+        proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
+        bound = solver.best_objective_bound
+        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+
+
+def size_of(search: Search) -> int:
+    """Return about how many variables the program of a search has; a quarter where operations have no start times.
+
+    Counted before the program is made, for making a large one takes longer than many a search. Devices that are alike
+    count as well, with the variables that tell which of them is used first.
+    """
+    problem, semantics = search.problem, search.semantics
+    units, p = problem.derived(Units.of), problem.topology.p
+    timed = semantics is not None and semantics.kind == "listsched"
+    if timed:
+        units = problem.derived(_folded)
+    times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
+    divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
+    (producer, consumer), unit = problem.graph.edges, units.grouping.group
+    apart = unit[producer] != unit[consumer]
+    sent = np.stack([problem.graph.tensor[apart], problem.graph.edge_bytes[apart]])
+    tensors = int(np.unique(sent, axis=1).shape[1])
+    if semantics is None or not timed:
+        return (divided + tensors * p) // DIVISION
+    of_tensor = {"T0": 0, "T1": p + 2, "T2": p * (p + 1)}[semantics.level]
+    return divided + problem.graph.n + int(np.count_nonzero(apart)) + tensors * of_tensor
+
+
+def _launch_s(search: Search) -> float:
+    """Return the seconds of launches that every placement costs besides what the programs count."""
+    costs, semantics = search.problem.costs, search.semantics
+    if costs is None or semantics is None or semantics.kind != "sequential":
+        return 0.0
+    return float(costs.launch_s.min())
+
+
+def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | None:
+    """Return the program of a search's rules, started from its best placement; None where the graph has a cycle.
+
+    timeline: of the best placement, if its operations are the problem's nodes.
+    """
+    problem, semantics = search.problem, search.semantics
+    device = None if search.best is None else units.devices_of(search.best)
+    if semantics is None or semantics.kind == "sequential":
+        return in_turns(problem, units, device)
+    if semantics.kind == "pipelined":
+        return pipelined(problem, units, device)
+    depth = depths(problem.graph)
+    if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
+        return None
+    times = Times.of(problem, units, semantics, search.best_s)
+    plan = None
+    if timeline is not None and device is not None and problem.fits(units.placement(device)):
+        plan = (device, timeline.start_s, timeline.end_s)
+    return listsched(problem, units, times, plan, search.bound_s)
+
+
+def _folded(problem: Problem) -> Units:
+    """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
+
+    What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
+    made, right after: no plan gets slower. Memory must not object.
+    """
+    units = problem.derived(Units.of)
+    group = units.grouping.group
+    costs, (producer, consumer) = problem.costs, problem.graph.edges
+    if costs is None:
+        return units
+    idle = np.where(units.allowed, sum_per_group(costs.op_s, units.grouping), 0.0).max(axis=1) == 0
+    idle &= (units.held_bytes == 0) | (units.room_bytes.min() >= UNLIMITED)
+    idle &= np.bincount(group, minlength=units.k) == 1
+    label = np.arange(units.k)
+    apart = group[producer] != group[consumer]
+    for here, there in ((producer[apart], consumer[apart]), (consumer[apart], producer[apart])):
+        pairs = np.unique(np.stack([group[here], group[there]]), axis=1)
+        one_sided = idle & ~np.isin(np.arange(units.k), pairs[1]) & (np.bincount(pairs[0], minlength=units.k) == 1)
+        for g, other in pairs.T[one_sided[pairs[0]]].tolist():
+            if not np.any(units.allowed[other] & ~units.allowed[g]):
+                label[g] = label[other]
+    return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+
+
+class _Asking:
+    """Asks the evaluator about what the solver finds."""
+
+    def __init__(self, search: Search, units: Units, made: Made) -> None:
+        self.search, self.units, self.made = search, units, made
+        self.depth = depths(search.problem.graph)
+
+    def __call__(self, value: Callable[[Any], int], objective: float) -> bool:
+        """Ask about one solution; return whether to go on. value: what a variable is in it."""
+        device = np.array([next(d for d, on in enumerate(row) if value(on)) for row in self.made.x], np.int32)
+        plans = [self.units.placement(device)]
+        if self.search.problem.ordered and self.made.start:
+            start = np.array([value(s) for s in self.made.start], np.int64)
+            rank = np.empty(start.size)
+            rank[np.lexsort((self.depth, start))] = np.arange(start.size)
+            plans.insert(0, Placement(plans[0].device, plans[0].devices, rank))
+        self.search.evaluate(plans, planned_s=[objective * self.made.tick_s] * len(plans))
+        return not self.search.done
+
+
+def _callback(solver: Any, ask: _Asking) -> Any:
+    """Return the object that the solver tells of its solutions, and let the solver stop at a better bound as well.
+
+    It must not be stopped at the first solution: OR-tools 9.15 ends the process if it has solved nothing but the hint.
+    """
+    from ortools.sat.python import cp_model
+
+    class Told(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.solutions = 0
+
+        def on_solution_callback(self) -> None:
+            self.solutions += 1
+            if not ask(self.value, self.objective_value) and self.solutions > 1:
+                self.stop_search()
+
+    told = Told()
+
+    def bounded(_: float) -> None:
+        if told.solutions > 1 and ask.search.done:
+            solver.stop_search()
+
+    solver.best_bound_callback = bounded
+    return told

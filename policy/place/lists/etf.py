@@ -1,0 +1,183 @@
+"""ETF: of all ready operations and devices the pair that can start first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int64
+from pipeline.shared.compiled import allocating, compiled, inner
+from pipeline.shared.graphs import longest
+from pipeline.shared.heaps import Heap, pop, push
+from policy.place.lists.listing import Partial, arrival, new_plan, put, reads, settle_rest, usable
+from policy.place.lists.submit import submit
+from policy.place.lists.work import ScheduleInputs, contended, work_of
+from policy.place.search import Method, Search
+
+PARKED_S = 1e300  # the key of a pair put off because the device has no room
+
+
+class Heaps(NamedTuple):
+    """One `Heap` per row. key: float64 [heaps, n]. node: int64 [heaps, n]. size: int64 [heaps]."""
+
+    key: Float64
+    node: Int64
+    size: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Etf(Method):
+    """Plans the ready operation and the device that can start earliest; of equal ones the longest way to an end.
+
+    The way counts mean times of operations alone. Where the evaluator reckons with contention, one plan does too, and a
+    second does not, see `critical_path`. All ready operations are candidates: heaps per device make a step cost
+    O(p (log n + operands)).
+
+    Source: Hwang, Chow, Anger and Lee, SIAM Journal on Computing 18, 1989.
+    """
+
+    version: ClassVar[int] = 1
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Evaluate the plans' placements; nothing is random."""
+        if search.done:
+            return
+        works = contended(work_of(search.problem, semantics=search.semantics))
+        submit(search, works[0], (), [earliest_first(work, static_level(work), no_favourites(work)) for work in works])
+
+
+def static_level(work: ScheduleInputs) -> Float64:
+    """Return float64 [n], the longest way to an end in mean seconds, transfers left out."""
+    return longest(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
+
+
+def no_favourites(work: ScheduleInputs) -> Int64:
+    """Return int64 [n], -1: no device waits for anything."""
+    return np.full(work.order.size, -1, np.int64)
+
+
+@inner
+def _opens(work: ScheduleInputs, plan: Partial, favourite: Int64, last: Int64, d: int) -> float:
+    """Return from when on device d is free for operations that are not the favourite child of its last one."""
+    i = last[d]
+    j = favourite[i] if i >= 0 else -1
+    if j < 0 or plan.waiting[j] < 0 or not usable(plan.homes, work.group[j], d):
+        return float(plan.lanes.free_s[d])
+    away_s = 0.0
+    for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
+        if work.out_node[e] == j:
+            away_s = work.out_s[e]
+    return max(float(plan.lanes.free_s[d]), float(plan.finish_s[i] + away_s))
+
+
+@allocating
+def _when(work: ScheduleInputs, plan: Partial, i: int, d: int) -> float:
+    """Return when all that operation i reads can be on device d."""
+    nowhere = np.empty((0, plan.lanes.free_s.size))
+    return arrival(work, plan, reads(work, plan, i), d, plan.queue_s.copy(), nowhere)
+
+
+@allocating
+def _nth(heaps: Heaps, h: int) -> Heap:
+    """Return heap h."""
+    return Heap(heaps.key[h], heaps.node[h], heaps.size[h : h + 1])
+
+
+@allocating
+def _head(
+    work: ScheduleInputs, plan: Partial, heaps: Heaps, level_s: Float64, d: int, open_s: float
+) -> tuple[float, int]:
+    """Return the earliest start on device d, and the operation; -1 if there is none.
+
+    Heap 2 d holds operations whose data arrive later, by arrival, heap 2 d + 1 those whose data are there, by level.
+    Arrivals grow while links fill, and open_s may fall: entries are put back when that shows.
+    """
+    later, there = _nth(heaps, 2 * d), _nth(heaps, 2 * d + 1)
+    while True:
+        while later.size[0] > 0 and later.key[0] <= open_s:
+            i = pop(later)
+            push(there, -level_s[i], i)
+        at_hand = there.size[0] > 0
+        heap = there if at_hand else later
+        if heap.size[0] == 0:
+            return math.inf, -1
+        i, before_s = heap.node[0], open_s if at_hand else heap.key[0]
+        g = work.group[i]
+        if plan.waiting[i] < 0 or (plan.homes.device[g] >= 0 and plan.homes.device[g] != d):
+            pop(heap)
+            continue
+        if before_s == PARKED_S:
+            return PARKED_S, i
+        start_s = _when(work, plan, i, d)
+        if not usable(plan.homes, g, d):
+            start_s = PARKED_S
+        if start_s <= before_s:
+            return max(start_s, open_s), i
+        pop(heap)
+        push(later, start_s, i)
+
+
+@allocating
+def _earliest(
+    work: ScheduleInputs, plan: Partial, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64
+) -> tuple[int, int]:
+    """Return the operation and the device that start first; -1 for both if nothing is ready."""
+    node, device, first_s = -1, -1, math.inf
+    for d in range(plan.lanes.free_s.size):
+        start_s, i = _head(work, plan, heaps, level_s, d, _opens(work, plan, favourite, last, d))
+        j = favourite[last[d]] if last[d] >= 0 else -1
+        if j >= 0 and plan.waiting[j] == 0 and usable(plan.homes, work.group[j], d):
+            own_s = max(_when(work, plan, j, d), plan.lanes.free_s[d])
+            if own_s <= start_s:
+                start_s, i = own_s, j
+        if i < 0 or start_s > first_s:
+            continue
+        ahead = node < 0 or start_s < first_s or level_s[i] > level_s[node]
+        if ahead or (i == node and work.op_s[i, d] < work.op_s[i, device]):
+            node, device, first_s = i, d, start_s
+    return node, device
+
+
+@allocating
+def _offer(work: ScheduleInputs, heaps: Heaps, i: int) -> None:
+    """Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data arrive."""
+    for d in range(work.room.size):
+        if work.allowed[work.group[i], d]:
+            push(_nth(heaps, 2 * d), 0.0, i)
+
+
+def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64) -> Partial:
+    """Return the plan that always takes the operation and device that start first, of equal ones the greatest level.
+
+    favourite: int64 [n], an operation for which the device of each one waits as long as its output would need to
+    arrive elsewhere; -1 for none.
+    """
+    plan = new_plan(work)
+    _schedule(work, plan, level_s, favourite)
+    return plan
+
+
+@compiled
+def _schedule(work: ScheduleInputs, plan: Partial, level_s: Float64, favourite: Int64) -> None:
+    """Complete a plan in which nothing is planned, as `earliest_first` says."""
+    n, p = work.op_s.shape
+    heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
+    last = np.full(p, -1, np.int64)
+    for i in range(n):
+        if work.counts[i] and plan.waiting[i] == 0:
+            _offer(work, heaps, i)
+    while True:
+        node, device = _earliest(work, plan, heaps, level_s, favourite, last)
+        if node < 0:
+            break
+        put(work, plan, node, device)
+        plan.waiting[node], last[device] = -1, node  # planned
+        for e in range(work.out_ptr[node], work.out_ptr[node + 1]):
+            j = work.out_node[e]
+            plan.waiting[j] -= 1
+            if plan.waiting[j] == 0:
+                _offer(work, heaps, j)
+    settle_rest(plan.homes)

@@ -1,0 +1,258 @@
+"""Simulated annealing: one plan, changed a little at a time, worse plans taken less and less often."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.core.arrays import Float64
+from pipeline.core.errors import UsageError
+from pipeline.core.params import param
+from pipeline.core.placement import Placement
+from pipeline.core.simulation import Walk
+from policy.place.lists.work import b_level, upward, work_of
+from policy.place.local.neighbourhood import LONGEST, MoveKinds, Neighbourhood
+from policy.place.local.room import Price, held_bytes, make_room, tight
+from policy.place.search import Method, Search
+
+WORK = 2_000_000  # operations simulated between two looks at the clock
+CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
+SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
+PRESSED = 0.5  # share of moves barred by memory from which a short budget pays for excess; a full one always does
+KEPT = 0.85  # share of the budget from which a walk short of memory keeps to what fits
+PROBE = 32  # moves by which evaluations per second are measured
+PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
+ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
+
+
+@dataclass(frozen=True, slots=True)
+class Anneal(Method):
+    """Walks from the best plan seen, by moves of single groups and small clusters.
+
+        accept with probability exp(-(t_new - t) / T),  T falls geometrically from `hot` to `cold`
+
+    Temperatures are in mean times of an operation. What moves is one group, or a random walk of groups; it goes to any
+    device, or where one of its neighbours is. A short budget starts colder: `hot` holds from `evaluations_per_group` on
+    and falls with the square root of the budget below; under a time limit the budget is what a few moves, timed first,
+    let expect.
+
+    Where memory bars many moves, some swap two groups, and the walk may pass through plans that do not fit, for a price
+    per byte that follows the share of plans that do; without a plan that fits, it makes room first. Elsewhere it goes
+    as it would without limits of memory.
+
+    Where placements may carry priorities, the walk begins in the best of several orders: that in which the plan runs
+    first come, first served, and by the longest way to an end, with transfers under the plan or with mean ones. Moves
+    then change the order as well, with or without the device: a group goes between two others of its device. In the
+    end the best placement is tried in those orders again.
+
+    Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
+    """
+
+    version: ClassVar[int] = 4
+
+    hot: float = param(1.0, "first temperature over the mean time of an operation")
+    cold: float = param(0.03, "last temperature over the mean time of an operation")
+    evaluations_per_group: float = param(200.0, "evaluations per group from which `hot` is taken in full")
+    copies: float = param(0.7, "share of moves to the device of a neighbour")
+    clusters: float = param(0.7, "share of moves of several groups at once")
+    swaps: float = param(0.3, "share of the moves by which two groups swap devices, where memory is short")
+    orders: float = param(0.2, "share of moves that change a priority alone, where there are priorities")
+    shifts: float = param(0.1, "share of the other moves that change a priority as well, where there are priorities")
+
+    def __post_init__(self) -> None:
+        shares = (self.copies, self.clusters, self.swaps, self.orders, self.shifts)
+        if not all(0 <= share <= 1 for share in shares):
+            raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1.")
+        if not (0 < self.cold <= self.hot and self.evaluations_per_group > 0):
+            raise UsageError(f"{self} cannot cool.", "Use 0 < cold <= hot, and a positive budget per group.")
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Anneal from the best plan seen until the budget ends or nothing new is met."""
+        if search.done:
+            return
+        make_room(search, seed=seed)
+        rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
+        expected = self._expected(search, rng, moves)
+        hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
+        kept = ORDERS if search.problem.ordered and search.left > 2 * ORDERS else 0
+        with search.limited(search.author, evaluations=search.left - kept):
+            self._cool(search, rng, moves, max(hot, self.cold))
+        if kept and search.best is not None and not search.proven:
+            best_order(search, search.best)
+
+    def _expected(self, search: Search, rng: np.random.Generator, moves: Neighbourhood) -> float:
+        """Return how many evaluations the budget allows; with a time limit, how many are left after some were timed."""
+        if math.isinf(search.left_s):
+            return search.left
+        rate = 0.0
+        for r in (1, PROBE):  # the first walk may compile
+            spent, began_s = search.spent, time.monotonic()
+            self._walk(search, rng, moves, search.best or moves.anywhere(search.problem.topology.names), np.zeros(r))
+            rate = (search.spent - spent) / max(time.monotonic() - began_s, 1e-6)
+        return max(1.0, min(search.left, rate * search.left_s))
+
+    def _cool(self, search: Search, rng: np.random.Generator, moves: Neighbourhood, hot: float) -> None:
+        """Walk from the best plan seen while the temperature falls, until the budget ends."""
+        plan = search.best or moves.anywhere(search.problem.topology.names)
+        if search.problem.ordered:
+            plan = best_order(search, plan)
+        cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
+        chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
+        short = tight(search)
+        if short and hot >= self.hot:
+            self._squeeze(search, rng, moves, plan, cooling)
+            return
+        idle = 0
+        while not search.done and idle < PATIENCE:
+            spent = search.spent
+            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, chunk))
+            barred = np.count_nonzero(np.isinf(walk.value_s)) / max(walk.evaluations, 1)
+            if short and not search.done and barred > PRESSED:
+                self._squeeze(search, rng, moves, levelled(search.best or walk.end), cooling)
+                return
+            plan = levelled(walk.end)
+            idle = 0 if search.spent > spent else idle + 1
+
+    def _squeeze(
+        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, cooling: Cooling
+    ) -> None:
+        """Go on as `_cool` does where memory bars the way: through plans that do not fit, for a price, and back.
+
+        The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a walk
+        would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which keeps
+        full devices full. The last part of the budget begins at the best plan and keeps to what fits.
+        """
+        per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
+        price = Price(cooling.scale_s * self.hot * (self.hot / cooling.hot) ** 2 / per_group)
+        idle = 0
+        while not search.done and idle < PATIENCE * CHUNK // SHORT:
+            spent = search.spent
+            if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
+                price.s_per_byte, plan = math.inf, levelled(search.best or plan)
+            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, SHORT), price.s_per_byte)
+            price.learn(walk)
+            plan = levelled(walk.end)
+            idle = 0 if search.spent > spent else idle + 1
+
+    def _walk(
+        self,
+        search: Search,
+        rng: np.random.Generator,
+        moves: Neighbourhood,
+        plan: Placement,
+        allowance_s: Float64,
+        price_s: float | None = None,
+    ) -> Walk:
+        """Return where as many moves as there are allowances lead.
+
+        price_s: of a byte beyond the memory, and then some moves are swaps; None for no price.
+        """
+        r = allowance_s.size
+        ordered = plan.priority is not None
+        stays = (rng.random(r) < self.orders) & ordered
+        several = ~stays & (rng.random(r) < self.clusters)
+        choice = MoveKinds(
+            length=np.where(several, rng.integers(2, LONGEST + 1, r), 1),
+            copy=rng.random(r) < self.copies,
+            stays=stays,
+            shifted=stays | ((rng.random(r) < self.shifts) & ordered),
+            swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
+        )
+        drawn = moves.drawn(rng, plan, choice, allowance_s)
+        if price_s is None:  # where memory is short, moves that it bars are counted by their values
+            return search.walk(plan, replace(drawn, bounded=not tight(search)))
+        return search.walk(plan, replace(drawn, price_s_per_byte=price_s, bounded=True))
+
+
+def best_order(search: Search, plan: Placement) -> Placement:
+    """Return the plan in its own order, if it has one, or else in the fastest of several orders.
+
+    Of equally fast ones it is the first: the order in which the plan runs first come, first served.
+    """
+    work = work_of(search.problem)
+    keys = [-b_level(work, plan.device), -upward(work)]
+    orders = [with_order(search, plan), *(Placement(plan.device, plan.devices, ranks(key)) for key in keys)]
+    values = search.evaluate(orders)
+    return orders[int(np.argmin(np.where(np.isnan(values), math.inf, values)))]
+
+
+def with_order(search: Search, plan: Placement) -> Placement:
+    """Return the plan with priorities that keep its order of execution, as far as that can be known."""
+    if plan.priority is not None:
+        return plan
+    timeline = None if math.isinf(search.best_s) else search.timeline(plan)
+    if timeline is None:
+        return Placement(plan.device, plan.devices, np.arange(plan.n, dtype=np.float64))
+    # What takes no time ran before what started at the same moment on its device.
+    return Placement(plan.device, plan.devices, ranks(timeline.start_s, timeline.end_s))
+
+
+def levelled(plan: Placement) -> Placement:
+    """Return the plan with ranks for priorities, if it has any: shift upon shift would leave the range of floats."""
+    return plan if plan.priority is None else Placement(plan.device, plan.devices, ranks(plan.priority))
+
+
+def ranks(*keys: Float64) -> Float64:
+    """Return float64 [n], the place of each entry in ascending order of the first key, then the next, then by index."""
+    rank = np.empty(keys[0].size)
+    rank[np.lexsort(keys[::-1])] = np.arange(rank.size)
+    return rank
+
+
+def mean_time_s(search: Search) -> float:
+    """Return the mean time of the operations that take any, in seconds; where nothing is known, a share of the best."""
+    costs = search.problem.costs
+    least_s = np.zeros(0) if costs is None else costs.op_s.min(axis=1)  # [n]
+    if np.any(least_s > 0):
+        return float(least_s[least_s > 0].mean())
+    return search.best_s / search.problem.graph.n if math.isfinite(search.best_s) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetClock:
+    """Which share of what a search has left is spent: of its evaluations, or of its time if that ends first."""
+
+    search: Search
+    began_s: float
+    spent: int
+    left: int
+    left_s: float
+
+    @classmethod
+    def of(cls, search: Search) -> BudgetClock:
+        """Return a clock that starts now."""
+        return cls(search, time.monotonic(), search.spent, max(1, search.left), search.left_s)
+
+    def share(self) -> float:
+        """Return the share spent so far, in [0, 1]."""
+        share = (self.search.spent - self.spent) / self.left
+        if math.isfinite(self.left_s):
+            share = max(share, (time.monotonic() - self.began_s) / max(self.left_s, 1e-9))
+        return min(1.0, share)
+
+    def step(self) -> float:
+        """Return the share that one more evaluation spends; with a time limit its part is left out."""
+        return 1.0 / self.left
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """How much slower a move may make a plan: ever less, from temperature `hot` to `cold`, as its clock runs.
+
+    scale_s: the seconds that a temperature of 1 stands for.
+    """
+
+    clock: BudgetClock
+    scale_s: float
+    hot: float
+    cold: float
+
+    def drawn_s(self, rng: np.random.Generator, r: int) -> Float64:
+        """Return float64 [r], what the next r moves are allowed: exponentially distributed."""
+        share = np.minimum(1.0, self.clock.share() + np.arange(r) * self.clock.step())
+        warmth_s: Float64 = self.scale_s * self.hot * (self.cold / self.hot) ** share
+        return -warmth_s * np.log1p(-rng.random(r))

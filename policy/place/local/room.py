@@ -1,0 +1,184 @@
+"""Searching where memory is short: a first placement that fits, and the price that a walk pays for what does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.graph import sum_per_group
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import Walk
+from policy.place.levels.hierarchy import hierarchy
+from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
+from policy.place.search import Search
+from policy.place.units import UNLIMITED, Units
+
+CHUNK = 64  # moves of a walk, between two looks at what fits
+FIRST = 6  # walks in which excess is annealed from warm to cold at first; every further round takes twice as many
+WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+SHARE = 0.9  # share of the budget that may go into a first placement that fits
+FITTING = 0.5  # share of the moves taken that should lead to plans that fit
+STEP = 1.3  # factor by which the price rises or falls after a walk
+
+
+def tight(search: Search) -> bool:
+    """Return whether some device may be too small: a simulator that minds memory says what a plan needs."""
+    semantics, problem = search.semantics, search.problem
+    if semantics is None or not semantics.memory:
+        return False
+    limits = [d.memory_bytes for d in problem.topology.devices if d.memory_bytes]
+    return bool(limits) and float(held_bytes(search).sum()) > min(limits)
+
+
+def held_bytes(search: Search) -> Int64:
+    """Return int64 [n], bytes an operation may hold: weights, and its output where the simulator counts activations."""
+    graph, semantics = search.problem.graph, search.semantics
+    counts = semantics is not None and semantics.kind == "listsched"
+    held: Int64 = graph.weight_bytes + (graph.out_bytes if counts else 0)
+    return held
+
+
+def make_room(search: Search, *, seed: int) -> None:
+    """Ask about packings of the groups; if nothing fits yet, search for what does, with a share of the budget.
+
+    Packings are the same for any size of equal devices, so that more memory takes no start away. Without a plan that
+    fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap with
+    others, by walks that anneal bytes instead of seconds, in ever longer rounds from the plan that is least over, or
+    from any of those tried where the last round led no further.
+    """
+    if search.done or not tight(search):
+        return
+    starts = packings(search)
+    over = search.simulate(starts).over_bytes.tolist()
+    pool = list(zip(over, starts, strict=False))  # as far as the budget went
+    rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
+    with search.limited(search.author, evaluations=math.ceil(SHARE * search.left), seconds=SHARE * search.left_s):
+        steps, stalled = FIRST, False
+        while search.best is None and search.left > 0 and moves.free.size and pool:
+            least, nearest = min(pool, key=lambda entry: entry[0])
+            begun = pool[rng.integers(len(pool))][1] if stalled else nearest
+            spent = search.spent
+            end = _shed(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
+            over = search.simulate(end[None]).over_bytes.tolist()
+            if search.spent - spent < FIRST or not over:
+                return
+            stalled = over[0] >= least
+            pool.append((over[0], end))
+            steps *= 2
+
+
+def packings(search: Search) -> Int32:
+    """Return int32 [b, n], devices of the operations that share out bytes by what devices hold.
+
+    Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
+    more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
+    room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
+    neighbours together, and so need few copies.
+    """
+    graph = search.problem.graph
+    alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
+    share = max(0.0, float(alone) - float(graph.weight_bytes.sum())) / max(float(graph.out_bytes.sum()), 1.0)
+    return search.problem.derived(_packed, share)
+
+
+def _packed(problem: Problem, share: float) -> Int32:
+    """Return the packings of a problem's weights and a share of its outputs."""
+    found = []
+    for level in hierarchy(problem, least=2 * problem.topology.p):
+        units = level.units
+        amount = sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, units.grouping)
+        ample = max(1.0, 2.0 * float(amount.sum()))
+        room = np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
+        order = np.argsort(level.first, kind="stable")
+        found.append(units.placement(_fullest_last(units.allowed, amount, room)).device)
+        found.append(units.placement(_in_turn(units.allowed, amount, room, order)).device)
+    return np.stack(found)
+
+
+def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
+    device, left = np.zeros(amount.size, np.int32), room.copy()
+    for i in np.argsort(-amount, kind="stable").tolist():
+        free = np.where(allowed[i], (left - amount[i]) / room, -math.inf)
+        device[i] = int(free.argmax())
+        left[device[i]] -= amount[i]
+    return device
+
+
+def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int32:
+    ends = np.cumsum(room) * amount.sum() / room.sum()
+    before = np.cumsum(amount[order]) - amount[order] / 2
+    wish = np.minimum(np.searchsorted(ends, before), room.size - 1)
+    device = np.empty(amount.size, np.int32)
+    gap = np.abs(np.arange(room.size) - wish[:, None])
+    device[order] = np.where(allowed[order], gap, room.size).argmin(axis=1)
+    return device
+
+
+def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, steps: int) -> Placement:
+    """Anneal the excess of a plan in so many walks, or what the budget allows; return the last plan."""
+    steps = max(2, min(steps, search.left // CHUNK))
+    unit_bytes = float(held_bytes(search).sum()) / moves.k
+    price = _outweighing(search)
+    for step in range(steps):
+        if search.best is not None or search.left <= 0:
+            break
+        peak_bytes = search.simulate(plan.device[None]).peak_bytes
+        if search.best is not None or not len(peak_bytes):
+            break
+        chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, plan, peak_bytes[0]))
+        warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
+        allowance_s = price * warm * rng.exponential(1.0, CHUNK)
+        drawn = chosen.drawn(rng, plan, _choice(rng, CHUNK), allowance_s)
+        plan = search.walk(plan, replace(drawn, price_s_per_byte=price)).end
+    return plan
+
+
+def _outweighing(search: Search) -> float:
+    """Return a price per byte at which one byte is dearer than any plan is long, about."""
+    costs, graph = search.problem.costs, search.problem.graph
+    work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
+    sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
+    return 10.0 * max(work_s + sent_s, 1e-9)
+
+
+def _crowded(search: Search, moves: Neighbourhood, plan: Placement, peak_bytes: Int64) -> Int32:
+    """Return the groups that have a choice and are on devices that hold too much; all with a choice if there are none.
+
+    peak_bytes: int64 [p], the most each device holds under the plan.
+    """
+    room = search.problem.derived(Units.of).room_bytes
+    home = plan.device[moves.member[moves.ptr[moves.free]]]
+    found = moves.free[(peak_bytes > room)[home]]
+    return found if found.size else moves.free
+
+
+def _choice(rng: np.random.Generator, r: int) -> MoveKinds:
+    none = np.zeros(r, bool)
+    return MoveKinds(
+        length=np.where(rng.random(r) < 0.2, rng.integers(2, 5, r), 1),
+        copy=rng.random(r) < 0.3,
+        stays=none,
+        shifted=none,
+        swaps=rng.random(r) < 0.5,
+    )
+
+
+@dataclass(slots=True)
+class Price:
+    """What a byte beyond the memory costs a walk: raised while too few plans fit, lowered while almost all do.
+
+    Source: the penalties of Vidal et al., A hybrid genetic algorithm for multidepot and periodic vehicle routing
+    problems, Operations Research 60(3), 2012, section 4.5; steps and target are ours.
+    """
+
+    s_per_byte: float
+
+    def learn(self, walk: Walk) -> None:
+        """Change the price after a walk, by the share of the plans it went through that fit."""
+        taken = walk.value_s[walk.taken]
+        if taken.size:
+            self.s_per_byte *= STEP if np.isfinite(taken).mean() < FITTING else 1 / STEP

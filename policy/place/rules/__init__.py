@@ -1,0 +1,1 @@
+"""Rules of thumb: placements without a search."""

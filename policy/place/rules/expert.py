@@ -1,0 +1,80 @@
+"""What people do by hand: layers in order, cut into one block per device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.shared.compiled import compiled
+from policy.place.lists.submit import submit
+from policy.place.lists.work import ScheduleInputs, by_position, shares, speeds, work_of
+from policy.place.search import Method, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Expert(Method):
+    """Cuts the network into contiguous blocks, one per device.
+
+    With layer tags, layer l of L goes to device floor(l p / L), or to device l if there are fewer layers than devices;
+    an encoder's and a decoder's layer of one number go together. An operation without a layer belongs to the last
+    layer it reads from; if it reads from none, to the first layer it feeds: embeddings come to lie with the first
+    layer, softmax and attention with the last. A second placement cuts the layers where the devices' times balance.
+    The last one, and the only one without tags, cuts the groups in topological order where the times balance.
+
+    Source: Mirhoseini et al., ICML 2017, and Zhou et al., GDP, 2019, name such placements as those of human experts;
+    the rule for operations without a layer is ours.
+    """
+
+    version: ClassVar[int] = 1
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Evaluate the placements; nothing is random."""
+        if search.done:
+            return
+        problem, work = search.problem, work_of(search.problem)
+        homes = []
+        if problem.tags is not None and np.any(problem.tags.layer >= 0):
+            layer = _spread(work, problem.tags.layer).astype(np.int32)
+            count, p = int(layer.max()) + 1, problem.topology.p
+            equal = np.arange(count) * p // count if count >= p else np.arange(count)
+            time_s = sum_per_group(work.mean_s, Grouping(layer))
+            homes += [_majority(work, block[layer]) for block in (equal, shares(time_s, speeds(work)))]
+        order = by_position(work)
+        time_s = sum_per_group(work.mean_s, Grouping(work.group.astype(np.int32)))
+        home = np.empty(order.size, np.int32)
+        home[order] = shares(time_s[order], speeds(work))
+        submit(search, work, (*homes, home))
+
+
+def _spread(work: ScheduleInputs, layer: Int32) -> Int64:
+    """Return int64 [n], the number of each operation's layer among the layers there are, given to all."""
+    known = np.unique(layer[layer >= 0])
+    number = np.where(layer >= 0, np.searchsorted(known, layer), -1)
+    backward = np.ascontiguousarray(work.order[::-1])
+    _follow(work.order, work.in_ptr, work.in_node, number, True)
+    _follow(backward, work.out_ptr, work.out_node, number, False)
+    return np.maximum(number, 0)
+
+
+@compiled
+def _follow(order: Int64, ptr: Int64, node: Int64, number: Int64, last: bool) -> None:
+    """Give operations without a number the last or the first one among their neighbours."""
+    for i in order:
+        if number[i] >= 0:
+            continue
+        for e in range(ptr[i], ptr[i + 1]):
+            other = number[node[e]]
+            if other >= 0 and (number[i] < 0 or (other > number[i]) == last):
+                number[i] = other
+
+
+def _majority(work: ScheduleInputs, device: Int64 | Int32) -> Int32:
+    """Return int32 [k], the device for which most of a group's time speaks; of equal ones the first."""
+    votes: Float64 = np.zeros((work.demand.size, work.room.size))
+    np.add.at(votes, (work.group, device), work.mean_s + work.mean_s.sum() * 1e-12 + 1e-300)
+    home: Int32 = votes.argmax(axis=1).astype(np.int32)
+    return home

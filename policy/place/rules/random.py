@@ -1,0 +1,41 @@
+"""Placements drawn at random: what a method that learns must beat at equal budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.core.errors import UsageError
+from pipeline.core.params import param
+from pipeline.core.placement import Placement
+from pipeline.shared.feasibility import grouping_of
+from policy.place.search import Method, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Random(Method):
+    """Draws a device for each group, uniformly among those allowed."""
+
+    version: ClassVar[int] = 1
+
+    batch: int = param(16, "placements drawn at a time")
+    patience: int = param(20, "stop after so many batches without a placement that is new")
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.patience < 1:
+            raise UsageError(f"{self} draws nothing.", "Use a batch and a patience of at least 1.")
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Return the best placements drawn."""
+        problem = search.problem
+        rng = np.random.default_rng(seed)
+        grouping = grouping_of(problem)
+        allowed = problem.group_allowed(grouping)
+        idle = 0
+        while not search.done and idle < self.patience:
+            spent = search.spent
+            draws = np.where(allowed, rng.random((self.batch, *allowed.shape)), -1.0).argmax(axis=2)  # [batch, k]
+            search.evaluate([Placement(draw, problem.topology.names).lift(grouping) for draw in draws])
+            idle = idle + 1 if search.spent == spent else 0

@@ -1,0 +1,25 @@
+"""Everything on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from policy.place.search import Method, Search
+from policy.place.units import mostly_on
+
+
+@dataclass(frozen=True, slots=True)
+class Single(Method):
+    """Evaluates each device alone: what every other placer must beat.
+
+    A device that may not run everything gets all groups it may run, the others go to the device that runs them
+    fastest, or to the first one allowed where no costs are known.
+    """
+
+    version: ClassVar[int] = 1
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Return the single-device placements, best first; nothing is random."""
+        problem = search.problem
+        search.evaluate([mostly_on(problem, device) for device in range(problem.topology.p)])

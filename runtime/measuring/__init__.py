@@ -1,0 +1,1 @@
+"""Measuring on this machine's devices: processes, variants taking turns, profiles, precisions."""

@@ -1,0 +1,159 @@
+"""The parent's side of a measuring child: start it, ask it with a time limit, and name what went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.measurement import FailureKind, MeasurementFailed
+from pipeline.core.process import Piped, ending
+
+MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
+# What allocators, loaders and device plug-ins say when memory is short.
+MEMORY_WORDS = (
+    "bad_alloc",
+    "memoryerror",
+    "out of memory",
+    "not enough memory",
+    "can't alloc",
+    "cannot alloc",
+    "bad_array_new",
+    "failed to map segment",
+)
+
+
+class ChildError(PlacewrightError, RuntimeError):
+    """The child failed, was killed, or did not answer in time; `failed` says which."""
+
+    exit_code = 5
+
+    def __init__(self, failed: MeasurementFailed) -> None:
+        super().__init__(
+            f"The measuring process failed ({failed.kind}): {failed.message}.",
+            "Run `placewright doctor`, or leave the device out of --devices.",
+        )
+        self.failed = failed
+
+
+class Child:
+    """A measuring child process. Use it as a context manager; leaving it ends the process.
+
+    timeout_s: how long one answer may take. memory_bytes: address space the child may use; 0 for no limit.
+    """
+
+    def __init__(self, *, timeout_s: float, memory_bytes: int = 0) -> None:
+        self.timeout_s = timeout_s
+        self._oom_kills = _oom_kills()
+        self.piped = Piped("runtime.measuring.launch", **{MEMORY_LIMIT: str(memory_bytes)})
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self.piped.process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process now."""
+        self.piped.close()
+
+    def ask(self, do: str, *, timeout_s: float | None = None, **command: Any) -> dict[str, Any]:
+        """Return the child's answer to one command.
+
+        Raises:
+            ChildError: the device refused, memory ran out, the time limit passed, or the process died.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        end = time.monotonic() + limit_s
+        try:
+            self._write(json.dumps({"do": do, **command}).encode() + b"\n", end, limit_s)
+            text = self._read_line(end, limit_s)
+        except BrokenPipeError:
+            text = b""
+        if not text:
+            raise ChildError(self._post_mortem())
+        answer: dict[str, Any] = json.loads(text)
+        fault: Mapping[str, str] | None = answer.get("error")
+        if fault is not None:
+            raise ChildError(MeasurementFailed(_failure_kind(fault["kind"]), fault["message"]))
+        return answer
+
+    def _write(self, line: bytes, end: float, limit_s: float) -> None:
+        """Write a command; a pipe holds less than a long one, so a child that hangs could block us here."""
+        stream = self.piped.stdin
+        os.set_blocking(stream.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_WRITE)
+            while line:
+                self._wait(selector, end, limit_s)
+                line = line[os.write(stream.fileno(), line) :]
+
+    def _wait(self, selector: selectors.BaseSelector, end: float, limit_s: float) -> None:
+        """Wait until the pipe is ready; after `end` kill the child.
+
+        Raises:
+            ChildError: it was not ready in time.
+        """
+        left_s = end - time.monotonic()
+        if left_s <= 0 or not selector.select(left_s):
+            self.piped.process.kill()
+            raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
+
+    def _read_line(self, end: float, limit_s: float) -> bytes:
+        stream = self.piped.stdout
+        chunks: list[bytes] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while not (chunks and chunks[-1].endswith(b"\n")):
+                self._wait(selector, end, limit_s)
+                chunk = os.read(stream.fileno(), 1 << 16)
+                if not chunk:
+                    return b""
+                chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _post_mortem(self) -> MeasurementFailed:
+        """Return why the process is gone, from its exit status, the kernel's count and its last words."""
+        status = self.piped.process.wait()
+        if status == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            return MeasurementFailed("out_of_memory", "it was killed by the kernel because memory ran out")
+        words = self.piped.last_words()
+        kind: FailureKind = "out_of_memory" if speaks_of_memory(words) else "crashed"
+        return MeasurementFailed(kind, f"it {ending(status, words)}")
+
+
+def speaks_of_memory(message: str) -> bool:
+    """Return whether a message of the runtime means that memory ran out."""
+    return any(word in message.lower() for word in MEMORY_WORDS)
+
+
+def _failure_kind(text: str) -> FailureKind:
+    kinds: dict[str, FailureKind] = {
+        "refused": "refused",
+        "out_of_memory": "out_of_memory",
+        "timeout": "timeout",
+        "crashed": "crashed",
+        "wrong_output": "wrong_output",
+    }
+    return kinds[text]
+
+
+def _oom_kills() -> int:
+    """Return how often the kernel has killed a process for memory since it booted."""
+    stat = Path("/proc/vmstat")
+    if not stat.exists():
+        return 0
+    words = stat.read_text(encoding="ascii").split()
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

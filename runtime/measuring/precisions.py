@@ -1,0 +1,129 @@
+"""Which low precisions a model bears: how far its outputs in them are from those in f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
+from runtime.measuring.child import ChildError
+from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.variant import Outputs, Variant, largest_difference, outputs_of, percent, start
+
+FULL = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Borne:
+    """What became of a model computed in one precision.
+
+    difference: largest relative L2 difference of an output from f32; None where it did not run, or is infinite.
+    allowed: the largest that counts as right. why_not: in words; "" where the precision is as good as f32.
+    """
+
+    plugin: str
+    precision: str
+    difference: float | None
+    allowed: float
+    why_not: str
+
+
+def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[tuple[str, str]]:
+    """Return (plug-in, precision) of what the devices, and the baselines of their CPUs, compute in other than f32."""
+    named = {(d.plugin, d.properties[PRECISION]) for d in devices}
+    cpus = {(d.plugin, precision) for d in devices if d.kind == "cpu" for precision in plugins[d.plugin].precisions}
+    return sorted(pair for pair in named | cpus if pair[1] != FULL)
+
+
+def try_precisions(
+    model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int
+) -> list[Borne]:
+    """Return what becomes of the model on each plug-in in each precision.
+
+    Raises:
+        ChildError: the CPU cannot run the model in f32.
+    """
+    expected = reference_outputs(model, settings, seed=seed)
+    return [_tried(model, plugin, precision, expected, settings, seed=seed) for plugin, precision in pairs]
+
+
+def _tried(
+    model: Path, plugin: str, precision: str, expected: Outputs, settings: MeasureSettings, *, seed: int
+) -> Borne:
+    kind = KINDS.get(plugin.partition(".")[0], "other")
+    device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
+    variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
+    allowed = settings.low_tolerance
+    try:
+        child, _ = start(variant, model, settings, seed=seed)
+        with child:
+            found = largest_difference(outputs_of(child), expected)
+    except ChildError as error:
+        return Borne(plugin, precision, None, allowed, f"it does not run ({error.failed.message})")
+    if isinstance(found, MeasurementFailed):
+        return Borne(plugin, precision, None, allowed, found.message)
+    if found <= allowed:
+        return Borne(plugin, precision, found, allowed, "")
+    why_not = f"outputs would differ by {percent(found)} from {FULL}, more than the {percent(allowed)} allowed"
+    return Borne(plugin, precision, found if math.isfinite(found) else None, allowed, why_not)
+
+
+def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Return (plug-in, precision) of what a model does not bear."""
+    return {(t["plugin"], t["precision"]) for t in tried if t["why_not"]}
+
+
+def raised(
+    devices: Sequence[DeviceSpec],
+    names: Sequence[str],
+    tried: Sequence[Mapping[str, Any]],
+    plugins: Mapping[str, Plugin],
+) -> tuple[DeviceSpec, ...]:
+    """Return the devices, those of `names` in f32 where the model does not bear their precision."""
+    out = left_out(tried)
+    return tuple(
+        with_precision(d, FULL, plugins[d.plugin])
+        if d.name in names and (d.plugin, d.properties[PRECISION]) in out
+        else d
+        for d in devices
+    )
+
+
+def without(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -> dict[str, Plugin]:
+    """Return plug-ins without the precisions that a model does not bear."""
+    out = left_out(tried)
+    return {
+        name: replace(plugin, precisions=tuple(p for p in plugin.precisions if (name, p) not in out))
+        for name, plugin in plugins.items()
+    }
+
+
+def notes(
+    tried: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
+    words = [
+        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']} (measure.low_tolerance)."
+        for t in tried
+        if t["why_not"]
+    ]
+    before = {d["name"]: d["properties"].get(PRECISION) for d in asked}
+    changed = [
+        d["name"]
+        for d in used
+        if before.get(d["name"], d["properties"].get(PRECISION)) != d["properties"].get(PRECISION)
+    ]
+    if changed:
+        words.append(f"{' and '.join(changed)} compute{'s' * (len(changed) == 1)} in {FULL} instead.")
+    return words
+
+
+def to_json(tried: Sequence[Borne]) -> list[dict[str, Any]]:
+    """Return the records that `left_out` and the others read."""
+    return [asdict(t) for t in tried]

@@ -1,0 +1,162 @@
+"""Variants: everything that can be measured beside one another, placements and baselines alike."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.measuring.child import Child
+
+WARM_UP_S = 0.3
+WARM_UP_MINIMUM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a model.
+
+    name: what the result calls it. placer: who proposed it, "baseline" for none. target: the device string of
+    compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
+    single: whether it is one device on its own.
+    """
+
+    name: str
+    placer: str
+    target: str
+    devices: tuple[DeviceSpec, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, str] | None = None
+    single: bool = False
+
+    @property
+    def baseline(self) -> bool:
+        """Return whether the variant is a yardstick and not a placement that was searched."""
+        return self.placer == "baseline"
+
+
+def hetero_variant(name: str, placer: str, devices: Sequence[DeviceSpec], affinity: Mapping[str, str]) -> Variant:
+    """Return the variant that runs a placement; one that uses a single device is compiled on it directly."""
+    used = tuple(d for d in devices if d.openvino_name in set(affinity.values()))
+    if len(used) == 1:
+        return Variant(name, placer, used[0].openvino_name, used)
+    return Variant(name, placer, hetero_target(used), used, HETERO_PROPERTIES, affinity)
+
+
+def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, dict[str, Any]]:
+    """Return a child that has compiled the variant, and what it says about it.
+
+    Raises:
+        ChildError: the variant could not be compiled; the child is gone.
+    """
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes))
+        loaded = child.ask(
+            "load",
+            model=str(model),
+            devices=[d.to_json() for d in variant.devices],
+            target=variant.target,
+            properties=dict(variant.properties),
+            affinity=None if variant.affinity is None else dict(variant.affinity),
+            seed=seed,
+            dynamic_size=settings.dynamic_size,
+        )
+        stack.pop_all()  # loaded: from here on the caller ends it
+    return child, loaded
+
+
+def warm_up(child: Child) -> int:
+    """Run inferences until caches and clocks have settled; return how many."""
+    answer = child.ask("run", seconds=WARM_UP_S, minimum=WARM_UP_MINIMUM, realtime=False)
+    return len(answer["samples_s"])
+
+
+Outputs = Mapping[str, npt.NDArray[Any]]
+
+
+def outputs_of(child: Child) -> Outputs:
+    """Return the outputs of one inference, by their position in the model ("output_0", ...)."""
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        path = Path(folder) / "outputs.npz"
+        child.ask("outputs", path=str(path))
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+
+def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> MeasurementFailed | None:
+    """Return what is wrong with outputs, None if they differ by no more than the tolerance in relative L2 norm."""
+    worst = largest_difference(found, expected)
+    if isinstance(worst, MeasurementFailed):
+        return worst
+    if worst <= tolerance:
+        return None
+    return MeasurementFailed(
+        "wrong_output", f"outputs differ by {percent(worst)} from f32 ({percent(tolerance)} allowed)"
+    )
+
+
+def largest_difference(found: Outputs, expected: Outputs) -> float | MeasurementFailed:
+    """Return the largest relative L2 difference of an output, or why they cannot be compared."""
+    if sorted(found) != sorted(expected):
+        return MeasurementFailed("wrong_output", f"{len(found)} outputs instead of {len(expected)}")
+    for name, array in expected.items():
+        if found[name].shape != array.shape:
+            return MeasurementFailed("wrong_output", f"{name} has shape {found[name].shape}, not {array.shape}")
+    return max(
+        (relative_l2(found[name].astype(np.float64), array.astype(np.float64)) for name, array in expected.items()),
+        default=0.0,
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it.
+
+    >>> percent(0.1149), percent(0.05), percent(float("inf"))
+    ('11.5 %', '5 %', 'infinitely many %')
+    """
+    return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
+
+
+def relative_l2(found: np.ndarray[Any, np.dtype[np.float64]], expected: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Return |found - expected| / |expected|, with 1 in place of a norm of 0; infinite where they differ in NaN or inf.
+
+    >>> relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
+    0.1
+    """
+    finite = np.isfinite(expected)
+    if not np.isfinite(found[finite]).all() or not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+        return float("inf")
+    norm = float(np.linalg.norm(expected[finite])) or 1.0
+    return float(np.linalg.norm(found[finite] - expected[finite])) / norm
+
+
+def check(
+    variant: Variant, loaded: Mapping[str, Any], child: Child, expected: Outputs, settings: MeasureSettings
+) -> MeasurementFailed | None:
+    """Return why a loaded variant must not count: it runs elsewhere than asked, or its outputs are wrong; else None."""
+    asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
+    really = executed_names(variant, sorted(really))
+    if variant.affinity is not None and asked != really:
+        return MeasurementFailed("refused", f"asked for {', '.join(asked)}, ran on {', '.join(really)}")
+    return compare_outputs(outputs_of(child), expected, tolerance_for(loaded["precisions"], settings))
+
+
+def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the user's names of devices that OpenVINO names; GPUs add their number to their name, "GPU_B.1"."""
+    names = {d.openvino_name: d.name for d in variant.devices}
+    return tuple(names.get(device) or names.get(device.partition(".")[0], device) for device in openvino_names)
+
+
+def tolerance_for(precisions: Mapping[str, str], settings: MeasureSettings) -> float:
+    """Return the tolerance that fits the precisions a model really runs in."""
+    return settings.tolerance if set(precisions.values()) <= {"f32"} else settings.low_tolerance
