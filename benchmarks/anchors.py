@@ -17,7 +17,7 @@ FOLDER = Path(os.environ.get("PLACEWRIGHT_MSR", ROOT.parent / "shared" / "data" 
 BUDGET_S = 20.0
 SLACK = 1.0001  # the values are printed with four digits
 
-# file, whether plans carry priorities, milliseconds of the best value known, whether that is known to be optimal
+# file, whether placements carry priorities, milliseconds of the best value known, whether that is known to be optimal
 KNOWN = (
     ("LayerGraphs/bert24_inference", False, 92.41, True),
     ("LayerGraphs/resnet50_inference", False, 201.45, True),
@@ -39,7 +39,7 @@ def figures() -> Iterator[Figure]:
         scenario = Scenario(str(path), "equal:4", level="T1-bare", memory=False, ties=False, ordered=ordered)
         found = search(scenario, Effort("portfolio", BUDGET_S))
         how = (
-            f"portfolio, {BUDGET_S:g} s, 4 equal accelerators, T1-bare, no memory limits, no ties; best known "
+            f"portfolio, {BUDGET_S:g} s, 4 equal accelerators, T1-bare, no memory limits, no colocation; best known "
             f"{known_ms} ms; found by {found['found_by']} after {found['evaluations']} evaluations"
         )
         yield figure(label, found["value_s"] * 1e3, "ms", how, target=known_ms * SLACK)

@@ -125,7 +125,7 @@ def layered_graph(n: int, *, seed: int) -> Graph:
         edge_bytes=4 * elements[edges[0]],
         shape_ptr=np.arange(n + 1) * 4,
         shape_dim=shape.reshape(-1),
-        tie=np.full(n, -1, np.int32),
+        colocate=np.full(n, -1, np.int32),
         kernel=np.full(n, -1, np.int32),
     )
 

@@ -1,4 +1,4 @@
-"""How long the compiled simulator `listsched` takes for one placement, and how many moves a second it walks."""
+"""How long the compiled simulator `listsched` takes for one placement, and for a move of local search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Simulator, Subject
 from pipeline.offline.scenario import Scenario, load
 from policy.place.local.anneal import Anneal
@@ -27,7 +27,7 @@ CALLS = 5
 TARGET_S = {SMALL: 20e-6, MEDIUM: 15e-3, LARGE: 0.3}
 MOVES_PER_S = 50_000.0
 WALKED = ("zoo:llama-block", "zoo:ffnn", "zoo:layered?n=200")
-EVALUATIONS = 12_000  # of one annealing, whose walks are then timed
+EVALUATIONS = 12_000  # of one annealing, whose local searches are then timed
 DEVICES = {SMALL: 4, MEDIUM: 8, LARGE: 8}
 FLOPS_PER_S, BYTES_PER_S = 5e12, 7.6e9
 
@@ -50,41 +50,43 @@ def figures() -> Iterator[Figure]:
 
 
 class Recorder:
-    """A simulator that remembers the walks it is asked for."""
+    """A simulator that remembers the local searches it is asked for."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
-        self.asked: list[partial[Walk]] = []
+        self.asked: list[partial[LocalSearch]] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._simulator, name)
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Walk as the simulator does."""
-        self.asked.append(partial(self._simulator.walk, start, moves, allowed=allowed, limit=limit))
+        self.asked.append(partial(self._simulator.local_search, start, moves, allowed=allowed, limit=limit))
         return self.asked[-1]()
 
 
 def walked(name: str, level: str, *, ordered: bool) -> Figure:
-    """Return the seconds per move of the walks that `anneal` asks for; how tells what they are without `bounded`."""
+    """Return the seconds per move of the local searches that `anneal` asks for; how tells what they are without
+    `bounded`.
+    """
     case = load(Scenario(name, "equal:4", level=level, memory=False, ordered=ordered))
     recorder = Recorder(case.simulator())
     Anneal().place(case.problem, recorder, Budget(EVALUATIONS), seed=0, progress=silent)  # type: ignore[arg-type]
     whole = [partial(w.func, w.args[0], replace(w.args[1], bounded=False), **w.keywords) for w in recorder.asked]
-    tried = sum(walk().evaluations for walk in recorder.asked)
+    tried = sum(local_search().evaluations for local_search in recorder.asked)
     spent_s, whole_s = median_s(partial(again, recorder.asked), CALLS), median_s(partial(again, whole), CALLS)
     how = (
-        f"walks of anneal on {name}, {case.graph.n} operations, 4 devices, {tried} moves, {tried / spent_s:.0f}/s; "
+        f"local search, {name}, {case.graph.n} operations, 4 devices, {tried} moves, {tried / spent_s:.0f}/s; "
         f"{tried / whole_s:.0f}/s where all values are asked for; median of {CALLS} calls, one core"
     )
     kind = "ordered" if ordered else "fifo"
     return figure(f"dataflow_time.walk.{name[4:]}.{level}.{kind}", spent_s / tried, "s", how, target=1 / MOVES_PER_S)
 
 
-def again(walks: list[partial[Walk]]) -> None:
+def again(local_searches: list[partial[LocalSearch]]) -> None:
     """Walk all of them."""
-    for walk in walks:
-        walk()
+    for local_search in local_searches:
+        local_search()
 
 
 def silent(_: Progress) -> None:

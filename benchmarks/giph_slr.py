@@ -52,7 +52,7 @@ def mean_ratio(name: str, problems: list[Problem], run: Callable[[Problem], Answ
 
 
 def heft_then_anneal(problem: Problem) -> Answer:
-    """Return what annealing finds from HEFT's plan, which counts as the first of 2 n evaluations."""
+    """Return what annealing finds from HEFT's placement, which counts as the first of 2 n evaluations."""
     heft = place(problem, "heft", Budget(ENDLESS)).best.placement
     return place(replace(problem, start=heft), "anneal", Budget(2 * problem.graph.n))
 

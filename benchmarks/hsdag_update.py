@@ -1,4 +1,4 @@
-"""One update of the agent: 32 plans of 1,000 groups on two devices drawn, asked about and learned from."""
+"""One update of the agent: 32 placements of 1,000 groups on two devices drawn, asked about and learned from."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ REPETITIONS = 10
 
 
 def figures() -> Iterator[Figure]:
-    """Yield the seconds of an update that draws plans, every node a group of its own, and of one that walks.
+    """Yield the seconds of an update that draws placements, every node a group of its own, and of one that local
+    searches.
 
-    `pipelined` answers at once, so that these are the agent's own seconds; `sequential` has the cycles of plans that
-    are cut at random to break.
+    `pipelined` answers at once, so that these are the agent's own seconds; `sequential` has the cycles of placements
+    that are cut at random to break.
     """
     problem, subject = problem_of(layered_graph(NODES, seed=0))
-    for name, walks, simulator in (
+    for name, local_searches, simulator in (
         ("draw", 0.0, "pipelined"),
         ("walk", 1.0, "pipelined"),
         ("draw.sequential", 0.0, "sequential"),
     ):
-        agent = Hsdag(batch=PLANS, walks=walks, warm=0.0)
+        agent = Hsdag(batch=PLANS, p_local_search=local_searches, warm=0.0)
         evaluator = build("measure", simulator).bind(subject)
         search = Search(problem, evaluator, Budget(10**9), lambda _: None)
         with seeded(0):
             trainer = agent.trainer(search, seed=0)
             spent = median_s(trainer.update, REPETITIONS)
-        how = f"{PLANS} plans of {NODES} groups, 2 devices, one thread, {simulator}; median of {REPETITIONS}"
+        how = f"{PLANS} placements of {NODES} groups, 2 devices, one thread, {simulator}; median of {REPETITIONS}"
         yield figure(f"hsdag_update.{name}", spent, "s", how, target=0.5 if simulator == "pipelined" else None)
 
 

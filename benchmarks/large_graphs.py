@@ -38,7 +38,7 @@ def of_graph(label: str, graph: str, expert_s: float | None) -> Iterator[Figure]
         yield figure(f"large_graphs.{label}.over_expert", share, "", how_much, target=0.85)
     yield figure(f"large_graphs.{label}.seconds", seconds, "s", f"whole process; {how}", target=LIMIT_S[graph])
     yield figure(f"large_graphs.{label}.memory", peak_bytes / GIB, "GiB", "largest process so far", target=4.0)
-    how = f"1 if the plan does not fit; largest device holds {max(found['peak_bytes'].values()) / GIB:.3g} GiB"
+    how = f"1 if the placement does not fit; largest device holds {max(found['peak_bytes'].values()) / GIB:.3g} GiB"
     yield figure(f"large_graphs.{label}.invalid", float(not found["feasible"]), "", how, target=0.5)
 
 

@@ -58,7 +58,7 @@ def _within(case: LoadedScenario, share: float) -> LoadedScenario:
 
 
 def _value_s(case: LoadedScenario) -> float:
-    """Return the seconds of the best plan; inf if none is found that fits."""
+    """Return the seconds of the best placement; inf if none is found that fits."""
     placer = registry.build("place", "portfolio")
     budget = Budget(10**9, BUDGET_S)
     try:

@@ -88,10 +88,10 @@ def case_of(family: str, index: int, devices: int) -> LoadedScenario:
 def value_s(
     case: LoadedScenario, placer: str, evaluations: int, params: Mapping[str, float], shelf: Shelf | None = None
 ) -> float:
-    """Return the seconds of the best plan found; a shelf lends its policy, and takes the new one."""
+    """Return the seconds of the best placement found; a shelf lends its policy, and takes the new one."""
     problem = case.problem
     if shelf is not None and problem.policy is not None:
-        problem = replace(problem, policy=replace(problem.policy, learned=shelf.policy, keeper=shelf))
+        problem = replace(problem, policy=replace(problem.policy, learned=shelf.policy, checkpointer=shelf))
     placed = build("place", placer, params)
     answer = placed.place(problem, case.simulator(), Budget(evaluations), seed=0, progress=lambda _: None)
     value: float = answer.value_s

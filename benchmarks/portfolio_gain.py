@@ -73,7 +73,7 @@ def _summary(values_s: list[float]) -> tuple[float, str]:
 
 
 def _value_s(tree: Path, case: tuple[str, str, str], seed: int, placer: str, budget_s: float) -> float:
-    """Return the seconds of the best plan that a version of the project finds in a process of its own."""
+    """Return the seconds of the best placement that a version of the project finds in a process of its own."""
     command = [sys.executable, "-c", CHILD, *case, str(seed), placer, str(budget_s)]
     environment = os.environ | {"PYTHONPATH": str(tree)}
     return float(subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True).stdout)

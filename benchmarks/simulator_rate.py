@@ -1,4 +1,4 @@
-"""How many placements the simulator `sequential` evaluates in a second, and how many moves of walks it tries."""
+"""How many placements, and moves of local search, the simulator `sequential` evaluates in a second."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_cost
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, allowed_devices
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.registry import build
-from pipeline.shared.partition import join, tied
+from pipeline.shared.partition import colocated, join
 from runtime.measuring.fusion import cpu_kernels
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 
@@ -58,27 +58,27 @@ def figures() -> Iterator[Figure]:
 
 
 class Recording(SequentialEvaluator):
-    """A simulator that remembers the walks it was asked for."""
+    """A simulator that remembers the local searches it was asked for."""
 
     def __init__(self, subject: Subject) -> None:
         assert subject.costs is not None
         super().__init__(subject, subject.costs, memory=True)
-        self.walks: list[tuple[Placement, Moves, Bool, int]] = []
+        self.local_searches: list[tuple[Placement, Moves, Bool, int]] = []
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
-        """Return where moves lead from a plan; see the Protocol."""
-        self.walks.append((start, moves, allowed, limit))
-        return super().walk(start, moves, allowed=allowed, limit=limit)
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
+        """Return where moves lead from a placement; see the Protocol."""
+        self.local_searches.append((start, moves, allowed, limit))
+        return super().local_search(start, moves, allowed=allowed, limit=limit)
 
 
 def of_walks(name: str, subject: Subject) -> Iterator[Figure]:
-    """Yield the rate of the walks that annealing asks for, as they come and once more."""
+    """Yield the rate of the local searches that annealing asks for, as they come and once more."""
     recording = Recording(subject)
     build("place", "anneal").place(problem_of(subject), recording, Budget(MOVES[name]), seed=0, progress=lambda _: None)
     first, again = [], []
     for _ in range(CALLS):
         fresh = Sequential().bind(subject)
-        fresh.evaluate([recording.walks[0][0]])  # compiled code is loaded
+        fresh.evaluate([recording.local_searches[0][0]])  # compiled code is loaded
         first.append(timed(partial(walked, fresh, recording))[0])
         again.append(timed(partial(walked, fresh, recording))[0])
     moves, k = walked(fresh, recording), subject.grouping.k
@@ -91,10 +91,10 @@ def of_walks(name: str, subject: Subject) -> Iterator[Figure]:
 
 
 def walked(evaluator: SequentialEvaluator, recording: Recording) -> int:
-    """Walk all recorded walks; return how many moves were tried."""
+    """Walk all recorded local searches; return how many moves were tried."""
     return sum(
-        evaluator.walk(start, moves, allowed=allowed, limit=limit).evaluations
-        for start, moves, allowed, limit in recording.walks
+        evaluator.local_search(start, moves, allowed=allowed, limit=limit).evaluations
+        for start, moves, allowed, limit in recording.local_searches
     )
 
 
@@ -103,7 +103,9 @@ def problem_of(subject: Subject) -> Problem:
     assert subject.costs is not None
     graph = contract(subject.graph, subject.grouping)
     costs = contract_costs(subject.costs, graph, subject.grouping)
-    return Problem(graph, subject.topology, tied(graph), costs, allowed_devices(graph, subject.topology, costs, {}))
+    return Problem(
+        graph, subject.topology, colocated(graph), costs, allowed_devices(graph, subject.topology, costs, {})
+    )
 
 
 def evaluate_all(evaluator: Evaluator, batches: Sequence[Sequence[Placement]]) -> None:
@@ -117,7 +119,7 @@ def subject_of(model: Path, graph: Graph) -> Subject:
     graph = replace(graph, kernel=cpu_kernels(model, graph))
     folded = Fold().coarsen(graph, seed=0)
     fused = folded.then(Fuse().coarsen(contract(graph, folded), seed=0))
-    return costed(model, graph, join(fused, tied(graph)))
+    return costed(model, graph, join(fused, colocated(graph)))
 
 
 def costed(model: Path | None, graph: Graph, grouping: Grouping) -> Subject:

@@ -111,7 +111,7 @@ def _merge_siblings(graph: Graph, cost: Float64, level: Int64 | None, *, cap: fl
 def _merge_edges(
     graph: Graph, cost: Float64, level: Int64 | None, *, cap: float, parts: int, rng: np.random.Generator
 ) -> Grouping:
-    """Return clusters grown along edges by falling score, ties in random order.
+    """Return clusters grown along edges by falling score, colocation constraints in random order.
 
     level: int64 [n], or None where cycles do not matter.
     """

@@ -20,7 +20,6 @@ STAGES: Mapping[str, str] = {
     "embed": "embed",
     "group": "policy.group",
     "place": "policy.place",
-    "learn": "policy.learn",
     "measure": "runtime",
 }
 

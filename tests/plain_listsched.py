@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.devices import Topology
 from pipeline.core.graph import Graph
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from tests.plain_tensors import tensor_of
 
 RELEASE, BUS, DEVICE = range(3)  # at one moment ends come first, then arrivals, then starts
@@ -35,13 +35,13 @@ class PlainMachine:
         graph: Graph,
         topology: Topology,
         op_s: np.ndarray,
-        semantics: Semantics,
+        execution: ExecutionModel,
         device: list[int],
         priority: list[float] | None,
         *,
         quirks: bool = False,
     ) -> None:
-        self.graph, self.topology, self.op_s, self.rules = graph, topology, op_s, semantics
+        self.graph, self.topology, self.op_s, self.rules = graph, topology, op_s, execution
         self.device, self.priority, self.quirks = device, priority, quirks
         self.turn = itertools.count()
         self.calendar: list[tuple[float, int, int, tuple]] = []

@@ -1,4 +1,6 @@
-"""A walk by evaluating one plan after another, as the docstring of `Walk` says; the reference for compiled walks."""
+"""A walk by evaluating one plan after another, as the docstring of `LocalSearch` says; the reference for compiled
+walks.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ import math
 import numpy as np
 
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Simulator
 
 
-def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.ndarray, limit: int) -> Walk:
+def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.ndarray, limit: int) -> LocalSearch:
     """Return where moves lead from a plan."""
 
     def cost(plan: Placement) -> tuple[float, float, float]:
         found = simulator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
         value_s, over = float(found.value_s[0]), float(found.over_bytes[0])
-        if simulator.semantics.kind == "listsched" and math.isinf(value_s):
+        if simulator.execution.kind == "listsched" and math.isinf(value_s):
             over = math.inf  # a plan that cannot run holds nothing
         return value_s, over, math.inf if over else value_s
 
@@ -34,11 +36,11 @@ def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.n
         if value_s[i] < best_s:
             best, best_s = moved, float(value_s[i])
         if over == plan_over:
-            accepted = moved_s <= plan_s + moves.allowance_s[i]
+            accepted = moved_s <= plan_s + moves.threshold_s[i]
         elif math.isinf(moves.price_s_per_byte) or math.isinf(max(over, plan_over)):
             accepted = over < plan_over
         else:
-            accepted = moved_s + moves.price_s_per_byte * (over - plan_over) <= plan_s + moves.allowance_s[i]
+            accepted = moved_s + moves.price_s_per_byte * (over - plan_over) <= plan_s + moves.threshold_s[i]
         if accepted:
             taken[i], plan, plan_s, plan_over = True, moved, moved_s, over
-    return Walk(tried, value_s, taken, plan, math.inf if plan_over else plan_s, best, best_s)
+    return LocalSearch(tried, value_s, taken, plan, math.inf if plan_over else plan_s, best, best_s)

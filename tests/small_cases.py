@@ -15,7 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Simulator, Subject
 from pipeline.registry import build
-from pipeline.shared.partition import tied
+from pipeline.shared.partition import colocated
 from tests.strategies import graph_of
 
 CASES = 500
@@ -71,24 +71,24 @@ def small_case(number: int) -> SmallCase:
     allowed = np.ones((n, p), bool)
     if number % 8 == 5:
         allowed[np.arange(n), rng.integers(0, p, n)] = rng.random(n) < 0.5
-        allowed[graph.tie >= 0] = True
+        allowed[graph.colocate >= 0] = True
     seconds_per_byte = rng.choice([1e-3, 1e-2, 1e-1])
     apart = ~np.eye(p, dtype=bool)
     speed = np.full((p, p), 1 / seconds_per_byte) if alike else rng.uniform(0.5, 2.0, (p, p)) / seconds_per_byte
     topology = Topology(devices, np.where(apart, speed, np.inf), np.where(apart, 0.01, 0.0))
     launch_s = np.full(p, rng.choice([0.0, 0.2]))
     costs = CostTable(graph.names, topology.names, op_s, launch_s, ("given",) * p)
-    problem = Problem(graph, topology, tied(graph), costs, allowed)
+    problem = Problem(graph, topology, colocated(graph), costs, allowed)
     return SmallCase(problem, RULES[number % 4]).within(SHARES[number % 3])
 
 
 def _graph(rng: np.random.Generator, n: int) -> Graph:
     """Return a random acyclic graph of n operations with weights of up to 40 bytes and outputs of up to 20."""
     edges = [(i, j) for j in range(1, n) for i in range(j) if rng.random() < 1.6 / max(j, 1)]
-    tie = np.full(n, -1)
+    colocate = np.full(n, -1)
     if rng.random() < 0.15:
-        tie[rng.choice(n, 2, replace=False)] = 0
+        colocate[rng.choice(n, 2, replace=False)] = 0
     out = rng.integers(1, 1 + int(rng.choice([2, 6, 20])), n)
-    graph = graph_of(n, edges, out_bytes=out.tolist(), tie=tie.tolist())
+    graph = graph_of(n, edges, out_bytes=out.tolist(), colocate=colocate.tolist())
     weights: Int64 = 10 * rng.integers(1, 1 + int(rng.choice([2, 4])), n)
     return replace(graph, weight_bytes=weights)

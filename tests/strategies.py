@@ -21,7 +21,7 @@ def graph_of(
     flops: Sequence[float] | None = None,
     out_bytes: Sequence[int] | None = None,
     edge_bytes: dict[tuple[int, int], int] | None = None,
-    tie: Sequence[int] | None = None,
+    colocate: Sequence[int] | None = None,
     kernel: Sequence[int] | None = None,
 ) -> Graph:
     """Return a graph of operations op0, op1, ...; without further arguments MatMuls of one FLOP and one byte.
@@ -43,7 +43,7 @@ def graph_of(
         edge_bytes=np.array([(edge_bytes or {}).get((a, b), out[a]) for a, b in pairs], np.int64),
         shape_ptr=np.zeros(n + 1, np.int64),
         shape_dim=np.zeros(0, np.int64),
-        tie=np.full(n, -1, np.int32) if tie is None else np.array(tie, np.int32),
+        colocate=np.full(n, -1, np.int32) if colocate is None else np.array(colocate, np.int32),
         kernel=np.full(n, -1, np.int32) if kernel is None else np.array(kernel, np.int32),
     )
 
@@ -80,7 +80,7 @@ def graphs(draw: st.DrawFn, min_n: int = 0, max_n: int = 12) -> Graph:
         flops=rng.integers(0, draw(st.sampled_from((2, 2**20))), n).tolist(),
         out_bytes=out,
         edge_bytes={(a, b): int(rng.integers(0, out[a] + 1)) for a, b in edges if types[a] == "Split"},
-        tie=draw(marks),
+        colocate=draw(marks),
         kernel=draw(marks),
     )
     dimensions = rng.integers(0, 4, n)

@@ -29,7 +29,7 @@ def toy_graph(
     types: Sequence[str] = ("MatMul",),
     shapes: Sequence[tuple[int, ...]] | None = None,
     weight_bytes: Sequence[int] | None = None,
-    tie: Sequence[int] | None = None,
+    colocate: Sequence[int] | None = None,
 ) -> Graph:
     """Return a graph of operations "0", "1", ...; operation i has type types[i % len(types)]."""
     names = sorted(set(types))
@@ -46,7 +46,7 @@ def toy_graph(
         edge_bytes=np.full(pairs.shape[1], 4),
         shape_ptr=np.cumsum([0, *(len(shape) for shape in dims)]),
         shape_dim=np.array([d for shape in dims for d in shape], dtype=np.int64),
-        tie=np.full(n, -1) if tie is None else np.array(tie),
+        colocate=np.full(n, -1) if colocate is None else np.array(colocate),
         kernel=np.full(n, -1),
     )
 

@@ -82,7 +82,7 @@ def to_document(workload: Workload) -> dict[str, Any]:
     operations: list[dict[str, Any]] = [
         dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
     ]
-    for key, values in (("colocate", graph.tie), ("layer", tags.layer), ("step", tags.step)):
+    for key, values in (("colocate", graph.colocate), ("layer", tags.layer), ("step", tags.step)):
         for i in np.flatnonzero(values >= 0).tolist():
             operations[i][key] = int(values[i])
     for device, seconds in workload.times.items():

@@ -35,8 +35,8 @@ def is_msr(document: Mapping[str, Any]) -> bool:
 def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0, source: str = "") -> Workload:
     """Return the graph of a document; `where` names it in messages, `source` is the sha256 of its file.
 
-    times: "cpu", and "*" for any accelerator. Nodes of one colour are tied. An edge carries the bytes that take its
-    cost over LINK_BYTES_PER_S; the types of the nodes are TYPES. Nodes go by their names if all have one and none
+    times: "cpu", and "*" for any accelerator. Nodes of one colour are colocated. An edge carries the bytes that take
+    its cost over LINK_BYTES_PER_S; the types of the nodes are TYPES. Nodes go by their names if all have one and none
     occurs twice, else by "name#id". How many devices the file suggests is not kept.
 
     cost_scale: what costs are multiplied with; 1000 for the published throughput inputs of layer graphs, whose costs

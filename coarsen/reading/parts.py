@@ -119,7 +119,7 @@ def graph_from(parts: Parts, *, where: str, source: str) -> Graph:
         edge_bytes=np.rint(parts.edge_bytes[order]),
         shape_ptr=np.cumsum([0, *(len(shape) for shape in parts.shapes)]),
         shape_dim=np.array([d for shape in parts.shapes for d in shape], np.int64),
-        tie=np.array([-1 if label is None else ties.setdefault(label, len(ties)) for label in parts.labels]),
+        colocate=np.array([-1 if label is None else ties.setdefault(label, len(ties)) for label in parts.labels]),
         kernel=np.full(len(parts.names), -1),
         source=source,
     )

@@ -19,10 +19,10 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
+from coarsen.reading.colocation import ties
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.ties import ties
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.graph import Graph, weight_side
@@ -329,7 +329,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
-        tie=ties([op.type for op in operations], edges, integer, variables),
+        colocate=ties([op.type for op in operations], edges, integer, variables),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
     )

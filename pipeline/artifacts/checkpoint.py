@@ -40,8 +40,8 @@ class _UnusableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FolderKeeper:
-    """A `Keeper` that writes into a folder, which is made when something is first saved.
+class FolderCheckpointer:
+    """A `Checkpointer` that writes into a folder, which is made when something is first saved.
 
     context: a digest of what the search depends on; the state of a search with another one is not gone on from.
     """
@@ -60,7 +60,7 @@ class FolderKeeper:
             log.warning("%s is not gone on from: %s", path, error)
             return None
         if context != self.context:
-            log.warning("%s is of another search; this one begins afresh and will replace it", path)
+            log.warning("%s is of another search; this one begins from scratch and will replace it", path)
             return None
         return snapshot
 
@@ -103,8 +103,8 @@ def kept(problem: Problem, folder: Path, *chosen: Any) -> Problem:
     """
     if problem.policy is None:
         return problem
-    keeper = FolderKeeper(folder, problem_digest(problem, *chosen))
-    return replace(problem, policy=replace(problem.policy, keeper=keeper))
+    checkpointer = FolderCheckpointer(folder, problem_digest(problem, *chosen))
+    return replace(problem, policy=replace(problem.policy, checkpointer=checkpointer))
 
 
 def collect_policies(keepers: Path, placers: Sequence[str], out: Path) -> None:

@@ -1,7 +1,7 @@
 """What planning asks of implementations: versions, parameters with defaults filled in, what a placer brings along.
 
 The answers follow from the source text and the question alone. They are kept on disk under the hash of that text, so
-that a run that finds everything in the store imports none of the packages that carrying it out would need.
+that a run that finds everything in the store imports none of the packages that executing it would need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One stage of one run, as data: what it needs, what its key is, and how it is carried out against a store.
+"""One stage of one run, as data: what it needs, what its key is, and how it is executed against a store.
 
 A task is plain JSON values and its answer depends on its key alone, so that any process on any machine with the
 store can carry it out.
@@ -128,7 +128,7 @@ def _differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "
     return found
 
 
-def carry_out(
+def run_task(
     task: Task,
     store: Store,
     steps: Mapping[str, Callable[[StepContext], None]],

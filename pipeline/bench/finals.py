@@ -1,4 +1,4 @@
-"""The last word on real devices: the best plan of every method and every single device, in turns."""
+"""The last word on real devices: the best placement of every method and every single device, in turns."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ Plans = Mapping[str, Placement]
 def final(
     case: BenchCase, records: Sequence[Record], settings: MeasureSettings, folder: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Return what the best plans of all methods take beside every single device, measured now unless it is on file.
+    """Return what the best placements of all methods take beside every single device, measured now unless it is on
+    file.
 
-    A method's best plan is that of the seed for which the search measured the least; since it is measured anew, that
-    choice does not flatter it. Equal plans are measured once, and plans on one device are that device.
+    A method's best placement is that of the seed for which the search measured the least; since it is measured anew,
+    that choice does not flatter it. Equal placements are measured once, and placements on one device are that device.
 
     Raises:
         ChildError: the reference cannot be run on the CPU.
@@ -64,7 +65,9 @@ def final(
 
 
 def best_plans(case: BenchCase, records: Sequence[Record]) -> dict[str, Placement]:
-    """Return method -> its plan of least value over the seeds, settled as the runtime does; single devices left out."""
+    """Return method -> its placement of least value over the seeds, settled as the runtime does; single devices left
+    out.
+    """
     from runtime.measuring.affinity import settle
 
     graph, devices = case.subject.graph, case.devices
@@ -77,7 +80,7 @@ def best_plans(case: BenchCase, records: Sequence[Record]) -> dict[str, Placemen
 
 
 def _on_file(path: Path, key: str) -> dict[str, Any] | None:
-    """Return the document of an earlier measurement of the very same plans."""
+    """Return the document of an earlier measurement of the very same placements."""
     try:
         document: dict[str, Any] = payload.read_json(path)
         return document if (document["schema"], document["key"]) == (SCHEMA, key) else None
@@ -86,7 +89,7 @@ def _on_file(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def _distinct(case: BenchCase, plans: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return method -> the candidate that stands for its plan, and the plans to measure."""
+    """Return method -> the candidate that stands for its placement, and the plans to measure."""
     names: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     known: dict[bytes, str] = {}

@@ -32,7 +32,7 @@ from pipeline.runs.plan import look_at_machine
 SCHEMA = "placewright.bench/1"
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
-EXACT = BenchMethod("min_cut", "min_cut")  # on two devices that take turns
+EXACT = BenchMethod("min_cut", "min_cut")  # on two devices that run one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,9 @@ def _simulate(run: _Run, case: BenchCase, methods: Sequence[BenchMethod]) -> Non
 
 
 def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
-    """Search on the devices themselves, and let the plans run against one another; a machine without them is noted."""
+    """Search on the devices themselves, and let the placements run against one another; a machine without them is
+    noted.
+    """
     try:
         look_at_machine(run.settings.devices)
     except (DeviceError, UsageError) as error:

@@ -16,7 +16,7 @@ from pipeline.core.stages import Placer
 from pipeline.placing.recipes import chained
 from pipeline.placing.recipes import prepared as by_recipe
 from pipeline.placing.setup import coarse_problem, learns, recipe_of, with_policy
-from pipeline.shared.partition import join, tied
+from pipeline.shared.partition import colocated, join
 
 SINGLE = "single"  # stands for every device on its own
 
@@ -99,10 +99,10 @@ def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int)
 
 
 def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:
-    """Return the grouping that coarseners make one after another; what is tied stays together."""
+    """Return the grouping that coarseners make one after another; what is colocated stays together."""
     graph = case.subject.graph
     grouping = chained([(name, {}) for name in names], graph, seed=seed)
-    return join(grouping, tied(graph))
+    return join(grouping, colocated(graph))
 
 
 def policy_of(method: BenchMethod) -> list[Any] | None:

@@ -14,7 +14,7 @@ CLAIMS = {
     "sequential": (
         "Simulated: sub-graphs one after another on a desktop's CPU and GPU, whose times are a roofline's, scaled so "
         "that each device alone takes the published latency (Duan et al., NeurIPS 2024, table 2) where there is one. "
-        "Ratio: the best single device over the method's plan, geometric mean over seeds, with a 95 % interval over "
+        "Ratio: best single device over the method's placement, geometric mean over seeds, with a 95 % interval over "
         "seeds where they differ."
     ),
     "shared": (
@@ -70,12 +70,14 @@ def sentence(rows: Sequence[Table], case: Table) -> str:
     """
     alive = [row for row in rows if row["ratio"] is not None]
     if not alive:
-        return "no method found a plan that runs."
+        return "no method found a placement that runs."
     best = _first_best(alive)
     optimal = best["gap"] is not None and best["gap"] <= PROVEN
     if best["ratio"]["median"] <= 1 + PROVEN:
         alone = _fastest_alone(case)
-        words = f"no plan is faster than {alone} alone, which is proven" if optimal else f"nothing beats {alone} alone"
+        words = (
+            f"no placement is faster than {alone} alone, which is proven" if optimal else f"nothing beats {alone} alone"
+        )
     else:
         known = ", the proven optimum" if optimal else ""
         words = f"{best['method']} is best with {_ratio(best['ratio'])} times the best single device's speed{known}"
@@ -93,7 +95,7 @@ def _learned_or_simple(rows: Sequence[Table]) -> str:
     if abs(share) <= PROVEN:
         return f"{pair[0]} equals {pair[1]}"
     if share < 0:
-        return f"{pair[0]} does not beat {pair[1]}: its plans take {1 / (1 + share) - 1:.2%} longer"
+        return f"{pair[0]} does not beat {pair[1]}: its placements take {1 / (1 + share) - 1:.2%} longer"
     if ours["ratio"]["low"] > theirs["ratio"]["high"]:
         return f"{pair[0]} beats {pair[1]} by {share:.2%}"
     return f"{pair[0]} is {share:.2%} ahead of {pair[1]}, which the spread over seeds does not bear out"
@@ -111,12 +113,12 @@ def _fastest_alone(case: Table) -> str:
 
 
 def final_sentence(final: Table) -> str:
-    """Return what the interleaved measurement says of the plans."""
+    """Return what the interleaved measurement says of the placements."""
     single = final["best_single"]
     if single is None:
         return "no single device ran the model."
     faster = [m for m, ratio in final["ratios"].items() if ratio["low"] > 1]
-    words = f"no plan is faster than {single} alone beyond noise"
+    words = f"no placement is faster than {single} alone beyond noise"
     if faster:
         best = max(faster, key=lambda m: float(final["ratios"][m]["ratio"]))
         words = f"{best} is {_interval(final['ratios'][best])} times as fast as {single} alone"
@@ -208,7 +210,7 @@ def _of_final(document: Table, case: Table) -> list[str]:
     ratios = [[method, final["plans"][method], _interval(r)] for method, r in final["ratios"].items()]
     return [
         "",
-        "The final, the best plan of every method in turns:",
+        "The final, the best placement of every method in turns:",
         "",
         *markdown(["method", "plan", f"ratio to {final['best_single']}"], ratios),
         "",

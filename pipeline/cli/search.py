@@ -19,11 +19,13 @@ PATH = click.Path(path_type=Path)
 MB = 1e6
 WRITTEN = ("trace", "curve", "tensorboard", "checkpoint")  # options that name files or folders to write
 
-trace_option = click.option("--trace", type=PATH, help="Write the plan's timeline for Perfetto: .json or .json.gz.")
+trace_option = click.option(
+    "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
+)
 
 
 def scenario_options(command: Command) -> Command:
-    """Add the options that say what plans are made for."""
+    """Add the options that say what placements are made for."""
     for option in reversed(
         (
             click.argument("graph"),
@@ -51,7 +53,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
 @click.option("--placer", default="portfolio", help="Which method searches; see `placewright list place`.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
-@click.option("--evaluations", type=click.IntRange(min=1), help="Plans to evaluate at most.")
+@click.option("--evaluations", type=click.IntRange(min=1), help="Placements to evaluate at most.")
 @click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
@@ -93,7 +95,7 @@ def simulate(**options: Any) -> None:
 
 @click.command()
 @scenario_options
-@click.option("--write-costs", type=PATH, help="Also write the seconds it reckons with, as CSV for --costs.")
+@click.option("--write-costs", type=PATH, help="Also write the seconds it uses, as CSV for --costs.")
 def bound(**options: Any) -> None:
     """Say what no placement of GRAPH can be faster than, and why."""
     from pipeline.offline import search as offline
@@ -148,10 +150,10 @@ def _of_search(document: dict[str, Any]) -> list[str]:
         standing = f"proven optimal by {document['bound_by']}"
     elif bound_s > 0:
         above = f"at most {value_s / bound_s - 1:.2%} above the optimum"
-        standing = f"no plan is faster than {_ms(bound_s)} ({document['bound_by']}): {above}"
+        standing = f"no placement is faster than {_ms(bound_s)} ({document['bound_by']}): {above}"
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
-        f"{document['evaluations']} plans in {document['seconds']:.1f} s",
+        f"{document['evaluations']} placements in {document['seconds']:.1f} s",
         *_orders(document),
     ]
 
@@ -165,7 +167,7 @@ def _of_simulation(document: dict[str, Any]) -> list[str]:
 def _of_bound(document: dict[str, Any]) -> list[str]:
     if document["lower_bound_s"] <= 0:
         return ["nothing could be proven"]
-    return [f"no plan is faster than {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
+    return [f"no placement is faster than {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
 
 
 def _orders(document: Mapping[str, Any]) -> list[str]:

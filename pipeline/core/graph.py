@@ -29,7 +29,7 @@ class Graph:
     weight_bytes, out_bytes: int64 [n], bytes of constants held and of all tensors produced, each counted once.
     edge_bytes: int64 [m], bytes that flow along the edge in one inference; 0 behind constants.
     shape_ptr, shape_dim: int64 [n + 1] and int64 [...], shapes of the first outputs; -1 is a dynamic dimension.
-    tie: int32 [n], operations of equal number must run in one sub-model (state, quantisation); -1 is free.
+    colocate: int32 [n], operations of equal number must run in one sub-model (state, quantisation); -1 is free.
     kernel: int32 [n], operations of equal number are run as one kernel by the CPU runtime; -1 is unknown.
     source: sha256 of the model the graph was read from.
     """
@@ -44,7 +44,7 @@ class Graph:
     edge_bytes: Int64
     shape_ptr: Int64
     shape_dim: Int64
-    tie: Int32
+    colocate: Int32
     kernel: Int32
     source: str = ""
 
@@ -66,7 +66,7 @@ class Graph:
             ("shape_dim", np.int64, None),
         ):
             put(self, name, frozen(getattr(self, name), dtype, (length,), name))
-        put(self, "tie", frozen_indices(self.tie, (n,), max(n, 1), "tie", lower=-1))
+        put(self, "colocate", frozen_indices(self.colocate, (n,), max(n, 1), "colocate", lower=-1))
         put(self, "kernel", frozen_indices(self.kernel, (n,), max(n, 1), "kernel", lower=-1))
         self._check_values()
 
@@ -304,9 +304,9 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
     A group takes name, type and shape of its head: of its members off the weight side, if it has any, and that are
     neither Constant nor Result, if it has any, the one with the most FLOPs; then one whose output leaves the group,
     the one with the most output bytes, the smallest index. Edges inside a group vanish, parallel edges merge, a
-    tensor sent twice to one group counts once. Groups that share a tie through their members carry one tie; a group's
-    kernel is that of its first member, in the order above, that has one. An arbitrary grouping can make the quotient
-    cyclic: this function allows it, `topological_order` does not.
+    tensor sent twice to one group counts once. Groups that share a colocation constraint through their members carry
+    one; a group's kernel is that of its first member, in the order above, that has one. An arbitrary grouping can make
+    the quotient cyclic: this function allows it, `topological_order` does not.
     """
     if grouping.n != graph.n:
         raise ValueError(f"a grouping of {grouping.n} operations does not fit a graph of {graph.n}")
@@ -327,7 +327,7 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=ptr,
         shape_dim=graph.shape_dim[np.repeat(graph.shape_ptr[head], lengths) + within],
-        tie=_group_ties(graph, grouping),
+        colocate=_group_constraints(graph, grouping),
         kernel=_group_kernels(graph, grouping, by_rank),
         source=graph.source,
     )
@@ -343,15 +343,15 @@ def _members_by_rank(graph: Graph, grouping: Grouping) -> Int64:
     return order
 
 
-def _group_ties(graph: Graph, grouping: Grouping) -> Int32:
-    """Return int32 [k], equal for groups whose members are tied, directly or through other groups; -1 is free."""
-    held = np.flatnonzero(graph.tie >= 0)
+def _group_constraints(graph: Graph, grouping: Grouping) -> Int32:
+    """Return int32 [k], equal for groups whose members are colocated, directly or through other groups; -1 is free."""
+    held = np.flatnonzero(graph.colocate >= 0)
     group = grouping.group[held]
-    joined = components(grouping.k + graph.n, group, grouping.k + graph.tie[held]).group
-    tie = np.full(grouping.k, -1, np.int32)
-    tied = np.unique(group)
-    tie[tied] = np.unique(joined[tied], return_inverse=True)[1]
-    return tie
+    joined = components(grouping.k + graph.n, group, grouping.k + graph.colocate[held]).group
+    colocate = np.full(grouping.k, -1, np.int32)
+    colocated = np.unique(group)
+    colocate[colocated] = np.unique(joined[colocated], return_inverse=True)[1]
+    return colocate
 
 
 def _group_kernels(graph: Graph, grouping: Grouping, by_rank: Int64) -> Int32:

@@ -109,7 +109,7 @@ class Snapshot:
     facts: Mapping[str, Any]
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """Where a placer that learns leaves what it has learned.
 
     `save` replaces what was saved before, whole or not at all; a process killed at any point finds by `load` the last
@@ -133,8 +133,8 @@ class PolicyInputs:
     features: float32 [n, f], one row per node of the problem's graph.
     embedder, grouper: the implementations in use; a placer builds fresh modules from them and fills in the weights.
     encoder_weights, grouper_weights: parameter name -> float32 array, as the two stages left them.
-    learned: a policy published before, perhaps on another graph, to begin with; None begins afresh.
-    keeper: where the state of the search is kept; None keeps nothing.
+    learned: a policy published before, perhaps on another graph, to begin with; None begins from scratch.
+    checkpointer: where the state of the search is kept; None keeps nothing.
     """
 
     features: Float32
@@ -143,20 +143,7 @@ class PolicyInputs:
     encoder_weights: Mapping[str, Float32] = field(default_factory=dict)
     grouper_weights: Mapping[str, Float32] = field(default_factory=dict)
     learned: Snapshot | None = None
-    keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", frozen(self.features, np.float32, (None, None), "features"))
-
-
-class Learner(Protocol):
-    """A policy-gradient algorithm."""
-
-    version: ClassVar[int]
-
-    def loss(self, log_prob: Tensor, entropy: Tensor, value_s: Tensor, *, progress: float) -> Tensor:
-        """Return the scalar to minimise for r samples.
-
-        log_prob, entropy: float32 [r], with gradient. value_s: float32 [r], their times in seconds, finite.
-        progress: the share of the budget spent, in [0, 1].
-        """

@@ -91,11 +91,11 @@ class Problem:
             raise ValueError(f"a grouping of {self.grouping.n} nodes does not fit a graph of {n}")
         if self.costs is not None and (self.costs.names, self.costs.devices) != (self.graph.names, self.topology.names):
             raise ValueError("costs must name the operations of the graph and the devices of the topology, in order")
-        homeless = np.flatnonzero(~self.allowed.any(axis=1))
-        if homeless.size:
-            some = ", ".join(self.graph.names[i] for i in homeless[:5])
+        without_device = np.flatnonzero(~self.allowed.any(axis=1))
+        if without_device.size:
+            some = ", ".join(self.graph.names[i] for i in without_device[:5])
             raise DeviceError(
-                f"No device may run {homeless.size} operation(s): {some}.",
+                f"No device may run {without_device.size} operation(s): {some}.",
                 f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
             )
 
@@ -150,10 +150,10 @@ def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, p
             f"Pins name an unknown operation or device: {', '.join(strange)}.",
             f"Use names of the model's operations, and of the devices {', '.join(topology.names)}.",
         )
-    barred = [f"{o} -> {d}" for o, d in pins.items() if not allowed[operation[o], device[d]]]
-    if barred:
+    forbidden = [f"{o} -> {d}" for o, d in pins.items() if not allowed[operation[o], device[d]]]
+    if forbidden:
         raise DeviceError(
-            f"Pins put operations on devices that do not support them: {', '.join(barred)}.",
+            f"Pins put operations on devices that do not support them: {', '.join(forbidden)}.",
             "Pin them to other devices, or take these pins away.",
         )
     for o, d in pins.items():

@@ -1,4 +1,4 @@
-"""What simulators are asked and what they answer: batches of plans, walks from plan to plan, timelines."""
+"""What simulators are asked and what they answer: batches of placements, local searches, timelines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NO_SWAPS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Semantics:
-    """By which rules a simulator reckons, for placers and bounds that reason about them.
+class ExecutionModel:
+    """By which rules a simulator predicts, for placers and bounds that reason about them.
 
     kind: "sequential": one sub-graph after another; "listsched": a dataflow machine, see `level`; "pipelined": the
     largest load of a device.
@@ -40,7 +40,7 @@ class Semantics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What b plans cost.
+    """What b placements cost.
 
     value_s: float64 [b], seconds; inf where a device does not support an operation.
     over_bytes: int64 [b], bytes by which memory is exceeded, summed over devices; 0 fits.
@@ -57,19 +57,19 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """r changes to a plan of n nodes, to be tried one after another.
+    """r changes to a placement of n nodes, to be tried one after another.
 
     ptr: int64 [r + 1], node: int32 [ptr[r]]: move i changes the nodes node[ptr[i]:ptr[i + 1]], each named once.
     device: int32 [r], where they go; -1 leaves them where they are.
     like: int32 [r], a node to whose device they go instead, as it is when the move is tried; -1 for none.
-    shift: float64 [r], added to their priorities, if the plan has any; 0 leaves them.
-    allowance_s: float64 [r], how much slower than the plan it changes a move may make it and still be taken.
+    shift: float64 [r], added to their priorities, if the placement has any; 0 leaves them.
+    threshold_s: float64 [r], how much slower than the plan it changes a move may make it and still be taken.
     back: int64 [r], in [ptr[i], ptr[i + 1]]: if a move sends nodes anywhere, those from node[back[i]] on go where its
     first node was instead, so that two sets of nodes swap devices. Left out: all nodes of a move go one way.
-    price_s_per_byte: what a byte beyond the memory counts as in seconds, so that a walk may pass through plans that do
-    not fit; inf: less excess is worth any time.
-    bounded: whether nobody asks what moves cost that are not taken; a simulator may then say inf of them, which saves
-    it the rest of a run once it is certain to take too long.
+    price_s_per_byte: what a byte beyond the memory counts as in seconds, so that a local search may pass through
+    placements that do not fit; inf: less excess is worth any time. bounded: whether nobody asks what moves cost that
+    are not taken; a simulator may then say inf of them, which saves it the rest of a run once it is certain to take too
+    long.
     """
 
     ptr: Int64
@@ -77,7 +77,7 @@ class Moves:
     device: Int32
     like: Int32
     shift: Float64
-    allowance_s: Float64
+    threshold_s: Float64
     back: Int64 = field(default_factory=lambda: NO_SWAPS)
     price_s_per_byte: float = math.inf
     bounded: bool = False
@@ -91,10 +91,10 @@ class Moves:
             ("device", np.int32),
             ("like", np.int32),
             ("shift", np.float64),
-            ("allowance_s", np.float64),
+            ("threshold_s", np.float64),
         ):
             put(self, name, frozen(getattr(self, name), dtype, (r,), name))
-        if np.any(np.isnan(self.allowance_s)):
+        if np.any(np.isnan(self.threshold_s)):
             raise ValueError("allowance_s must not be NaN")
         if np.any(self.back < self.ptr[:-1]) or np.any(self.back > self.ptr[1:]):
             raise ValueError("back must lie within the nodes of its move")
@@ -107,14 +107,14 @@ class Moves:
         return int(self.device.size)
 
     @classmethod
-    def single(cls, node: Int32, device: Int32, allowance_s: Float64) -> Moves:
+    def single(cls, node: Int32, device: Int32, threshold_s: Float64) -> Moves:
         """Return moves of one node each to one device each; all three [r]."""
         r = np.size(node)
         none = np.full(r, -1, np.int32)
-        return cls(np.arange(r + 1), node, device, none, np.zeros(r), allowance_s)
+        return cls(np.arange(r + 1), node, device, none, np.zeros(r), threshold_s)
 
     def applied(self, i: int, plan: Placement) -> Placement:
-        """Return the plan that move i makes of another."""
+        """Return the placement that move i makes of another."""
         nodes = self.node[self.ptr[i] : self.ptr[i + 1]]
         target = plan.device[self.like[i]] if self.like[i] >= 0 else self.device[i]
         device, priority = plan.device.copy(), plan.priority
@@ -129,19 +129,19 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
+class LocalSearch:
     """Where r moves led.
 
     A move that would change nothing, or put a node where it is not allowed, is skipped and costs no evaluation. A
-    move is taken if its time and the price of what exceeds memory are together at most `allowance_s` more than those
+    move is taken if its time and the price of what exceeds memory are together at most `threshold_s` more than those
     of the plan it changes; at a price of inf, if it exceeds memory less, or as much and its time is at most
-    `allowance_s` longer.
+    `threshold_s` longer.
 
     tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.
     value_s: float64 [r], what each tried move would cost; nan for others; inf if it exceeds memory, and perhaps if it
     was not taken and the moves are `bounded`.
-    taken: bool [r]. end: the plan after the last move, end_s its seconds. best: the best plan met, the start and moves
-    not taken included, best_s its seconds; inf if all exceed memory.
+    taken: bool [r]. end: the placement after the last move, end_s its seconds. best: the best placement met, the start
+    and moves not taken included, best_s its seconds; inf if all exceed memory.
     """
 
     tried: Bool
@@ -160,7 +160,7 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """When everything happens under one plan.
+    """When everything happens under one placement.
 
     start_s, end_s: float64 [n], of each operation. device: int32 [n].
     sent: int32 [t], the operation whose output each of t transfers carries; source, target: int32 [t], devices;

@@ -25,7 +25,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
-from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 
 
 class Coarsener(Protocol):
@@ -55,7 +55,7 @@ class Candidate:
     planned_s: float = math.nan
 
 
-PROVEN = 1e-4  # a time within this share of its lower bound counts as optimal; solvers reckon in ticks
+PROVEN = 1e-4  # a time within this share of its lower bound counts as optimal; solvers compute in ticks
 
 
 def is_proven(value_s: float, lower_bound_s: float) -> bool:
@@ -129,8 +129,8 @@ class Simulator(Evaluator, Protocol):
     """
 
     @property
-    def semantics(self) -> Semantics:
-        """Return the rules it reckons by."""
+    def execution(self) -> ExecutionModel:
+        """Return the rules it follows."""
 
     def fork(self) -> Simulator:
         """Return a simulator of the same subject for another thread: nothing is shared that changes, its count is 0."""
@@ -139,9 +139,9 @@ class Simulator(Evaluator, Protocol):
         """Count what a fork has evaluated; called once, when its thread has ended."""
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
-        """Return what b plans cost: device int32 [b, k], priority float64 [b, k] or None. Counts b evaluations."""
+        """Return what b placements cost: device int32 [b, k], priority float64 [b, k] or None. Counts b evaluations."""
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from `start`; evaluates the start and at most `limit` moves, and counts the moves.
 
         allowed: bool [k, p], where each node may go.

@@ -1,4 +1,4 @@
-"""What plans are made for without hardware: a graph, a machine, costs and rules, loaded from what a user names."""
+"""What placements are made for without hardware: a graph, a machine, costs and rules, loaded from what a user names."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Scenario:
 
     graph: a JSON file, a model, or "zoo:NAME" with options as in "zoo:rnnlm2?steps=3". topology: a TOML file or a
     preset. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
-    memory: whether what does not fit is refused. ties: whether tied operations must share a device. ordered: whether
-    plans carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
+    memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
+    carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
     "place.NAME.KEY" and "measure.NAME.KEY", and the limits of reading a model.
     """
 
@@ -166,7 +166,7 @@ def load(scenario: Scenario) -> LoadedScenario:
     scenario.measurer()  # a wrong option is said before anything is read
     found = read_graph(scenario)
     workload = found.workload
-    graph = workload.graph if scenario.ties else replace(workload.graph, tie=np.full(workload.graph.n, -1))
+    graph = workload.graph if scenario.ties else replace(workload.graph, colocate=np.full(workload.graph.n, -1))
     limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
     devices = machine(scenario.topology, **limits)  # type: ignore[arg-type]
     if not scenario.memory:
@@ -270,9 +270,9 @@ def _check_ties(problem: Problem) -> None:
     Raises:
         DeviceError: they have none.
     """
-    homeless = np.flatnonzero(~problem.group_allowed(problem.grouping).any(axis=1))
-    if homeless.size:
-        members = np.flatnonzero(problem.grouping.group == homeless[0])
+    without_device = np.flatnonzero(~problem.group_allowed(problem.grouping).any(axis=1))
+    if without_device.size:
+        members = np.flatnonzero(problem.grouping.group == without_device[0])
         some = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         raise DeviceError(
             f"No device may run all of {members.size} operations that must share one: {some}.",

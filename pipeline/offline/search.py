@@ -34,7 +34,7 @@ ENDLESS = 10**12  # evaluations, where only the time is limited
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How a plan is looked for.
+    """How a placement is looked for.
 
     placer: which method. budget_s, evaluations: whichever ends first; with neither, 10 seconds. Only a limit on
     evaluations alone gives the same answer on every machine. Of placers that learn, checkpoint: a folder for the state
@@ -62,10 +62,10 @@ def search(
     progress: Callable[[str], None] = lambda _: None,
     watch: Watcher = unwatched,
 ) -> dict[str, Any]:
-    """Return the best plan found and what is known of it; docs/search.md lists the keys.
+    """Return the best placement found and what is known of it; docs/search.md lists the keys.
 
-    trace: where to write the plan's timeline. progress: told a line for people, now and then. watch: told the same in
-    numbers; see `pipeline.progress.watch.watching`.
+    trace: where to write the placement's timeline. progress: told a line for people, now and then. watch: told the same
+    in numbers; see `pipeline.progress.watch.watching`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -149,7 +149,7 @@ def _spent(answer: Answer, simulator: Simulator) -> int:
 
 
 def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
-    """Return what the plan in a file costs; docs/search.md lists the keys.
+    """Return what the placement in a file costs; docs/search.md lists the keys.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -179,7 +179,7 @@ def bound(
     write_costs: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return what no plan can fall below, and what proves it.
+    """Return what no placement can fall below, and what proves it.
 
     write_costs: where to write the seconds per operation and device, as CSV. progress: told a line for people.
 
@@ -197,7 +197,7 @@ def bound(
     def work(_: Callable[[], None]) -> dict[str, Any]:
         rehearse((), scenario.evaluator, case.graph.n, say=progress)
         begun = time.monotonic()
-        value_s, by = lower_bound(case.problem, simulator.semantics, seconds=seconds, one_to_one=True)
+        value_s, by = lower_bound(case.problem, simulator.execution, seconds=seconds, one_to_one=True)
         return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
     return _words(case, simulator) | apart(work)
@@ -209,7 +209,7 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
 
     if answer.lower_bound_s > 0:
         return answer
-    bound_s, by = lower_bound(case.problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+    bound_s, by = lower_bound(case.problem, simulator.execution, seconds=BOUND_S, one_to_one=True)
     return replace(answer, lower_bound_s=bound_s, bound_by=by)
 
 
@@ -217,8 +217,8 @@ def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
     """Return what was asked, and how large it is."""
     scenario = case.scenario
     level = scenario.level
-    if not level and simulator.semantics.kind == "listsched":
-        level = simulator.semantics.level
+    if not level and simulator.execution.kind == "listsched":
+        level = simulator.execution.level
     return {
         "schema": "placewright.search/1",
         "graph": scenario.graph,
@@ -235,7 +235,7 @@ def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
 
 
 def _figures(case: LoadedScenario, simulator: Simulator, plan: Placement) -> dict[str, Any]:
-    """Return what the plan costs, run first come first served and, if it has an order, by its priorities."""
+    """Return what the placement costs, run first come first served and, if it has an order, by its priorities."""
     device = plan.device[None]
     fifo = simulator.simulate(device, None)
     ordered = fifo if plan.priority is None else simulator.simulate(device, plan.priority[None])
@@ -271,24 +271,24 @@ def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError 
 
 
 def _peak_bytes(simulator: Simulator, plans: Sequence[Placement]) -> int:
-    """Return the most that a device holds under the plan where that is least."""
+    """Return the most that a device holds under the placement where that is least."""
     peak = simulator.simulate(np.stack([plan.device for plan in plans])).peak_bytes
     return int(peak.max(axis=1).min())
 
 
 def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
-    """Return the error for a search in which no plan ran."""
+    """Return the error for a search in which no placement ran."""
     found = _short_of_memory(case, simulator)
     if found is not None:
         return found
     failed = answer.best.result
     message = "" if isinstance(failed, Measurement) else f"{failed.kind}: {failed.message}"
     if isinstance(failed, Measurement) or failed.kind != "out_of_memory":
-        return MeasurementError(f"No plan could be simulated ({message}).", "Give the search more time.")
+        return MeasurementError(f"No placement could be simulated ({message}).", "Give the search more time.")
     needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(
-        f"No plan was found that keeps within memory ({message}).",
-        f"{needed} bytes on each device suffice for the plan that needs least of those seen; search longer, or "
+        f"No placement was found that keeps within memory ({message}).",
+        f"{needed} bytes on each device suffice for the placement that needs least of those seen; search longer, or "
         "with another --placer, or use --no-memory.",
     )
 

@@ -243,7 +243,7 @@ class Campaign:
                 "Set place.evaluator to sequential, or choose --reward simulated or measured.",
             )
         # Simulators that know no launches must find the cost of a sub-graph in the latencies.
-        terms = Terms.of(subject, launches=predicting.semantics.kind == "sequential")
+        terms = Terms.of(subject, launches=predicting.execution.kind == "sequential")
         return cls(simulator, terms, believed(terms, []))
 
     @property

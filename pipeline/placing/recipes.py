@@ -21,7 +21,7 @@ from pipeline.placing.setup import coarse_problem
 def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the groups that a recipe makes of a problem's operations, and the problem of placing these groups.
 
-    Tied operations are in one group, and every group has a device that may run it. Pins and the features, embedder
+    Colocated operations are in one group, and every group has a device that may run it. Pins and the features, embedder
     and grouper of the recipe are in the new problem; the start as well, if it keeps the groups together. The modules
     are untrained; a policy learned before and its keeper are handed on.
 
@@ -31,14 +31,14 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
         UnknownNameError: the recipe names something that does not exist.
     """
     from embed.features import node_features
-    from pipeline.shared.feasibility import placeable
+    from pipeline.shared.feasibility import made_feasible
 
     graph = problem.graph
-    grouping = placeable(problem, chained(recipe.coarsen, graph, seed=seed))
+    grouping = made_feasible(problem, chained(recipe.coarsen, graph, seed=seed))
     features = node_features(graph, grouping, costs, blocks=recipe.blocks).values
     policy = PolicyInputs(features, registry.build("embed", *recipe.embed), registry.build("group", *recipe.group))
     if problem.policy is not None:
-        policy = replace(policy, learned=problem.policy.learned, keeper=problem.policy.keeper)
+        policy = replace(policy, learned=problem.policy.learned, checkpointer=problem.policy.checkpointer)
     made = replace(
         coarse_problem(graph, problem.topology, costs, grouping),
         allowed=problem.group_allowed(grouping),

@@ -97,7 +97,7 @@ def _simulated(evaluator: str) -> None:
         simulator.simulate(plans)
         if problem.ordered:
             simulator.simulate(plans, np.zeros(plans.shape))
-        lower_bound(problem, simulator.semantics, seconds=BOUND_S, one_to_one=True)
+        lower_bound(problem, simulator.execution, seconds=BOUND_S, one_to_one=True)
 
 
 @cache
@@ -137,20 +137,22 @@ def _silent(_: Progress) -> None:
 
 
 def _problems(evaluator: str) -> list[Problem]:
-    """Return the tiny problems: two devices; three with ties, little memory and, where orders count, priorities."""
+    """Return the tiny problems: two devices; three with colocation constraints, little memory and, where orders count,
+    priorities.
+    """
     tight = _problem(3, memory_bytes=700)
     return [_problem(2, memory_bytes=0), replace(tight, ordered=evaluator in ORDERED)]
 
 
 def _problem(p: int, *, memory_bytes: int) -> Problem:
-    """Return the problem of placing a drawn graph on p devices; with a memory limit, some operations are tied."""
+    """Return the problem of placing a drawn graph on p devices; with a memory limit, some operations are colocated."""
     rng = np.random.default_rng(p)
     n = OPERATIONS
     pairs = np.array([(i, j) for j in range(1, n) for i in range(max(0, j - 4), j) if i == j - 1 or rng.random() < 0.4])
     edges = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))].T
-    tie = np.full(n, -1)
+    colocate = np.full(n, -1)
     if memory_bytes:
-        tie[[2, 5]] = 2
+        colocate[[2, 5]] = 2
     graph = Graph(
         names=tuple(f"operation{i}" for i in range(n)),
         op_type=(np.arange(n) % 3).astype(np.int16),
@@ -162,7 +164,7 @@ def _problem(p: int, *, memory_bytes: int) -> Problem:
         edge_bytes=rng.integers(10, 20, len(pairs)),
         shape_ptr=np.arange(n + 1),
         shape_dim=np.full(n, 4),
-        tie=tie,
+        colocate=colocate,
         kernel=np.full(n, -1),
     )
     devices = tuple(DeviceSpec(chr(65 + d), "CPU", "CPU", memory_bytes=memory_bytes) for d in range(p))

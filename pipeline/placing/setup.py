@@ -13,7 +13,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.problem import Problem, allowed_devices
 from pipeline.core.stages import LearningPlacer, Placer, Recipe
 from pipeline.core.workload import Tags
-from pipeline.shared.partition import tied
+from pipeline.shared.partition import colocated
 
 
 def problem_of(
@@ -25,14 +25,14 @@ def problem_of(
     ordered: bool = False,
     tags: Tags | None = None,
 ) -> Problem:
-    """Return the problem of placing operations one by one; those that are tied share a device.
+    """Return the problem of placing operations one by one; those that are colocated share a device.
 
     Raises:
         UsageError: a pin names an operation or a device that is not there.
         DeviceError: no device may run an operation.
     """
     allowed = allowed_devices(graph, topology, costs, pins or {})
-    return Problem(graph, topology, tied(graph), costs, allowed, ordered=ordered, tags=tags)
+    return Problem(graph, topology, colocated(graph), costs, allowed, ordered=ordered, tags=tags)
 
 
 def coarse_problem(graph: Graph, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:

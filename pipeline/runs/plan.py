@@ -11,7 +11,7 @@
     measure     candidates and baselines, against one another    (measured)
 
 `plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
-would. `execute` carries the tasks out against the store.
+would. `execute` executes the tasks against the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.declared import declared
 from pipeline.artifacts.store import Store, file_digest
-from pipeline.artifacts.task import Outcome, Progress, Task, carry_out, look_up
+from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.runs.steps import STEPS
@@ -93,7 +93,7 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
 
 
 def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure") -> list[Task]:
-    """Return the tasks of a run up to a stage, in the order in which they can be carried out.
+    """Return the tasks of a run up to a stage, in the order in which they can be executed.
 
     machine: None is enough up to `coarsen`, unless it fuses kernels.
     """
@@ -260,14 +260,14 @@ def execute(
     previous: Mapping[str, Any],
     finished: Callable[[Outcome], None] = lambda outcome: None,
 ) -> dict[str, Outcome]:
-    """Return the outcome of every task, carried out in order.
+    """Return the outcome of every task, executed in order.
 
     previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
     done is on record before the next begins.
     """
     outcomes: dict[str, Outcome] = {}
     for task in tasks:
-        outcome = carry_out(task, store, STEPS, progress, previous.get(task.stage))
+        outcome = run_task(task, store, STEPS, progress, previous.get(task.stage))
         outcomes[task.stage] = outcome
         finished(outcome)
     return outcomes

@@ -33,7 +33,7 @@ from pipeline.placing.setup import coarse_problem, problem_of, recipe_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.shared import payload
-from pipeline.shared.partition import join, tied
+from pipeline.shared.partition import colocated, join
 
 if TYPE_CHECKING:
     from pipeline.placing.hybrid import Proposal
@@ -94,7 +94,7 @@ def profile(work: StepContext) -> None:
 
 
 def coarsen(work: StepContext) -> None:
-    """Write grouping.npz and steps.json: each coarsener on what the one before left, then the ties."""
+    """Write grouping.npz and steps.json: each coarsener on what the one before left, then colocation."""
     graph = payload.load_graph(work.read("read", "graph.npz"))
     if "kernels" in work.inputs:
         graph = replace(graph, kernel=payload.load_arrays(work.read("kernels", "kernels.npz"))["kernel"])
@@ -104,7 +104,7 @@ def coarsen(work: StepContext) -> None:
         grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=work.task.seed))
         coarse = contract(graph, grouping)
         counts.append({"name": name, "nodes": coarse.n, "edges": coarse.m})
-    grouping = join(grouping, tied(graph))
+    grouping = join(grouping, colocated(graph))
     payload.save_grouping(work.out / "grouping.npz", grouping)
     write_json(work.out / "steps.json", counts)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Task, carry_out
+from pipeline.artifacts.task import Task, run_task
 from pipeline.core.workers import serve
 from pipeline.runs.steps import STEPS
 
@@ -22,7 +22,7 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
         PlacewrightError: it failed.
     """
     task = Task(**command["task"])
-    outcome = carry_out(task, Store(Path(command["store"])), STEPS, lambda text: None, command["previous"])
+    outcome = run_task(task, Store(Path(command["store"])), STEPS, lambda text: None, command["previous"])
     return {"ran": outcome.ran, "why": outcome.why, "seconds": outcome.seconds}
 
 

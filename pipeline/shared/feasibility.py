@@ -6,35 +6,35 @@ import numpy as np
 
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
-from pipeline.shared.partition import join, tied
+from pipeline.shared.partition import colocated, join
 
 
-def grouping_of(problem: Problem) -> Grouping:
-    """Return the problem's own grouping as devices allow, see `placeable`."""
+def feasible_grouping(problem: Problem) -> Grouping:
+    """Return the problem's own grouping as devices allow, see `made_feasible`."""
     return problem.derived(_own)
 
 
-def atoms_of(problem: Problem) -> Grouping:
-    """Return the finest grouping there is: operations alone, but those that are tied together."""
+def finest_grouping(problem: Problem) -> Grouping:
+    """Return the finest grouping there is: operations alone, but for those that are colocated."""
     return problem.derived(_finest)
 
 
 def _own(problem: Problem) -> Grouping:
-    return placeable(problem, problem.grouping)
+    return made_feasible(problem, problem.grouping)
 
 
 def _finest(problem: Problem) -> Grouping:
-    return placeable(problem, Grouping.identity(problem.graph.n))
+    return made_feasible(problem, Grouping.identity(problem.graph.n))
 
 
-def placeable(problem: Problem, grouping: Grouping) -> Grouping:
+def made_feasible(problem: Problem, grouping: Grouping) -> Grouping:
     """Return the grouping changed as little as the devices demand.
 
-    Groups that hold operations tied to one another are one. A group whose members have no device in common is taken
-    apart into sets of tied operations, and such a set, if it has none either, into its operations.
+    Groups that hold operations under one colocation constraint are one. A group whose members have no device in common
+    is taken apart into sets of colocated operations, and such a set, if it has none either, into its operations.
     """
     alone = Grouping.identity(grouping.n)
-    units = tied(problem.graph) if np.any(problem.graph.tie >= 0) else alone
+    units = colocated(problem.graph) if np.any(problem.graph.colocate >= 0) else alone
     if units.k < units.n:
         grouping = _split_homeless(problem, join(grouping, units), units)
     return _split_homeless(problem, grouping, alone)

@@ -146,9 +146,11 @@ def _clipped(weight: Float64, parts: int) -> Float64:
     return clipped
 
 
-def tied(graph: Graph) -> Grouping:
-    """Return the grouping of operations that carry equal ties; an operation without a tie stays alone."""
-    return Grouping.of_labels(np.where(graph.tie >= 0, graph.tie, graph.n + np.arange(graph.n)))
+def colocated(graph: Graph) -> Grouping:
+    """Return the grouping of operations that carry equal colocation constraints; an operation without one stays
+    alone.
+    """
+    return Grouping.of_labels(np.where(graph.colocate >= 0, graph.colocate, graph.n + np.arange(graph.n)))
 
 
 def join(a: Grouping, b: Grouping) -> Grouping:

@@ -23,9 +23,10 @@ GRAPH_ARRAYS = (
     "edge_bytes",
     "shape_ptr",
     "shape_dim",
-    "tie",
+    "colocate",
     "kernel",
 )
+FILED_AS = {"colocate": "tie"}  # names that arrays have in files written by earlier versions, too
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -50,7 +51,10 @@ def save_graph(path: Path, graph: Graph) -> None:
     text = json.dumps({"names": graph.names, "type_names": graph.type_names, "source": graph.source})
     save_arrays(
         path,
-        {"text": np.frombuffer(text.encode(), dtype=np.uint8), **{name: getattr(graph, name) for name in GRAPH_ARRAYS}},
+        {
+            "text": np.frombuffer(text.encode(), dtype=np.uint8),
+            **{FILED_AS.get(name, name): getattr(graph, name) for name in GRAPH_ARRAYS},
+        },
     )
 
 
@@ -58,6 +62,7 @@ def load_graph(path: Path) -> Graph:
     """Return the graph `save_graph` wrote."""
     arrays = load_arrays(path)
     text = json.loads(arrays.pop("text").tobytes().decode())
+    arrays |= {name: arrays.pop(filed) for name, filed in FILED_AS.items()}
     return Graph(names=tuple(text["names"]), type_names=tuple(text["type_names"]), source=text["source"], **arrays)
 
 

@@ -34,7 +34,7 @@ from policy.place.rules.metis import Metis
 from policy.place.search import Method, Search
 from policy.place.together import together
 
-# Rules of thumb, the quick ones first, each with the operations it plans in a second on a few devices, roughly.
+# Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
 RULES: Mapping[str, tuple[Method, float]] = {
     "heft": (Heft(), 1e5),
     "expert": (Expert(), 3e5),
@@ -53,13 +53,13 @@ LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
-EVALUATIONS_PER_GROUP = 200  # that every walk has where several share a number of evaluations
+EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 
 
 def parts(n: int, kind: str | None) -> tuple[str, ...]:
     """Return the names of the placers that a portfolio may call for n nodes.
 
-    kind: of the simulator's `Semantics`; None where the evaluator is no simulator.
+    kind: of the simulator's `ExecutionModel`; None where the evaluator is no simulator.
     """
     if kind is None:
         return (*RULES, "greedy", "anneal")
@@ -69,17 +69,18 @@ def parts(n: int, kind: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Portfolio(Method):
-    """Runs the other placers in turn on one budget, each from the best plan so far, and says which one found it.
+    """Runs the other placers in turn on one budget, each from the incumbent, and says which one found it.
 
-    Every placement, if there are so few. Else, for two devices that take turns, the minimum cut, which proves itself.
-    Then rules of thumb, those that a quarter of the time suffices for. Then a glance of the solver, if its program is
-    small enough; annealing in two rounds, the second from the best of the first; and between them the solver again, if
-    the glance has found a plan or a bound. On large graphs `multilevel` in place of all of it. Ends at once at a proven
-    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
+    Every placement, if there are so few. Else, for two devices that run one after another, the minimum cut, which
+    proves itself. Then rules of thumb, those that a quarter of the time suffices for. Then a glance of the solver, if
+    its program is small enough; annealing in two rounds, the second from the best of the first; and between them the
+    solver again, if the glance has found a placement or a bound. On large graphs `multilevel` in place of all of it.
+    Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
 
-    With a time limit, `workers` walks anneal at the same time, of different seeds. With evaluations alone, two walks
-    share a round if each gets 200 per group, else there is one; then equal seeds give equal answers, whatever the
-    number of workers, and the solver's effort is counted in its own steps, in proportion to the evaluations left.
+    With a time limit, `workers` local searches anneal at the same time, of different seeds. With evaluations alone, two
+    local searches share a round if each gets 200 per group, else there is one; then equal seeds give equal answers,
+    whatever the number of workers, and the solver's effort is counted in its own steps, in proportion to the
+    evaluations left.
     """
 
     version: ClassVar[int] = 4
@@ -103,7 +104,7 @@ class Portfolio(Method):
         prove_bound(search)
         if enumerated(search) or search.done:
             return
-        in_turns = search.semantics is not None and search.semantics.kind == "sequential"
+        in_turns = search.execution is not None and search.execution.kind == "sequential"
         if in_turns and search.problem.topology.p == 2:
             _part(search, "min_cut", MinCut(), seed)
         self._rules(search, seed)
@@ -127,7 +128,7 @@ class Portfolio(Method):
                 _part(search, name, method, seed)
 
     def _climb(self, search: Search, seed: int) -> None:
-        """Spend measurements: they are dear, so a greedy climb comes before random moves."""
+        """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
         _part(search, "greedy", Greedy(), seed, share=MEASURED)
         _part(search, "anneal", Anneal(), seed)
 
@@ -141,7 +142,7 @@ class Portfolio(Method):
         self._anneal(search, seed + 1, share=1.0)
 
     def _glance(self, search: Search, solver: CpSat, seed: int) -> bool:
-        """Let the solver have a glance, if it can help; return whether it has found a plan or a bound."""
+        """Let the solver have a glance, if it can help; return whether it has found a placement or a bound."""
         if search.done or search.left_s * GLANCE < LEAST_S or search.problem.costs is None:
             return False
         if size_of(search) > self.solvable:
@@ -151,17 +152,17 @@ class Portfolio(Method):
         return (search.best_s, search.bound_s) != before
 
     def _walks(self, search: Search) -> int:
-        """Return how many walks anneal side by side."""
+        """Return how many local searches anneal side by side."""
         if math.isfinite(search.left_s):
             return self.workers
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
     def _anneal(self, search: Search, seed: int, *, share: float) -> None:
-        walks = self._walks(search)
-        if walks == 1:
+        local_searches = self._walks(search)
+        if local_searches == 1:
             _part(search, "anneal", Anneal(), seed, share=share)
         else:
-            _part(search, "anneal", _SideBySide(Anneal(), walks, self.workers), seed, share=share)
+            _part(search, "anneal", _SideBySide(Anneal(), local_searches, self.workers), seed, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +170,11 @@ class _SideBySide(Method):
     """Runs a method several times at once, with seeds of their own."""
 
     method: Method
-    walks: int
+    local_searches: int
     workers: int
 
     def run(self, search: Search, *, seed: int) -> None:
-        seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=self.walks - 1).tolist()]
+        seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=self.local_searches - 1).tolist()]
         together(search, [partial(self.method.run, seed=s) for s in seeds], workers=self.workers)
 
 

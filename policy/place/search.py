@@ -21,7 +21,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
-from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
@@ -60,7 +60,7 @@ class Search:
     device alone that needs longer than the best so far even for its operations is left out.
 
     A time limit is looked at before each placement but the first, so placements go to the evaluator one by one if
-    there is a limit, and it is exceeded by one evaluation at most, or by the moves of one walk.
+    there is a limit, and it is exceeded by one evaluation at most, or by the moves of one local search.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Search:
             alone = [Placement.single(problem.graph.n, d, names) for d in range(problem.topology.p)]
             self.evaluate(alone, author="single")
             return
-        work_s = problem.costs.op_s.sum(axis=0)  # [p], no plan on one device alone is faster
+        work_s = problem.costs.op_s.sum(axis=0)  # [p], no placement on one device alone is faster
         for d in np.argsort(work_s, kind="stable").tolist():
             if work_s[d] < self.best_s:
                 self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
@@ -104,9 +104,9 @@ class Search:
         return self._simulator
 
     @property
-    def semantics(self) -> Semantics | None:
-        """Return the rules the evaluator reckons by; None where it does not reckon."""
-        return None if self.simulator is None else self.simulator.semantics
+    def execution(self) -> ExecutionModel | None:
+        """Return the rules the evaluator follows; None where it does not predict."""
+        return None if self.simulator is None else self.simulator.execution
 
     @property
     def left(self) -> int:
@@ -222,21 +222,23 @@ class Search:
                 values[i] = self._seen[key]
         return values
 
-    def walk(self, start: Placement, moves: Moves) -> Walk:
+    def local_search(self, start: Placement, moves: Moves) -> LocalSearch:
         """Return where moves lead from a placement that the evaluator has seen; ends with the budget.
 
-        On a simulator the whole walk is compiled; any other evaluator is asked about one move after the other.
+        On a simulator the whole local search is compiled; any other evaluator is asked about one move after the other.
         """
         if self.simulator is None:
             return self._walk_slowly(start, moves)
-        walk = self.simulator.walk(start, moves, allowed=self.problem.allowed, limit=self.left)
-        self.spent += walk.evaluations
-        key = walk.best.digest()
-        if math.isfinite(walk.best_s) and key not in self._seen:
-            self._seen[key] = self._note(walk.best, Measurement(np.array([walk.best_s])), self.author, math.nan)
-        if walk.evaluations:
+        local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
+        self.spent += local_search.evaluations
+        key = local_search.best.digest()
+        if math.isfinite(local_search.best_s) and key not in self._seen:
+            self._seen[key] = self._note(
+                local_search.best, Measurement(np.array([local_search.best_s])), self.author, math.nan
+            )
+        if local_search.evaluations:
             self._tell()
-        return walk
+        return local_search
 
     def simulate(self, device: Int32, *, author: str = "") -> Simulation:
         """Return what b placements without an order cost, device int32 [b, n], as many as the budget still allows.
@@ -271,7 +273,7 @@ class Search:
         self.spent += 1
         return self.simulator.timeline(placement)
 
-    def _walk_slowly(self, start: Placement, moves: Moves) -> Walk:
+    def _walk_slowly(self, start: Placement, moves: Moves) -> LocalSearch:
         """Walk by asking about one placement after the other; what does not fit is never taken."""
         tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
         plan, plan_s = start, float(self.evaluate([start])[0])
@@ -285,11 +287,11 @@ class Search:
                 continue
             value = float(self.evaluate([moved])[0])
             tried[i], value_s[i] = True, value
-            if value <= plan_s + moves.allowance_s[i]:
+            if value <= plan_s + moves.threshold_s[i]:
                 taken[i], plan, plan_s = True, moved, value
             if value < best_s:
                 best, best_s = moved, value
-        return Walk(tried, value_s, taken, plan, plan_s, best, best_s)
+        return LocalSearch(tried, value_s, taken, plan, plan_s, best, best_s)
 
     def leaders(self, limit: int) -> list[tuple[float, Placement]]:
         """Return the `limit` best placements of finite value, best first, with their values in seconds."""

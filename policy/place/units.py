@@ -11,7 +11,7 @@ from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
-from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import depths
 
 UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
@@ -21,7 +21,7 @@ UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
 class Units:
     """k sets of operations that share a device.
 
-    grouping: the problem's, with groups joined that are tied and groups taken apart that have no device in common.
+    grouping: the problem's, with groups joined that are colocated and groups taken apart that have no device in common.
     allowed: bool [k, p]. held_bytes: int64 [k], weights. room_bytes: int64 [p], memory of the devices.
     """
 
@@ -34,7 +34,7 @@ class Units:
     @classmethod
     def of(cls, problem: Problem) -> Units:
         """Return the units of a problem."""
-        grouping = grouping_of(problem)
+        grouping = feasible_grouping(problem)
         return cls.of_grouping(problem, grouping)
 
     @classmethod
@@ -102,7 +102,7 @@ def running_order(units: Units) -> Float64:
 
 def mostly_on(problem: Problem, device: int) -> Placement:
     """Return the placement of every group on `device` where it is allowed, else where it is fastest."""
-    grouping = grouping_of(problem)
+    grouping = feasible_grouping(problem)
     allowed = problem.group_allowed(grouping)
     time_s = np.zeros(allowed.shape)
     if problem.costs is not None:

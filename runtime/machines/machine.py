@@ -12,7 +12,7 @@ KINDS = ("cpu", "gpu", "npu", "other")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """Devices with their links, and the figures from which times can be reckoned.
+    """Devices with their links, and the figures from which times follow.
 
     chips: one per device of the topology; None where nothing is known.
     """

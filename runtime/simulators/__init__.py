@@ -1,1 +1,1 @@
-"""Evaluators that reckon what placements cost."""
+"""Evaluators that predict what placements cost."""

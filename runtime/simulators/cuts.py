@@ -145,7 +145,7 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
 
 @inlined
 def launched_s(bound: Bound, counts: Int64) -> float:
-    """Return the seconds of a plan whose sub-graphs are counted: int64 [p]."""
+    """Return the seconds of a placement whose sub-graphs are counted: int64 [p]."""
     launches_s = 0.0
     for d in range(counts.size):
         launches_s += counts[d] * bound.launch_s[d]

@@ -3,8 +3,9 @@
 At one moment finished operations come first, by device; then tensors that arrive, in the order in which they were
 sent; then devices that are free take what is ready.
 
-A run may begin in the middle of another: two plans run alike until the first moment at which something looks at what
-tells them apart. So a run leaves marks as long as it is that of the plan before, and begins at the last such mark.
+A run may begin in the middle of another: two placements run alike until the first moment at which something looks at
+what tells them apart. So a run leaves marks as long as it is that of the placement before, and begins at the last such
+mark.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: D
 
 @kernel
 def run(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Dispatch, part: Part) -> float:
-    """Return the seconds of a plan; inf if a device does not support its work, or the run was given up.
+    """Return the seconds of a placement; inf if a device does not support its work, or the run was given up.
 
     `state` tells the rest.
     """

@@ -1,4 +1,4 @@
-"""Where a run of the dataflow machine may begin: states kept along the run of another plan."""
+"""Where a run of the dataflow machine may begin: states kept along the run of another placement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEFORE_S = -1.0  # a moment before the first event
 
 
 class Marks(NamedTuple):
-    """States along the run of one plan, from which the runs of plans go on that are the same up to there.
+    """States along the run of one placement, from which the runs of placements go on that are the same up to there.
 
     ints: int32 [s, ...], floats: float64 [s, ...], as in `DataflowState`.
     seen_s: float64 [s], up to when all has happened in it. kept: int64 [1], how many there are.

@@ -15,15 +15,15 @@ BEGUN, UNDER_WAY, ENDED = 0, 1, 2  # places in State.tally
 
 
 class DataflowMachine(NamedTuple):
-    """What does not change from plan to plan: n operations, t tensors, m reads of tensors, p devices.
+    """What does not change from placement to placement: n operations, t tensors, m reads of tensors, p devices.
 
     op_s: float64 [n, p]. weight, own: float64 [n], bytes that stay, and bytes of the output while it is needed.
     tensor_ptr: int64 [n + 1], operation i makes the tensors tensor_ptr[i] .. tensor_ptr[i + 1].
     maker: int32 [t]. size: float64 [t], bytes. reader_ptr: int64 [t + 1]; reader: int32 [m], sorted by tensor.
     in_ptr: int64 [n + 1]; in_slot: int64 [m], where operation i stands in `reader`; slot_tensor: int32 [m].
     per_byte_s, latency_s: float64 [p, p]. capacity: float64 [p], bytes, inf for no limit.
-    level: T0, T1 or T2. block_s, gap_s: see `Semantics`. blocks_always: whether operations of no time block as well.
-    track: whether activations and copies are accounted for.
+    level: T0, T1 or T2. block_s, gap_s: see `ExecutionModel`. blocks_always: whether operations of no time block as
+    well. track: whether activations and copies are accounted for.
     """
 
     op_s: Float64
@@ -56,7 +56,7 @@ class Dispatch(NamedTuple):
 
 
 class DataflowState(NamedTuple):
-    """What changes while one plan runs.
+    """What changes while one placement runs.
 
     ints: int32, floats: float64, two blocks that the arrays below are parts of.
     waiting: int32 [n], reads an operation waits for. end_s: float64 [n].
@@ -71,7 +71,7 @@ class DataflowState(NamedTuple):
     held, peak: float64 [p], bytes; without weights, which the end of a run adds to the peak. busy, taken_s: float64
     [p], seconds of the work begun, without and with the moments for which it blocks the device.
     tally: int32 [3], transfers begun, transfers under way, operations that have ended.
-    load_s: float64 [p], for how long the plan's work takes each device. start_s: float64 [n], sent_s, arrive_s:
+    load_s: float64 [p], for how long the placement's work takes each device. start_s: float64 [n], sent_s, arrive_s:
     float64 [m], the log, which decides nothing. These four are no parts of the blocks.
     """
 
@@ -152,7 +152,7 @@ def new_state(machine: DataflowMachine) -> DataflowState:
 
 @inlined
 def reset(machine: DataflowMachine, state: DataflowState) -> None:
-    """Make it the state before any plan begins."""
+    """Make it the state before any placement begins."""
     for d in range(state.head.size):
         state.head[d] = state.running[d] = -1
         state.sends[d] = 0

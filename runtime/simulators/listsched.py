@@ -15,12 +15,12 @@ from pipeline.core.graph import row_ptr
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Level, Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.simulation import ExecutionModel, Level, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
+from runtime.simulators.dataflow_search import WalkTrials, run_all, walk_all
 from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, Dispatch, new_state
-from runtime.simulators.dataflow_walk import WalkTrials, run_all, walk_all
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
 STORED = frozenset({"Variable", "Constant"})  # what they put out is the weight they hold
@@ -65,12 +65,12 @@ class ListSched:
             raise UsageError(f"{self} has a negative time.", "Use 0 seconds or more.")
 
     @property
-    def semantics(self) -> Semantics:
+    def execution(self) -> ExecutionModel:
         """Return the rules of this level."""
         if self.level == "T1":
-            return Semantics("listsched", "T1", self.block_s, self.gap_s, self.memory)
+            return ExecutionModel("listsched", "T1", self.block_s, self.gap_s, self.memory)
         bare: Level = "T0" if self.level == "T0" else "T1" if self.level == "T1-bare" else "T2"
-        return Semantics("listsched", bare, memory=self.memory)
+        return ExecutionModel("listsched", bare, memory=self.memory)
 
     def bind(self, subject: Subject) -> ListSchedEvaluator:
         """Return the evaluator of one subject.
@@ -79,16 +79,16 @@ class ListSched:
             UsageError: the subject has no cost table.
         """
         nodes = Nodes.of(subject, known_costs(subject, "listsched"), memory=self.memory)
-        return ListSchedEvaluator(subject, nodes, self.semantics, machine_of(subject, self.semantics, self.quirks))
+        return ListSchedEvaluator(subject, nodes, self.execution, machine_of(subject, self.execution, self.quirks))
 
 
 class ListSchedEvaluator:
-    """Evaluates plans of one subject's nodes, by its operations."""
+    """Evaluates placements of one subject's nodes, by its operations."""
 
     version: ClassVar[int] = 2
 
-    def __init__(self, subject: Subject, nodes: Nodes, semantics: Semantics, machine: DataflowMachine) -> None:
-        self.semantics = semantics
+    def __init__(self, subject: Subject, nodes: Nodes, execution: ExecutionModel, machine: DataflowMachine) -> None:
+        self.execution = execution
         self.evaluations = 0
         self._subject, self._nodes, self._machine = subject, nodes, machine
         self._grouping = subject.grouping
@@ -100,7 +100,7 @@ class ListSchedEvaluator:
 
     def fork(self) -> ListSchedEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
-        return ListSchedEvaluator(self._subject, self._nodes, self.semantics, self._machine)
+        return ListSchedEvaluator(self._subject, self._nodes, self.execution, self._machine)
 
     def absorb(self, fork: Simulator) -> None:
         """Count what a fork has evaluated."""
@@ -111,10 +111,10 @@ class ListSchedEvaluator:
         """Return a digest of the costs, the links, the tensors and the rules."""
         m = self._machine
         arrays = (m.op_s, m.size, m.reader_ptr, m.reader, m.per_byte_s, m.latency_s, m.capacity, m.weight, m.own)
-        return digest(*arrays, self._grouping.group, repr(self.semantics), str(m.blocks_always))
+        return digest(*arrays, self._grouping.group, repr(self.execution), str(m.blocks_always))
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
-        """Return what b plans cost: device int32 [b, k], priority float64 [b, k] or None."""
+        """Return what b placements cost: device int32 [b, k], priority float64 [b, k] or None."""
         self.evaluations += device.shape[0]
         group, ordered = self._grouping.group, priority is not None
         order = np.zeros((1, group.size)) if priority is None else owned(priority[:, group])
@@ -134,8 +134,8 @@ class ListSchedEvaluator:
                 answers[i] = self._nodes.answer(placements[i], found.value_s[at], found.peak_bytes[at], used, count)
         return [answers[i] for i in range(len(placements))]
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
-        """Return where moves lead from a plan; see `Walk`."""
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
+        """Return where moves lead from a placement; see `LocalSearch`."""
         group, ordered = self._grouping.group, start.priority is not None
         each = expanded(moves, self._grouping)
         trials = WalkTrials(
@@ -144,7 +144,7 @@ class ListSchedEvaluator:
             owned(each.device),
             owned(each.like),
             owned(each.shift),
-            owned(each.allowance_s),
+            owned(each.threshold_s),
             owned(each.back),
             float(each.price_s_per_byte),
             bool(each.bounded),
@@ -155,7 +155,7 @@ class ListSchedEvaluator:
         plan = Dispatch(owned(start.device[group]), order, ordered)
         steps = walk_all(self._quick, trials, plan)
         end_s, best_s, over = steps.summary.tolist()
-        walk = Walk(
+        local_search = LocalSearch(
             steps.tried,
             steps.value_s,
             steps.taken,
@@ -164,8 +164,8 @@ class ListSchedEvaluator:
             self._plan(start, steps.best_device, steps.best_priority),
             best_s,
         )
-        self.evaluations += walk.evaluations
-        return walk
+        self.evaluations += local_search.evaluations
+        return local_search
 
     def timeline(self, placement: Placement) -> Timeline:
         """Return when each operation and every transfer happens.
@@ -200,12 +200,12 @@ class ListSchedEvaluator:
         )
 
     def _plan(self, start: Placement, device: Int32, priority: Float64) -> Placement:
-        """Return the plan of the nodes from that of their operations."""
+        """Return the placement of the nodes from that of their operations."""
         order = None if start.priority is None else priority[self._first]
         return Placement(device[self._first], start.devices, order)
 
 
-def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> DataflowMachine:
+def machine_of(subject: Subject, execution: ExecutionModel, quirks: bool) -> DataflowMachine:
     """Return the machine that runs a subject's n operations; activations and copies are accounted for."""
     graph, topology = subject.graph, subject.topology
     costs = known_costs(subject, "listsched")
@@ -230,16 +230,16 @@ def machine_of(subject: Subject, semantics: Semantics, quirks: bool) -> Dataflow
         slot_tensor=(np.cumsum(first) - 1).astype(np.int32),
         per_byte_s=1.0 / topology.link_bytes_per_s,
         latency_s=owned(topology.link_latency_s),
-        capacity=_capacity(topology, semantics),
-        level=("T0", "T1", "T2").index(semantics.level),
-        block_s=semantics.block_s,
-        gap_s=semantics.gap_s,
+        capacity=_capacity(topology, execution),
+        level=("T0", "T1", "T2").index(execution.level),
+        block_s=execution.block_s,
+        gap_s=execution.gap_s,
         blocks_always=quirks,
         track=True,
     )
 
 
-def _capacity(topology: Topology, semantics: Semantics) -> Float64:
+def _capacity(topology: Topology, execution: ExecutionModel) -> Float64:
     """Return float64 [p], bytes; inf where a device's memory is not known or does not matter."""
-    limits = [d.memory_bytes if semantics.memory and d.memory_bytes else np.inf for d in topology.devices]
+    limits = [d.memory_bytes if execution.memory and d.memory_bytes else np.inf for d in topology.devices]
     return np.array(limits, np.float64)  # of whole numbers alone numpy would make another type, to compile for again

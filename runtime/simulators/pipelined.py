@@ -15,11 +15,11 @@ from pipeline.core.graph import Graph, row_ptr, topological_order
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import pipelined_kernels as kernels
+from runtime.simulators.local_search import changes_of, diary_of, walk_of
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
-from runtime.simulators.walks import changes_of, diary_of, walk_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Pipelined:
 
 
 class PipelinedEvaluator:
-    """Evaluates plans of one subject's nodes."""
+    """Evaluates placements of one subject's nodes."""
 
     version: ClassVar[int] = Pipelined.version
 
     def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
         self.evaluations = 0
-        self.semantics = Semantics("pipelined", memory=memory)
+        self.execution = ExecutionModel("pipelined", memory=memory)
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=memory)
         self._nets = SentTensors.of(subject.graph, subject.grouping.group)
@@ -96,7 +96,7 @@ class PipelinedEvaluator:
         return digest("pipelined", *self._machine)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
-        """Return what b plans cost, device int32 [b, k]; priorities mean nothing.
+        """Return what b placements cost, device int32 [b, k]; priorities mean nothing.
 
         busy_s is the load of each device, what it sends and receives included.
         """
@@ -117,14 +117,14 @@ class PipelinedEvaluator:
             for plan, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
         ]
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
-        """Return where moves lead from a plan; see the Protocol."""
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
+        """Return where moves lead from a placement; see the Protocol."""
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
-        kernels.walk(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        walk = walk_of(start, moves, diary, state.device)
-        self.evaluations += walk.evaluations
-        return walk
+        kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        local_search = walk_of(start, moves, diary, state.device)
+        self.evaluations += local_search.evaluations
+        return local_search
 
     def timeline(self, placement: Placement) -> Timeline:
         """Return one period: each device's operations back to back, then what it pays for nets it holds partly.
@@ -208,7 +208,7 @@ class SentTensors:
 
 
 class Paid(NamedTuple):
-    """What devices pay under one plan, one entry per net and paying device; see `PipelinedEvaluator.timeline`.
+    """What devices pay under one placement, one entry per net and paying device; see `PipelinedEvaluator.timeline`.
 
     maker, source, target, payer: int32 [c]. size: int64 [c], bytes. seconds: float64 [c].
     """

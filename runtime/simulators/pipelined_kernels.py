@@ -8,7 +8,18 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
-from runtime.simulators.walks import NOW, Changes, Diary, begun, excess, judged, renewed, summed, target_of, tree_of
+from runtime.simulators.local_search import (
+    NOW,
+    Changes,
+    Diary,
+    begun,
+    excess,
+    judged,
+    renewed,
+    summed,
+    target_of,
+    tree_of,
+)
 
 
 class PipelinedMachine(NamedTuple):
@@ -32,7 +43,7 @@ class PipelinedMachine(NamedTuple):
 
 
 class PipelinedState(NamedTuple):
-    """What is known of the plan at hand.
+    """What is known of the placement at hand.
 
     device: int64 [k]. tree: float64 [p, ...], per device a sum of k + t terms: what each node and each net costs
     there, see `summed`. held_bytes: int64 [p]. holds: int32 [t, p], how many members of each net a device has.
@@ -45,7 +56,7 @@ class PipelinedState(NamedTuple):
 
 
 class PipelinedFigures(NamedTuple):
-    """What b plans cost.
+    """What b placements cost.
 
     value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b].
     """
@@ -57,7 +68,7 @@ class PipelinedFigures(NamedTuple):
 
 
 def blank(machine: PipelinedMachine) -> PipelinedState:
-    """Return a state without a plan."""
+    """Return a state without a placement."""
     k, p = machine.op_s.shape
     t = machine.size.size
     return PipelinedState(
@@ -70,7 +81,7 @@ def blank(machine: PipelinedMachine) -> PipelinedState:
 
 @allocating
 def placed(machine: PipelinedMachine, state: PipelinedState, device: Int32) -> None:
-    """Make the state that of a plan, int32 [k]."""
+    """Make the state that of a placement, int32 [k]."""
     k, p = machine.op_s.shape
     half = state.tree.shape[1] // 2
     state.tree.fill(0.0)
@@ -126,7 +137,7 @@ def greatest_s(state: PipelinedState) -> float:
 
 @compiled
 def simulate(machine: PipelinedMachine, state: PipelinedState, plans: Int32, figures: PipelinedFigures) -> None:
-    """Write down what b plans cost, int32 [b, k]."""
+    """Write down what b placements cost, int32 [b, k]."""
     p = state.held_bytes.size
     for b in range(plans.shape[0]):
         placed(machine, state, plans[b])
@@ -143,7 +154,7 @@ def simulate(machine: PipelinedMachine, state: PipelinedState, plans: Int32, fig
 
 
 @compiled
-def walk(
+def local_search(
     machine: PipelinedMachine,
     state: PipelinedState,
     diary: Diary,
@@ -152,7 +163,7 @@ def walk(
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a walk from the diary's best plan; the state ends as that of the last."""
+    """Note down a local search from the diary's best placement; the state ends as that of the last."""
     placed(machine, state, diary.best)
     over = excess(state.held_bytes, machine.capacity_bytes)
     begun(diary, greatest_s(state), over)

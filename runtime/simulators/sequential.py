@@ -14,14 +14,14 @@ from pipeline.core.graph import Graph, Grouping, contract, followed, row_ptr, to
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Semantics, Simulation, Timeline, Walk
+from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
+from runtime.simulators.local_search import changes_of, diary_of, walk_of
 from runtime.simulators.merging import CONSTANT, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
-from runtime.simulators.walks import changes_of, diary_of, walk_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Sequential:
 
 
 class SequentialEvaluator:
-    """Evaluates plans of one subject's nodes."""
+    """Evaluates placements of one subject's nodes."""
 
     version: ClassVar[int] = Sequential.version
 
     def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
         self.evaluations = 0
-        self.semantics = Semantics("sequential", memory=memory)
+        self.execution = ExecutionModel("sequential", memory=memory)
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=memory)
         # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
@@ -89,7 +89,7 @@ class SequentialEvaluator:
 
     def fork(self) -> SequentialEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
-        return SequentialEvaluator(self._subject, self._costs, memory=self.semantics.memory)
+        return SequentialEvaluator(self._subject, self._costs, memory=self.execution.memory)
 
     def absorb(self, fork: Simulator) -> None:
         """Count what a fork has evaluated."""
@@ -102,7 +102,7 @@ class SequentialEvaluator:
         return digest("sequential", *machine[:6], self._node, graph.edges, graph.edge_bytes)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
-        """Return what b plans cost, device int32 [b, k]; priorities mean nothing."""
+        """Return what b placements cost, device int32 [b, k]; priorities mean nothing."""
         self.evaluations += len(device)
         found = self._figures(device)
         over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
@@ -121,16 +121,16 @@ class SequentialEvaluator:
             )
         ]
 
-    def walk(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> Walk:
-        """Return where moves lead from a plan; see the Protocol."""
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
+        """Return where moves lead from a placement; see the Protocol."""
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         if self._whole.launching:
             self._count(diary.best[None], state.counts)
-        kernels.walk(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        walk = walk_of(start, moves, diary, state.device)
-        self.evaluations += walk.evaluations
-        return walk
+        kernels.local_search(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        local_search = walk_of(start, moves, diary, state.device)
+        self.evaluations += local_search.evaluations
+        return local_search
 
     def timeline(self, placement: Placement) -> Timeline:
         """Return when each of n operations runs: one sub-graph after another, with a pause for the launch of each.
@@ -192,7 +192,7 @@ class SequentialEvaluator:
         return rank[parts.group], launch_s
 
     def _figures(self, device: Int32, *, counted: bool = False) -> kernels.SequentialFigures:
-        """Return what plans cost; sub-graphs are counted if they are asked for or cost something, else 0."""
+        """Return what placements cost; sub-graphs are counted if they are asked for or cost something, else 0."""
         b, p = len(device), len(self._nodes.devices)
         found = kernels.SequentialFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
@@ -204,7 +204,7 @@ class SequentialEvaluator:
         return found
 
     def _count(self, plans: Int32, counts: Int64) -> None:
-        """Count the sub-graphs of b plans, int32 [b, k], by device, into int64 [b, p]."""
+        """Count the sub-graphs of b placements, int32 [b, k], by device, into int64 [b, p]."""
         running = plans.take(self._machine.unit_node, axis=1)
         cuts.count(self._whole.counter, running, counts, cuts.unbounded(counts.shape[1]))
 

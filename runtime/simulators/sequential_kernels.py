@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.cuts import Bound, Counter, count, launched_s
-from runtime.simulators.walks import (
+from runtime.simulators.local_search import (
     NOW,
     Changes,
     Diary,
@@ -57,7 +57,7 @@ class Whole(NamedTuple):
 
 
 class SequentialState(NamedTuple):
-    """What is known of the plan at hand.
+    """What is known of the placement at hand.
 
     device: int64 [k]. tree: float64, a sum of k + t terms, the seconds of each node and each tensor, see `summed`.
     held_bytes: int64 [p]. counts: int64 [1, p], sub-graphs. running: int32 [1, u], the device of each unit.
@@ -76,7 +76,7 @@ class SequentialState(NamedTuple):
 
 
 class SequentialFigures(NamedTuple):
-    """What b plans cost.
+    """What b placements cost.
 
     value_s: float64 [b]. held_bytes: int64 [b, p]. busy_s: float64 [b, p]. sent_bytes: int64 [b]. counts: int64
     [b, p], sub-graphs.
@@ -90,7 +90,7 @@ class SequentialFigures(NamedTuple):
 
 
 def blank(machine: SequentialMachine) -> SequentialState:
-    """Return a state without a plan."""
+    """Return a state without a placement."""
     k, p = machine.op_s.shape
     t = machine.source.size
     return SequentialState(
@@ -124,7 +124,7 @@ def crossing(machine: SequentialMachine, state: SequentialState, tensor: int) ->
 
 @inner
 def placed(machine: SequentialMachine, state: SequentialState, device: Int32) -> int:
-    """Make the state that of a plan, int32 [k], and return the bytes sent between devices."""
+    """Make the state that of a placement, int32 [k], and return the bytes sent between devices."""
     k, half = device.size, state.tree.size // 2
     state.held_bytes.fill(0)
     for j in range(k):
@@ -142,7 +142,7 @@ def placed(machine: SequentialMachine, state: SequentialState, device: Int32) ->
 
 @kernel
 def simulate(machine: SequentialMachine, state: SequentialState, plans: Int32, figures: SequentialFigures) -> None:
-    """Write down what b plans cost, int32 [b, k], whose sub-graphs are counted."""
+    """Write down what b placements cost, int32 [b, k], whose sub-graphs are counted."""
     for b in range(plans.shape[0]):
         figures.sent_bytes[b] = placed(machine, state, plans[b])
         figures.value_s[b] = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), figures.counts[b])
@@ -154,7 +154,7 @@ def simulate(machine: SequentialMachine, state: SequentialState, plans: Int32, f
 
 
 @kernel
-def walk(
+def local_search(
     whole: Whole,
     state: SequentialState,
     diary: Diary,
@@ -163,7 +163,9 @@ def walk(
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a walk from the diary's best plan, whose sub-graphs are counted; the state ends as that of the last."""
+    """Note down a local search from the diary's best placement, whose sub-graphs are counted; the state ends as that of
+    the last.
+    """
     machine = whole.machine
     placed(machine, state, diary.best)
     start_s = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), state.counts[0])

@@ -1,8 +1,8 @@
 """What the simulators share: the nodes they place, and how their figures become answers.
 
 Rules common to all of them. A placement on a device that does not support it is refused, even if it also exceeds
-memory. A plan that exceeds memory costs inf seconds wherever seconds of a walk are told (`value_s`, `end_s`,
-`best_s`); whether a move is taken is decided by the seconds it would have cost.
+memory. A placement that exceeds memory costs inf seconds wherever seconds of a local search are told (`value_s`,
+`end_s`, `best_s`); whether a move is taken is decided by the seconds it would have cost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Result = Measurement | MeasurementFailed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """What is known of k nodes and p devices before any plan.
+    """What is known of k nodes and p devices before any placement.
 
     names: the k nodes. devices: the p devices. op_s: float64 [k, p], seconds, the sum over a node's operations; inf
     where a device refuses one of them. weight_bytes: int64 [k]. capacity_bytes: int64 [p], what a device holds.
@@ -56,7 +56,7 @@ class Nodes:
         )
 
     def answer(self, plan: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Result:
-        """Return what an evaluator says of a plan.
+        """Return what an evaluator says of a placement.
 
         seconds: inf if a device refuses a node. held_bytes: int64 [p], the most each device holds. used: bool [p],
         the devices that run something.
@@ -155,7 +155,7 @@ def expanded(moves: Moves, grouping: Grouping) -> Moves:
         moves.device,
         like,
         moves.shift,
-        moves.allowance_s,
+        moves.threshold_s,
         ends[moves.back],
         moves.price_s_per_byte,
         moves.bounded,

@@ -118,7 +118,7 @@ def _graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=np.zeros(n + 1, np.int64),
         shape_dim=np.zeros(0, np.int64),
-        tie=np.full(n, -1),
+        colocate=np.full(n, -1),
         kernel=np.full(n, -1),
     )
 

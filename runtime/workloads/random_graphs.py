@@ -189,7 +189,7 @@ def workload(shape: Shape, *, ccr: float, rng: np.random.Generator) -> Workload:
         edge_bytes=out_bytes[edges[0]],
         shape_ptr=np.arange(n + 1),
         shape_dim=out_bytes // 4,
-        tie=np.full(n, -1),
+        colocate=np.full(n, -1),
         kernel=np.full(n, -1),
     )
     tags = Tags.none(n) if shape.layer is None else Tags(shape.layer, np.full(n, -1))

@@ -20,7 +20,8 @@ SMALL_BYTES = 16  # what an auxiliary operation produces: a shape, an axis, a fe
 BEFORE = ("Const", "Shape", "ConcatOffset", "BroadcastGradientArgs")
 BEHIND = ("Identity", "Reshape")
 AUXILIARY = frozenset(BEFORE) | frozenset(BEHIND)
-"""Types of operations that exist only for a framework's book-keeping: no FLOPs, tiny outputs, tied to a kernel."""
+"""Types of operations that exist only for a framework's book-keeping: no FLOPs, tiny, colocated with a kernel.
+"""
 
 
 class Record:
@@ -30,7 +31,7 @@ class Record:
     view is a tensor without an operation: another shape of one that exists, or a barrier to the gradient.
 
     Per operation: names, kinds, inputs (tensors), reads (bytes per input, -1 for the whole tensor), outputs (a range
-    of tensors), flops, weight_bytes, owner (the operation it is tied to, -1 for none), layers, steps.
+    of tensors), flops, weight_bytes, owner (the operation it is colocated to, -1 for none), layers, steps.
     Per tensor: producer, shapes, sizes (bytes), base (the tensor a view shows; -1 behind a barrier), trained (whether
     a trained variable lies behind it).
     glue: auxiliary operations per operation of a type; scope, layer, step: given to the next operations.
@@ -131,7 +132,7 @@ class Record:
     def _hang(self, op: int, count: int) -> None:
         """Add auxiliary operations around an operation: every second one before it, the others behind it.
 
-        Those before it read the first of their kind alone, so that all their edges join operations that are tied.
+        Those before it read the first of their kind alone, so that all their edges join operations that are colocated.
         """
         kernel, first = self.names[op], -1
         output = self.outputs[op][0]
@@ -172,7 +173,7 @@ class Record:
             edge_bytes=edge_bytes,
             shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in shapes])]).astype(np.int64),
             shape_dim=np.fromiter(chain.from_iterable(shapes), np.int64),
-            tie=_ties(np.array(self.owner, np.int64)),
+            colocate=_ties(np.array(self.owner, np.int64)),
             kernel=np.full(n, -1, np.int32),
         )
         return Workload(graph, Tags(np.array(self.layers, np.int32), np.array(self.steps, np.int32)))

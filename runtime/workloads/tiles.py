@@ -203,7 +203,7 @@ class Program:
             edge_bytes=out_bytes[producer],
             shape_ptr=np.cumsum([0, *map(len, shapes)]),
             shape_dim=np.array([d for shape in shapes for d in shape], np.int64),
-            tie=np.full(n, -1),
+            colocate=np.full(n, -1),
             kernel=np.full(n, -1),
         )
         tags = Tags(np.array(self.layer, np.int32), np.full(n, -1))

@@ -181,7 +181,7 @@ def test_one_device_and_unknown_costs_are_no_obstacle(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tied_operations_share_a_device(name: str):
-    graph = toy_graph(CHAIN, [(i, i + 1) for i in range(CHAIN - 1)], tie=[-1, 1, -1, -1, 1, *[-1] * 7])
+    graph = toy_graph(CHAIN, [(i, i + 1) for i in range(CHAIN - 1)], colocate=[-1, 1, -1, -1, 1, *[-1] * 7])
     problem = toy_problem(graph, chain_times())
     evaluator = ToyEvaluator.of(problem)
     place(name, problem, evaluator)

@@ -41,9 +41,9 @@ def wide_problem(*, ordered: bool = False, memory_bytes: int = 0, seed: int = 0)
     chains = [[1 + 4 * c + i for i in range(4)] for c in range(4)]
     edges = [(0, c[0]) for c in chains] + [(c[-1], 17) for c in chains]
     edges += [(a, b) for c in chains for a, b in itertools.pairwise(c)]
-    tie = [-1] * 18
-    tie[2] = tie[9] = 0
-    graph = toy_graph(18, edges, tie=tie, weight_bytes=[10] * 18)
+    colocate = [-1] * 18
+    colocate[2] = colocate[9] = 0
+    graph = toy_graph(18, edges, colocate=colocate, weight_bytes=[10] * 18)
     allowed = np.ones((18, 3), bool)
     allowed[5] = [False, True, False]
     problem = toy_problem(

@@ -13,25 +13,25 @@ from pipeline.shared.torch_tools import seeded
 from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.net import Policy
 from policy.place.agent.rollout import Actor
-from policy.place.agent.trainer import Habits, Trainer
+from policy.place.agent.trainer import Hyperparameters, Trainer
 from policy.place.agent.world import World
 from policy.place.search import Search
 from tests.slow import slow_but
 from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, optimum_s, silent
 
 EVALUATIONS = 300
-LEARNING = Habits(
+LEARNING = Hyperparameters(
     batch=16,
     learning_rate=1e-2,
-    entropy=0.0,
-    walks=0.0,
+    entropy_coef=0.0,
+    p_local_search=0.0,
     groupings=4,
-    hot=0.3,
-    cold=0.03,
-    back=0.2,
+    temperature=0.3,
+    last_temperature=0.03,
+    p_incumbent=0.2,
     elites=4,
-    fresh=1.0,
-    imitation=0.0,
+    p_scratch=1.0,
+    imitation_coef=0.0,
 )
 
 
@@ -60,16 +60,16 @@ def test_the_crown_has_the_optimum_it_claims_and_no_single_move_leads_to_it():
         assert evaluator.value_s(replace(search.best, device=moved)) >= search.best_s - 1e-9 > CROWN_OPTIMUM_S
 
 
-def drawn_s(problem: Problem, habits: Habits, *, updates: int, seed: int) -> tuple[float, float]:
+def drawn_s(problem: Problem, hyper: Hyperparameters, *, updates: int, seed: int) -> tuple[float, float]:
     """Return the mean seconds of plans made from nothing, before and after so many updates."""
     assert problem.policy is not None
     evaluator = ToyEvaluator.of(problem)
     search = Search(problem, evaluator, Budget(10**6), silent)
-    policy = Policy(problem.policy, hidden=32, semantics=None, seed=seed)
+    policy = Policy(problem.policy, hidden=32, execution=None, seed=seed)
     with torch.no_grad():
         policy.making.v.zero_()  # its first guess would be good already
     actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 1)
-    trainer = Trainer(search, actor, habits, seed=seed)
+    trainer = Trainer(search, actor, hyper, seed=seed)
 
     def mean_s() -> float:
         some, bases = np.ones(200), [trainer.bases.anew()] * 200

@@ -75,7 +75,7 @@ def test_contract_ties_are_the_closure_of_shared_ties(case: tuple[Graph, Groupin
     graph, grouping = case
     small = contract(graph, grouping)
     sets: list[tuple[set[int], set[int]]] = []  # (groups, ties), merged while they overlap
-    for g, t in zip(grouping.group.tolist(), graph.tie.tolist(), strict=True):
+    for g, t in zip(grouping.group.tolist(), graph.colocate.tolist(), strict=True):
         if t < 0:
             continue
         merged = ({g}, {t})
@@ -84,7 +84,7 @@ def test_contract_ties_are_the_closure_of_shared_ties(case: tuple[Graph, Groupin
             sets.remove((groups, ties))
         sets.append(merged)
     expected = [next((i for i, (groups, _) in enumerate(sets) if g in groups), -1) for g in range(grouping.k)]
-    assert same_partition(small.tie.tolist(), expected)
+    assert same_partition(small.colocate.tolist(), expected)
 
 
 @given(graphs())
@@ -93,7 +93,7 @@ def test_contract_by_identity_changes_nothing(graph: Graph) -> None:
     assert (same.names, same.type_names, same.source) == (graph.names, graph.type_names, graph.source)
     for name in ("op_type", "edges", "flops", "weight_bytes", "out_bytes", "edge_bytes", "shape_ptr", "shape_dim"):
         assert np.array_equal(getattr(same, name), getattr(graph, name)), name
-    assert same_partition(same.tie.tolist(), graph.tie.tolist())
+    assert same_partition(same.colocate.tolist(), graph.colocate.tolist())
     assert same_partition(same.kernel.tolist(), graph.kernel.tolist())
 
 
@@ -106,7 +106,7 @@ def test_contract_in_two_steps_has_the_edges_flops_and_ties_of_one(data: st.Data
     assert np.array_equal(two.edges, one.edges)
     assert np.array_equal(two.flops, one.flops)
     assert np.array_equal(two.weight_bytes, one.weight_bytes)
-    assert same_partition(two.tie.tolist(), one.tie.tolist())
+    assert same_partition(two.colocate.tolist(), one.colocate.tolist())
 
 
 @given(graphs())

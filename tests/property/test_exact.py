@@ -16,7 +16,7 @@ from pipeline.core.graph import Grouping, contract
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
 from policy.place.exact.bounds import lower_bound
 from policy.place.exact.cpsat import CpSat
@@ -89,8 +89,8 @@ def solved(problem: Problem, evaluator: Simulator, method: CpSat | MinCut) -> An
 class Machine:
     """Devices and links on which activities are put one after another, in any order; the reference for `listsched`."""
 
-    def __init__(self, problem: Problem, semantics: Semantics, device: tuple[int, ...]) -> None:
-        self.problem, self.semantics, self.device = problem, semantics, device
+    def __init__(self, problem: Problem, execution: ExecutionModel, device: tuple[int, ...]) -> None:
+        self.problem, self.execution, self.device = problem, execution, device
         self.best_s = math.inf
         self.sends: list[tuple[int, list[int], int | None, float]] = []  # maker, readers, target, seconds
         self.at_once: list[tuple[int, int, float]] = []  # maker, reader, seconds
@@ -99,13 +99,13 @@ class Machine:
         for (u, v), t, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
             if device[u] == device[v]:
                 self.at_once.append((u, v, 0.0))
-            elif size == 0 or semantics.level == "T0":
+            elif size == 0 or execution.level == "T0":
                 self.at_once.append((u, v, self.link_s(device[u], device[v], size) + self.latency_s(u, v)))
             else:
                 tensors.setdefault((u, t, size), []).append(v)
         for (u, _, size), readers in tensors.items():
             targets = sorted({device[v] for v in readers})
-            if semantics.level == "T1":
+            if execution.level == "T1":
                 self.sends.append((u, readers, None, max(self.link_s(device[u], d, size) for d in targets)))
             else:
                 for d in targets:
@@ -154,10 +154,10 @@ class Machine:
         assert costs is not None
         if x >= 0:
             op_s = float(costs.op_s[x, self.device[x]])
-            return [self.device[x]], op_s, op_s + (self.semantics.block_s if op_s > 0 else 0.0), ready.get(x, 0.0)
+            return [self.device[x]], op_s, op_s + (self.execution.block_s if op_s > 0 else 0.0), ready.get(x, 0.0)
         u, _, target, seconds = self.sends[-1 - x]
         used = [("out", self.device[u])] + ([] if target is None else [("in", target)])
-        return used, seconds, seconds + self.semantics.gap_s, end[u]
+        return used, seconds, seconds + self.execution.gap_s, end[u]
 
     def _releases(self, x: int, over_s: float) -> Iterator[tuple[int, float]]:
         if x >= 0:
@@ -167,12 +167,12 @@ class Machine:
             yield from ((v, over_s + self.latency_s(u, v)) for v in readers)
 
 
-def free_optimum_s(problem: Problem, semantics: Semantics) -> float:
+def free_optimum_s(problem: Problem, execution: ExecutionModel) -> float:
     """Return the least time of all placements and all orders, those that let devices wait included."""
     assert problem.costs is not None
     best = math.inf
     for placement in every_placement(problem):
-        machine = Machine(problem, semantics, tuple(placement.device.tolist()))
+        machine = Machine(problem, execution, tuple(placement.device.tolist()))
         machine.best_s = best * (1 + 1e-12)
         best = min(best, machine.optimum_s())
     return best
@@ -227,14 +227,14 @@ def test_the_cuts_sum_is_what_the_simulator_says(seed: int):
 def test_the_program_of_concurrent_devices_finds_the_optimum_over_all_orders(seed: int, even: bool, level: str):
     problem = random_problem(seed, n=5, p=2, even=even, memory=seed % 2 == 1)
     evaluator = evaluator_of(problem, LEVELS[level])
-    optimum = free_optimum_s(problem, evaluator.semantics)
+    optimum = free_optimum_s(problem, evaluator.execution)
     if math.isinf(optimum):
         pytest.skip("the weights do not fit")
     answer = solved(problem, evaluator, CpSat())
     assert answer.lower_bound_s <= optimum * (1 + FLOATS)
     assert answer.lower_bound_s >= optimum * (1 - ROUNDING)
     assert answer.best.result.median_s >= optimum * (1 - FLOATS)
-    bound_s, _ = lower_bound(problem, evaluator.semantics, one_to_one=True)
+    bound_s, _ = lower_bound(problem, evaluator.execution, one_to_one=True)
     assert bound_s <= optimum * (1 + FLOATS)
 
 
@@ -250,7 +250,7 @@ def test_programs_without_order_find_the_optimum_and_prove_it(seed: int, measure
     assert answer.best.result.median_s == pytest.approx(optimum, rel=1e-6)
     assert answer.lower_bound_s <= optimum * (1 + FLOATS)
     assert answer.lower_bound_s == pytest.approx(optimum, rel=1e-6)
-    bound_s, _ = lower_bound(problem, evaluator.semantics, one_to_one=True)
+    bound_s, _ = lower_bound(problem, evaluator.execution, one_to_one=True)
     assert bound_s <= optimum * (1 + FLOATS)
 
 

@@ -48,7 +48,7 @@ class Case:
 
     def plain(self, evaluator: ListSchedEvaluator, *, ordered: bool, quirks: bool = False) -> Run:
         priority = self.priority.tolist() if ordered else None
-        rules = evaluator.semantics
+        rules = evaluator.execution
         machine = PlainMachine(
             self.graph, self.topology, self.op_s, rules, self.device.tolist(), priority, quirks=quirks
         )
@@ -141,7 +141,7 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
     allowed = case.rng.random((groups.k, p)) < 0.8
     device = case.rng.integers(0, p, groups.k)
     start = Placement(device, case.topology.names, case.rng.random(groups.k) if ordered else None)
-    walk = evaluator.walk(start, moves, allowed=allowed, limit=limit)
+    local_search = evaluator.local_search(start, moves, allowed=allowed, limit=limit)
 
     def value(plan: Placement) -> float:
         answer = evaluator.evaluate([plan])[0]
@@ -155,21 +155,21 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
         nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
         legal = moves.device[i] < 0 > moves.like[i] or bool(allowed[nodes, moved.device[nodes]].all())
         if tried == limit or not legal or moved.key() == plan.key():
-            assert not walk.tried[i]
-            assert np.isnan(walk.value_s[i])
+            assert not local_search.tried[i]
+            assert np.isnan(local_search.value_s[i])
             continue
         tried += 1
         new_s = value(moved)
-        assert walk.tried[i]
-        assert walk.value_s[i] == new_s
-        assert walk.taken[i] == (new_s <= now_s + moves.allowance_s[i])
-        if walk.taken[i]:
+        assert local_search.tried[i]
+        assert local_search.value_s[i] == new_s
+        assert local_search.taken[i] == (new_s <= now_s + moves.threshold_s[i])
+        if local_search.taken[i]:
             plan, now_s = moved, new_s
             if now_s < best_s:
                 best, best_s = plan, now_s
-    assert (walk.end.device.tolist(), walk.end_s) == (plan.device.tolist(), now_s)
-    assert (walk.best.device.tolist(), walk.best_s) == (best.device.tolist(), best_s)
-    assert walk.evaluations == tried
+    assert (local_search.end.device.tolist(), local_search.end_s) == (plan.device.tolist(), now_s)
+    assert (local_search.best.device.tolist(), local_search.best_s) == (best.device.tolist(), best_s)
+    assert local_search.evaluations == tried
 
 
 def test_the_graph_of_a_case_has_what_the_properties_need():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Subject
 from runtime.simulators.listsched import ListSched, ListSchedEvaluator
 from tests.plain_walks import stepwise
@@ -68,7 +68,7 @@ cases = st.builds(
 )
 
 
-def same_way(found: Walk, expected: Walk) -> None:
+def same_way(found: LocalSearch, expected: LocalSearch) -> None:
     """Check that two walks tried and took the same moves, and ended alike."""
     assert found.tried.tolist() == expected.tried.tolist()
     assert found.taken.tolist() == expected.taken.tolist()
@@ -76,8 +76,8 @@ def same_way(found: Walk, expected: Walk) -> None:
     assert (found.end_s, found.best_s) == (expected.end_s, expected.best_s)
 
 
-def walked(evaluator: ListSchedEvaluator, case: Case, *, bounded: bool) -> Walk:
-    return evaluator.walk(case.start, replace(case.moves, bounded=bounded), allowed=case.allowed, limit=R)
+def walked(evaluator: ListSchedEvaluator, case: Case, *, bounded: bool) -> LocalSearch:
+    return evaluator.local_search(case.start, replace(case.moves, bounded=bounded), allowed=case.allowed, limit=R)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -110,10 +110,10 @@ def test_a_plan_that_fits_is_remembered_even_if_its_price_bars_the_way_to_it() -
     nodes, none = np.arange(4, dtype=np.int32), np.full(1, -1)
     free = Moves(np.array([0, 4]), nodes, np.ones(1, int), none, np.zeros(1), np.zeros(1), price_s_per_byte=0.0)
     start = Placement(np.zeros(4, int), case.topology.names)
-    walk = case.evaluator("T0").walk(start, free, allowed=np.ones((4, 2), bool), limit=1)
-    assert walk.taken.tolist() == [False]
-    assert walk.best.device.tolist() == [1, 1, 1, 1]
-    assert walk.best_s == walk.value_s[0] < np.inf
+    local_search = case.evaluator("T0").local_search(start, free, allowed=np.ones((4, 2), bool), limit=1)
+    assert local_search.taken.tolist() == [False]
+    assert local_search.best.device.tolist() == [1, 1, 1, 1]
+    assert local_search.best_s == local_search.value_s[0] < np.inf
 
 
 def test_a_bounded_walk_gives_up_what_one_device_alone_cannot_do_in_time() -> None:
@@ -123,6 +123,6 @@ def test_a_bounded_walk_gives_up_what_one_device_alone_cannot_do_in_time() -> No
     rest = np.flatnonzero(start.device == 0)
     none = np.full(1, -1)
     moves = Moves(np.array([0, rest.size]), rest, np.ones(1, int), none, np.zeros(1), np.zeros(1), bounded=True)
-    walk = case.evaluator("T0").walk(start, moves, allowed=np.ones((40, 2), bool), limit=1)
-    assert walk.tried.tolist() == [True]
-    assert walk.value_s.tolist() == [np.inf]
+    local_search = case.evaluator("T0").local_search(start, moves, allowed=np.ones((40, 2), bool), limit=1)
+    assert local_search.tried.tolist() == [True]
+    assert local_search.value_s.tolist() == [np.inf]

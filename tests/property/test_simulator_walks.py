@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.measurement import Measurement
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Measurer, Simulator, Subject
-from pipeline.shared.partition import join, tied
+from pipeline.shared.partition import colocated, join
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
@@ -45,7 +45,7 @@ def subjects(draw: st.DrawFn) -> tuple[Subject, np.random.Generator]:
     op_s[rng.random((graph.n, p)) < 0.02] = np.inf
     costs = CostTable(graph.names, topology.names, op_s, rng.random(p) * draw(st.booleans()), ("given",) * p)
     if draw(st.booleans()):
-        grouping = join(grouping, tied(graph))
+        grouping = join(grouping, colocated(graph))
     return Subject(None, graph, grouping, topology, costs, 0), rng
 
 
@@ -81,15 +81,15 @@ def test_a_walk_equals_its_steps_bit_for_bit(name: str, case: tuple[Subject, np.
     start, moves, allowed = start_and_moves(subject, rng, least=name == "listsched")
     if name == "listsched":  # which lets a node stay where it may not go, and shifts no nodes at all
         allowed[np.arange(start.n), start.device] = True
-    walk = simulator.walk(start, moves, allowed=allowed, limit=limit)
-    assert simulator.evaluations == walk.evaluations <= limit
+    local_search = simulator.local_search(start, moves, allowed=allowed, limit=limit)
+    assert simulator.evaluations == local_search.evaluations <= limit
     expected = stepwise(simulator, start, moves, allowed, limit)
-    assert walk.tried.tolist() == expected.tried.tolist()
-    assert walk.taken.tolist() == expected.taken.tolist()
-    assert walk.value_s.tobytes() == expected.value_s.tobytes()
-    assert (walk.end_s, walk.best_s) == (expected.end_s, expected.best_s)
-    assert walk.end.key() == expected.end.key()
-    assert walk.best.key() == expected.best.key()
+    assert local_search.tried.tolist() == expected.tried.tolist()
+    assert local_search.taken.tolist() == expected.taken.tolist()
+    assert local_search.value_s.tobytes() == expected.value_s.tobytes()
+    assert (local_search.end_s, local_search.best_s) == (expected.end_s, expected.best_s)
+    assert local_search.end.key() == expected.end.key()
+    assert local_search.best.key() == expected.best.key()
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
@@ -101,12 +101,12 @@ def test_a_bounded_walk_differs_in_what_moves_cost_that_are_not_taken_alone(
     subject, rng = case
     simulator: Simulator = SIMULATORS[name].bind(subject)
     start, moves, allowed = start_and_moves(subject, rng)
-    whole = simulator.walk(start, moves, allowed=allowed, limit=moves.r)
-    quick = simulator.walk(start, replace(moves, bounded=True), allowed=allowed, limit=moves.r)
+    whole = simulator.local_search(start, moves, allowed=allowed, limit=moves.r)
+    quick = simulator.local_search(start, replace(moves, bounded=True), allowed=allowed, limit=moves.r)
     assert_equal_but_for_refusals(quick, whole)
 
 
-def assert_equal_but_for_refusals(quick: Walk, whole: Walk) -> None:
+def assert_equal_but_for_refusals(quick: LocalSearch, whole: LocalSearch) -> None:
     """Compare a walk whose moves were bounded with one whose moves were not."""
     assert quick.tried.tolist() == whole.tried.tolist()
     assert quick.taken.tolist() == whole.taken.tolist()

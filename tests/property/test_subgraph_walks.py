@@ -89,9 +89,9 @@ def moves_of(rng: np.random.Generator, k: int, p: int, r: int) -> Moves:
     """Return moves of one to four nodes, a third of which are refused wherever they lead."""
     size = rng.integers(1, min(k, 4) + 1, r)
     node = np.concatenate([rng.choice(k, s, replace=False) for s in size])
-    allowance_s = rng.choice([-math.inf, 0.0, math.inf], r)
+    threshold_s = rng.choice([-math.inf, 0.0, math.inf], r)
     none = np.full(r, -1)
-    return Moves(np.r_[0, np.cumsum(size)], node, rng.integers(0, p, r), none, np.zeros(r), allowance_s)
+    return Moves(np.r_[0, np.cumsum(size)], node, rng.integers(0, p, r), none, np.zeros(r), threshold_s)
 
 
 @pytest.mark.parametrize("p", [2, 3])
@@ -119,14 +119,14 @@ def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
     start = rng.integers(0, p, grouping.k) if mixed else np.zeros(grouping.k, np.int64)
     simulator = launches_only(graph, grouping, p)
     plan = Placement(start, simulator._nodes.devices)
-    walk = simulator.walk(plan, moves, allowed=np.ones((grouping.k, p), bool), limit=10**6)
+    local_search = simulator.local_search(plan, moves, allowed=np.ones((grouping.k, p), bool), limit=10**6)
     for i in range(moves.r):
         changed = moves.applied(i, plan)
-        if walk.tried[i]:
+        if local_search.tried[i]:
             counts = plain.count_by_device(changed.device[node], p)
-            assert walk.value_s[i] == float(counts @ np.array(LAUNCH_S[:p]))
-        plan = changed if walk.taken[i] else plan
-    assert walk.end.key() == plan.key()
+            assert local_search.value_s[i] == float(counts @ np.array(LAUNCH_S[:p]))
+        plan = changed if local_search.taken[i] else plan
+    assert local_search.end.key() == plan.key()
 
 
 @settings(deadline=None)
@@ -134,13 +134,13 @@ def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
 def test_a_bounded_walk_stops_counting_only_where_moves_are_refused(seed: int, p: int) -> None:
     graph, grouping, rng = branching(seed)
     moves = moves_of(rng, grouping.k, p, 200)
-    moves = replace(moves, allowance_s=rng.choice([-1.0, 0.0, 1.0, 2.0, 2.0**10, 2.0**11], moves.r))
+    moves = replace(moves, threshold_s=rng.choice([-1.0, 0.0, 1.0, 2.0, 2.0**10, 2.0**11], moves.r))
     plan = Placement(rng.integers(0, p, grouping.k), tuple(f"D{d}" for d in range(p)))
     simulator, allowed = launches_only(graph, grouping, p), np.ones((grouping.k, p), bool)
-    quick = simulator.walk(plan, replace(moves, bounded=True), allowed=allowed, limit=10**6)
-    whole = launches_only(graph, grouping, p).walk(plan, moves, allowed=allowed, limit=10**6)
+    quick = simulator.local_search(plan, replace(moves, bounded=True), allowed=allowed, limit=10**6)
+    whole = launches_only(graph, grouping, p).local_search(plan, moves, allowed=allowed, limit=10**6)
     assert_equal_but_for_refusals(quick, whole)
-    again = simulator.walk(plan, moves, allowed=allowed, limit=10**6)  # what was given up is not remembered
+    again = simulator.local_search(plan, moves, allowed=allowed, limit=10**6)  # what was given up is not remembered
     assert again.value_s.tobytes() == whole.value_s.tobytes()
 
 

@@ -226,7 +226,7 @@ def test_the_columns_of_a_move_by_hand():
     assert column(at, "size")[1] == pytest.approx([math.log1p(4.5 / 4)] * 3, abs=ROUNDING)
     assert column(at, "stay") == [[0, 0, 1]] * 2
     assert not any(map(any, column(at, "fresh") + column(at, "scheduled")))
-    assert at.barred.tolist() == [[True, False, False], [False, True, False]]
+    assert at.forbidden.tolist() == [[True, False, False], [False, True, False]]
 
 
 @given(graph=graphs(min_n=1, max_n=7), seed=st.integers(0, 2**16))
@@ -264,7 +264,7 @@ def test_a_plan_not_made_yet_knows_times_but_no_transfers_and_no_group_can_stay(
     assert column(at, "fresh") == [[1.0] * 3] * 2
     each = 4 / 2  # ms
     assert column(at, "change")[0][:2] == pytest.approx([math.asinh(1 / each), math.asinh(2 / each)], abs=ROUNDING)
-    assert at.barred.tolist() == [[False, False, True]] * 2
+    assert at.forbidden.tolist() == [[False, False, True]] * 2
 
 
 @pytest.mark.parametrize("edges", [[], [(0, 1)]])
@@ -285,7 +285,7 @@ def test_a_batch_of_plans_knows_of_each_what_it_would_alone():
     together = known(problem, groupings, plans, schedules)
     alone = [known(problem, [groupings[i]], plans[i : i + 1], [schedules[i]]) for i in range(3)]
     assert torch.equal(together.columns, torch.cat([at.columns for at in alone]))
-    assert torch.equal(together.barred, torch.cat([at.barred for at in alone]))
+    assert torch.equal(together.forbidden, torch.cat([at.forbidden for at in alone]))
 
 
 def test_devices_that_do_not_support_a_member_or_are_not_pinned_are_barred():
@@ -295,7 +295,7 @@ def test_devices_that_do_not_support_a_member_or_are_not_pinned_are_barred():
     allowed[1] = [False, True, False]  # pinned
     problem = toy_problem(toy_graph(3, []), op_s, allowed=allowed)
     at = known(problem, [Grouping(np.array([0, 1, 0])), whole(3)], np.array([[0, 1, 0], [3, 3, 3]]))
-    assert at.barred.tolist() == [
+    assert at.forbidden.tolist() == [
         [True, False, True, False],  # 0 and 2 are on A and cannot go to C
         [True, True, True, False],  # 1 is where it must be: it stays
         [True, False, True, True],  # all three, placed for the first time
@@ -305,21 +305,21 @@ def test_devices_that_do_not_support_a_member_or_are_not_pinned_are_barred():
 def test_only_a_group_that_is_whole_on_a_device_cannot_go_there():
     problem = toy_problem(toy_graph(2, []), np.ones((2, 2)))
     at = known(problem, [whole(2)] * 2, np.array([[0, 1], [1, 1]]))
-    assert at.barred.tolist() == [[False, False, False], [False, True, False]]
+    assert at.forbidden.tolist() == [[False, False, False], [False, True, False]]
 
 
 def test_a_full_device_is_barred_unless_no_other_is_left():
     graph = toy_graph(3, [], weight_bytes=[6, 6, 1])
     problem = toy_problem(graph, np.ones((3, 3)), topology=toy_topology(3, memory_bytes=10))
     at = known(problem, [Grouping.identity(3)] * 2, np.array([[0, 1, 0], [0, 1, 2]]))
-    assert at.barred.tolist()[:3] == [
+    assert at.forbidden.tolist()[:3] == [
         [True, True, False, False],
         [True, True, False, False],
         [True, False, False, False],
     ]
     two = toy_problem(graph, np.ones((3, 2)), topology=toy_topology(2, memory_bytes=7))
     crowded = known(two, [Grouping.identity(3)], np.array([[0, 1, 0]]))
-    assert crowded.barred.tolist() == [[True, False, False], [False, True, False], [True, False, False]]
+    assert crowded.forbidden.tolist() == [[True, False, False], [False, True, False], [True, False, False]]
 
 
 def test_delay_room_and_occupied_by_hand():

@@ -15,7 +15,7 @@ from torch import Tensor
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Semantics, Timeline
+from pipeline.core.simulation import ExecutionModel, Timeline
 from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch, context
 from policy.place.agent.net import FIRST, Head, OrderHead, Policy, pooled
 from policy.place.agent.rollout import Actor, Base
@@ -37,9 +37,9 @@ def head(kind: str = "", width: int = 4) -> Head:
 
 def some_context(k: int, p: int) -> Context:
     columns = torch.randn(k, p + 1, len(COLUMNS), generator=torch.Generator().manual_seed(1))
-    barred = torch.zeros(k, p + 1, dtype=torch.bool)
-    barred[0, 1] = barred[-1, p] = k > 1
-    return Context(columns, barred)
+    forbidden = torch.zeros(k, p + 1, dtype=torch.bool)
+    forbidden[0, 1] = forbidden[-1, p] = k > 1
+    return Context(columns, forbidden)
 
 
 def test_scores_are_those_of_the_formula_and_barred_targets_are_impossible():
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_formula_and_barred_targets_are_impossible():
         for t in range(4):
             hidden = torch.relu(net.group.weight @ z[g] + net.group.bias + net.pair.weight @ at.columns[g, t])
             expected = float((net.out.weight[0] @ hidden + net.v @ at.columns[g, t]).detach())
-            assert float(found[g, t]) == (-math.inf if at.barred[g, t] else pytest.approx(expected, abs=ROUNDING))
+            assert float(found[g, t]) == (-math.inf if at.forbidden[g, t] else pytest.approx(expected, abs=ROUNDING))
     p = net.targets(z, at, calm=torch.zeros(2)).detach().exp()
     assert p.sum(dim=1).tolist() == pytest.approx([1.0, 1.0])
     assert float(p[0, 1]) == float(p[1, 3]) == 0
@@ -70,7 +70,7 @@ def test_calm_adds_to_the_odds_of_staying_and_of_keeping_ones_place():
 def test_the_head_tells_devices_apart_by_their_columns_alone():
     net, at, z = head(), some_context(2, 3), torch.randn(2, 4, generator=torch.Generator().manual_seed(2))
     order = [2, 0, 1, 3]
-    permuted = Context(at.columns[:, order], at.barred[:, order])
+    permuted = Context(at.columns[:, order], at.forbidden[:, order])
     assert torch.allclose(net.scores(z, permuted), net.scores(z, at)[:, order], atol=1e-6)
     assert net.scores(z, some_context(2, 7)).shape == (2, 8)
 
@@ -95,7 +95,7 @@ def test_the_gradient_of_a_draw_reaches_every_parameter():
     problem = uneven_problem(toy_graph(4, [(0, 1), (1, 2), (1, 3)]), 0, group="edge_score")
     problem = dataclasses.replace(problem, ordered=True)
     assert problem.policy is not None
-    policy = Policy(problem.policy, hidden=8, semantics=Semantics("listsched"), seed=0)
+    policy = Policy(problem.policy, hidden=8, execution=ExecutionModel("listsched"), seed=0)
     actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 2)
     base = Base(Placement(np.zeros(4), problem.topology.names), 4.0, order=np.arange(4.0))
     anew = Base(None, 4.0, order=np.arange(4.0))
@@ -138,7 +138,7 @@ def renumbered(problem: Problem, place: np.ndarray) -> Problem:
 def decoded(problem: Problem, timeline: Timeline) -> tuple[Placement, Tensor]:
     """Return what a policy of fixed weights makes of a plan that runs so, and its scores [n, p + 1]."""
     assert problem.policy is not None
-    policy = Policy(problem.policy, hidden=8, semantics=Semantics("listsched"), seed=0)
+    policy = Policy(problem.policy, hidden=8, execution=ExecutionModel("listsched"), seed=0)
     world = World.of(problem)
     actor = Actor(problem, world, policy, torch.tensor(problem.policy.features), 2)
     plan = Placement(timeline.device, problem.topology.names)

@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Level
 from pipeline.core.stages import Answer, Simulator, Subject
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from policy.place.local.anneal import Anneal, BudgetClock, best_order, levelled, ranks, with_order
 from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
 from policy.place.search import Search
@@ -76,7 +76,7 @@ def every_kind(rng: np.random.Generator, r: int) -> MoveKinds:
 
 def restricted_problem() -> Problem:
     """Return a problem with groups, ties and devices that are not allowed."""
-    graph = replace(random_problem(3, 12).graph, tie=np.array([0, -1, 0, -1, 1, -1, -1, 1, -1, -1, -1, -1]))
+    graph = replace(random_problem(3, 12).graph, colocate=np.array([0, -1, 0, -1, 1, -1, -1, 1, -1, -1, -1, -1]))
     grouping = Grouping.of_labels(np.array([0, 1, 2, 1, 3, 4, 5, 6, 7, 7, 8, 9]))
     allowed = np.ones((12, 3), bool)
     allowed[1, 0] = allowed[9, 2] = allowed[11, 1:] = False
@@ -86,7 +86,7 @@ def restricted_problem() -> Problem:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_moves_name_each_node_of_whole_groups_once(ordered: bool) -> None:
     problem, rng = restricted_problem(), np.random.default_rng(0)
-    group = placeable(problem, problem.grouping).group
+    group = made_feasible(problem, problem.grouping).group
     moves = Neighbourhood.of(problem)
     plan = replace(moves.anywhere(problem.topology.names), priority=rng.random(12) if ordered else None)
     drawn = moves.drawn(rng, plan, every_kind(rng, DRAWN), np.zeros(DRAWN))
@@ -101,7 +101,7 @@ def test_moves_name_each_node_of_whole_groups_once(ordered: bool) -> None:
 
 def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None:
     problem, rng = restricted_problem(), np.random.default_rng(1)
-    grouping = placeable(problem, problem.grouping)
+    grouping = made_feasible(problem, problem.grouping)
     moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
     choice = MoveKinds(np.ones(DRAWN, np.int64), none, none, none, none)
     drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))

@@ -149,7 +149,7 @@ def row(method: str, ratio: float, low: float | None = None, high: float | None 
         (
             [row("min_cut", 1.25), row("hsdag", 1.2, 1.1, 1.25)],
             "min_cut is best with 1.2500 times the best single device's speed, the proven optimum; hsdag, the best "
-            "learned method, does not beat min_cut, the best simple one: its plans take 4.17% longer.",
+            "learned method, does not beat min_cut, the best simple one: its placements take 4.17% longer.",
         ),
         (
             [row("metis", 1.1), row("hsdag", 1.21, 1.2, 1.22)],
@@ -163,7 +163,7 @@ def row(method: str, ratio: float, low: float | None = None, high: float | None 
         ),
         (
             [row("single gpu", 1.0, gap=0.0), row("hsdag", 1.0, gap=0.0)],
-            "no plan is faster than gpu alone, which is proven; hsdag, the best learned method, equals single gpu, the "
+            "no placement is faster than gpu alone, which is proven; hsdag, the best learned method, equals single gpu, the "
             "best simple one.",
         ),
         ([row("random", 1.0)], "nothing beats gpu alone; no learned method stands beside."),
@@ -188,7 +188,7 @@ def test_a_final_has_the_last_word_on_its_case_alone() -> None:
     facts = [case_facts(), case_facts(evaluator="hetero", optimum=None)]
     assert sentences({"cases": facts, "summary": rows, "finals": [final]}) == [
         "m, sequential: nothing beats gpu alone; no learned method stands beside.",
-        "m, hetero: no plan is faster than A alone beyond noise.",
+        "m, hetero: no placement is faster than A alone beyond noise.",
     ]
 
 
@@ -319,7 +319,7 @@ def test_the_final_says_so_if_nothing_is_faster_and_what_else_was(
     )
     assert (
         final_sentence(found)
-        == "no plan is faster than A alone beyond noise, but of all that was measured AUTO is fastest."
+        == "no placement is faster than A alone beyond noise, but of all that was measured AUTO is fastest."
     )
 
 

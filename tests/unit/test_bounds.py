@@ -17,7 +17,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Subject
 from policy.place.exact.bound_kernels import interval_bound
 from policy.place.exact.bounds import BoundInputs, Paths, explain_memory, least_memory, lower_bound
@@ -36,7 +36,7 @@ from tests.strategies import graph_of
 from tests.toys import silent
 
 INPUTS = MSR / "latency-inputs"
-LISTSCHED = Semantics("listsched", "T0")
+LISTSCHED = ExecutionModel("listsched", "T0")
 LATENCY_S = 1.0
 
 
@@ -46,13 +46,13 @@ def problem_of(
     *,
     weight: Sequence[int] | None = None,
     room: Sequence[int] | None = None,
-    tie: Sequence[int] | None = None,
+    colocate: Sequence[int] | None = None,
     launch_s: float = 0.0,
 ) -> Problem:
     """Return a problem whose tensors of one byte take LATENCY_S and a tenth between any two devices."""
     times = np.array(op_s, dtype=np.float64)
     n, p = times.shape
-    graph = graph_of(n, edges, tie=tie)
+    graph = graph_of(n, edges, colocate=colocate)
     if weight is not None:
         graph = dataclasses.replace(graph, weight_bytes=np.array(weight))
     room = [0] * p if room is None else room
@@ -62,8 +62,8 @@ def problem_of(
     return Problem(graph, topology, Grouping.identity(n), costs, costs.supported)
 
 
-def bound_s(problem: Problem, semantics: Semantics = LISTSCHED, *, one_to_one: bool = True) -> float:
-    return lower_bound(problem, semantics, one_to_one=one_to_one)[0]
+def bound_s(problem: Problem, execution: ExecutionModel = LISTSCHED, *, one_to_one: bool = True) -> float:
+    return lower_bound(problem, execution, one_to_one=one_to_one)[0]
 
 
 def unlimited(p: int) -> np.ndarray:
@@ -103,7 +103,7 @@ def test_operations_without_a_device_in_common_pay_for_the_transfer():
 
 
 def test_tied_operations_pay_for_no_transfer_but_go_the_same_way():
-    problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], tie=[0, 0])
+    problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], colocate=[0, 0])
     assert bound_s(problem) == pytest.approx(6.0)
 
 
@@ -177,13 +177,13 @@ def test_a_cycle_leaves_the_work_as_the_only_bound():
 
 def test_devices_in_turns_add_up_and_start_at_least_one_sub_graph():
     problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], launch_s=0.5)
-    assert bound_s(problem, Semantics("sequential")) == pytest.approx(1 + 1 + LATENCY_S + 0.1 + 0.5)
-    assert bound_s(problem, Semantics("sequential"), one_to_one=False) == pytest.approx(2.5)
+    assert bound_s(problem, ExecutionModel("sequential")) == pytest.approx(1 + 1 + LATENCY_S + 0.1 + 0.5)
+    assert bound_s(problem, ExecutionModel("sequential"), one_to_one=False) == pytest.approx(2.5)
 
 
 def test_a_pipeline_is_as_slow_as_its_largest_operation():
     problem = problem_of([(0, 1)], [[4.0, 5.0], [1.0, 1.0]])
-    assert bound_s(problem, Semantics("pipelined")) == pytest.approx(4.0)
+    assert bound_s(problem, ExecutionModel("pipelined")) == pytest.approx(4.0)
 
 
 def test_nothing_is_proven_without_rules_or_costs():
@@ -248,7 +248,7 @@ def test_a_time_just_below_a_whole_tick_is_not_rounded_up():
 
 def test_a_program_without_a_plan_to_start_from_leaves_room_for_blocks_and_gaps():
     problem = problem_of([(0, 1), (1, 2)], [[1e-3, math.inf], [math.inf, 1e-3], [1e-3, math.inf]])
-    rules = Semantics("listsched", "T1", block_s=5.0, gap_s=20.0)
+    rules = ExecutionModel("listsched", "T1", block_s=5.0, gap_s=20.0)
     units = Units.of(problem)
     made = listsched(problem, units, Times.of(problem, units, rules, math.inf), None, 0.0)
     solver = CpSolver()
@@ -295,7 +295,7 @@ def msr_problem(name: str, devices: int) -> Problem:
     [("LayerGraphs/bert24_inference.json", 92.406), ("OperatorGraphs/resnet50_inference.json", 289.855)],
 )
 def test_published_bounds_are_reached(name: str, bound_ms: float):
-    assert bound_s(msr_problem(name, 4), Semantics("listsched", "T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
+    assert bound_s(msr_problem(name, 4), ExecutionModel("listsched", "T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
 
 
 @pytest.mark.skipif(not INPUTS.exists(), reason="the published inputs are not here")

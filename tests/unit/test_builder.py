@@ -237,10 +237,10 @@ def test_an_update_is_tied_to_its_variable_and_holds_what_the_optimizer_keeps(
         assert graph.weight_bytes[i] + graph.weight_bytes[j] == share * 16
         assert graph.flops[j] == flops * 4
         assert graph.out_bytes[j] == 0  # in place
-        assert graph.tie[i] == graph.tie[j] >= 0
-        ties.append(graph.tie[i])
+        assert graph.colocate[i] == graph.colocate[j] >= 0
+        ties.append(graph.colocate[i])
     assert ties[0] != ties[1]
-    assert np.count_nonzero(graph.tie >= 0) == 4
+    assert np.count_nonzero(graph.colocate >= 0) == 4
 
 
 def readers(count: int) -> Net:
@@ -390,7 +390,7 @@ def test_rows_are_gathered_and_updated_where_the_table_lives() -> None:
     b.training(b.reduce("Sum", b.elementwise("Mul", *rows)))
     graph = b.workload().graph
     held = [index(graph, name) for name in ("table", "Gather", "Gather_1", "table/Apply")]
-    assert len({int(graph.tie[i]) for i in held}) == 1
+    assert len({int(graph.colocate[i]) for i in held}) == 1
     assert read(graph, "Gather") == {"table": 3 * 8 * 4, "rows0": 12}
     assert read(graph, "table/Apply") == {"table": 6 * 8 * 4, "table/rows": 6 * 8 * 4}
     assert graph.flops[held[-1]] == 2 * 6 * 8
@@ -422,11 +422,11 @@ def test_auxiliary_operations_hang_off_their_kernel_and_change_nothing_else() ->
     assert full.flops[extra].sum() == 0
     assert full.out_bytes[extra].max() == 16
     for i in np.flatnonzero(extra):
-        assert full.tie[i] == full.tie[index(full, full.names[i].rpartition("/")[0])] >= 0
+        assert full.colocate[i] == full.colocate[index(full, full.names[i].rpartition("/")[0])] >= 0
     between = ~extra[full.edges[0]] & ~extra[full.edges[1]]
     named = {tuple(full.names[i] for i in pair): b for pair, b in _pairs(full, between)}
     assert named == {tuple(core.names[i] for i in pair): b for pair, b in _pairs(core, np.ones(core.m, bool))}
-    assert np.all(full.tie[full.edges[0][~between]] == full.tie[full.edges[1][~between]])
+    assert np.all(full.colocate[full.edges[0][~between]] == full.colocate[full.edges[1][~between]])
     assert full.edge_bytes[~between].max() == 16
     assert is_acyclic(full)
 
@@ -441,7 +441,7 @@ def test_an_operation_can_be_tied_and_read_less_than_a_whole_tensor() -> None:
     b.op("Peek", (x,), (1,), colocate=x, reads=(4,))
     graph = b.workload().graph
     assert read(graph, "Peek") == {"x": 4}
-    assert graph.tie.tolist() == [0, 0]
+    assert graph.colocate.tolist() == [0, 0]
 
 
 def test_a_network_of_products_costs_three_times_its_forward_pass() -> None:

@@ -54,7 +54,7 @@ def same(a: Graph, b: Graph) -> bool:
     """Return whether two graphs are equal but for the numbering of types and ties, and kernels."""
     arrays = ("edges", "flops", "weight_bytes", "out_bytes", "edge_bytes", "shape_ptr", "shape_dim")
     types = [[g.type_names[t] for t in g.op_type] for g in (a, b)]
-    ties = [np.where(g.tie < 0, -np.arange(1, g.n + 1), g.tie) for g in (a, b)]
+    ties = [np.where(g.colocate < 0, -np.arange(1, g.n + 1), g.colocate) for g in (a, b)]
     alike = [np.unique(t, return_inverse=True)[1] for t in ties]
     together = [x[:, None] == x for x in alike]
     return (
@@ -76,7 +76,7 @@ def test_every_field_of_a_document_arrives() -> None:
     assert graph.weight_bytes.tolist() == [0, 40, 0]
     assert graph.out_bytes.tolist() == [8, 16, 0]
     assert [graph.shape(i) for i in range(3)] == [(), (2, -1), ()]
-    assert graph.tie.tolist() == [-1, 0, 0]
+    assert graph.colocate.tolist() == [-1, 0, 0]
     assert graph.source == "abc"
     assert found.tags.layer.tolist() == [0, 1, -1]
     assert found.tags.step.tolist() == [-1, 3, -1]
@@ -122,7 +122,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
 @given(graphs(min_n=1))
 def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> None:
     rng = np.random.default_rng(graph.n)
-    graph = dataclasses.replace(graph, tie=rng.integers(-1, graph.n, graph.n))
+    graph = dataclasses.replace(graph, colocate=rng.integers(-1, graph.n, graph.n))
     times = {"*": rng.random(graph.n), "npu": np.where(rng.random(graph.n) < 0.5, np.inf, 0.1)}
     tags = Tags(rng.integers(-1, 4, graph.n), rng.integers(-1, 2, graph.n))
     workload = Workload(graph, tags, times, 3e9, 12345)
@@ -212,7 +212,7 @@ def test_every_field_of_the_official_format_arrives() -> None:
     assert graph.edge_bytes.tolist() == [65536, 65536, 0]
     assert graph.out_bytes.tolist() == [65536, 0, 0]
     assert graph.weight_bytes.tolist() == [1024, 0, 0]
-    assert graph.tie.tolist() == [0, 0, -1]
+    assert graph.colocate.tolist() == [0, 0, -1]
     assert [graph.type_names[t] for t in graph.op_type] == ["Forward", "Backward", "Forward"]
     assert found.tags.layer.tolist() == [2, -1, -1]
     assert found.times["cpu"].tolist() == [0.004, 0.004, 0]

@@ -51,7 +51,7 @@ def renumbered(graph: Graph, number: np.ndarray) -> Graph:
         edge_bytes=graph.edge_bytes[order],
         shape_ptr=np.cumsum([0, *(len(shape) for shape in shapes)]),
         shape_dim=np.array([d for shape in shapes for d in shape], dtype=np.int64),
-        tie=graph.tie[old],
+        colocate=graph.colocate[old],
         kernel=graph.kernel[old],
     )
 

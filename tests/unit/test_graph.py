@@ -61,7 +61,7 @@ def grouping(*labels: int) -> Grouping:
         ({"edge_bytes": np.zeros(4)}, "edge_bytes must have shape"),
         ({"shape_ptr": np.array([0, 2, 3, 3, 3, 3])}, "shape_ptr must rise"),
         ({"shape_ptr": np.array([0, 3, 2, 3, 4, 4])}, "shape_ptr must rise"),
-        ({"tie": np.array([-1, -1, -1, -1, 5])}, "tie must lie in"),
+        ({"colocate": np.array([-1, -1, -1, -1, 5])}, "colocate must lie in"),
         ({"kernel": np.array([-2, -1, -1, -1, -1])}, "kernel must lie in"),
     ],
 )
@@ -208,9 +208,9 @@ def test_contract_carries_the_kernel_of_the_heaviest_member_that_has_one() -> No
 
 
 def test_contract_joins_ties_that_meet_in_a_group() -> None:
-    graph = graph_of(7, [], tie=[0, 4, 4, 6, 2, -1, 2])
+    graph = graph_of(7, [], colocate=[0, 4, 4, 6, 2, -1, 2])
     # op0 and op1 meet, so ties 0 and 4 become one, and the group of op2 carries it; ties 6 and 2 stay apart.
-    assert contract(graph, grouping(0, 0, 1, 2, 3, 3, 4)).tie.tolist() == [0, 0, 1, 2, 2]
+    assert contract(graph, grouping(0, 0, 1, 2, 3, 3, 4)).colocate.tolist() == [0, 0, 1, 2, 2]
 
 
 def test_contract_refuses_a_grouping_of_another_size() -> None:

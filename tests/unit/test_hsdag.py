@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.artifacts.checkpoint import FolderKeeper, read_policy
+from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.learning import Keeper, Snapshot
+from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
@@ -43,7 +43,7 @@ from tests.toys import (
 )
 
 EVALUATIONS = 100
-SMALL = Hsdag(warm=0.0, hidden=8, batch=8, groupings=4, walks=0.5, fresh=0.3, imitation=0.1)
+SMALL = Hsdag(warm=0.0, hidden=8, batch=8, groupings=4, p_local_search=0.5, p_scratch=0.3, imitation_coef=0.1)
 
 MODES = [("plain", False), ("listsched", False), ("listsched", True), ("sequential", False)]
 
@@ -73,9 +73,9 @@ class Memory:
         self.policies.append(policy)
 
 
-def kept_in(problem: Problem, keeper: Keeper) -> Problem:
+def kept_in(problem: Problem, checkpointer: Checkpointer) -> Problem:
     assert problem.policy is not None
-    return dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, keeper=keeper))
+    return dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, checkpointer=checkpointer))
 
 
 def with_inputs(problem: Problem, **inputs: Any) -> Problem:
@@ -135,25 +135,25 @@ def weights(arrays: Mapping[str, np.ndarray]) -> str:
 
 def test_a_policy_is_left_for_other_graphs_and_other_devices(tmp_path: Path):
     first = wide_problem()
-    place(kept_in(first, FolderKeeper(tmp_path, "one")), "listsched")
+    place(kept_in(first, FolderCheckpointer(tmp_path, "one")), "listsched")
     learned = read_policy(tmp_path)
     assert learned.facts["placer"] == "hsdag"
     assert learned.facts["params"]["hidden"] == 8
     assert learned.facts["trained_on"]["devices"] == ["A", "B", "C"]
     assert learned.facts["trained_on"]["updates"] > 3
-    other, keeper = branches_problem(group="edge_score"), Memory()
-    other = with_inputs(other, learned=learned, keeper=keeper)
+    other, checkpointer = branches_problem(group="edge_score"), Memory()
+    other = with_inputs(other, learned=learned, checkpointer=checkpointer)
     place(other, evaluations=2)  # the devices alone: nothing is learned
-    assert weights(keeper.policies[0].arrays) == weights(learned.arrays)
+    assert weights(checkpointer.policies[0].arrays) == weights(learned.arrays)
     place(other, evaluations=60)
-    assert weights(keeper.policies[1].arrays) != weights(learned.arrays)
+    assert weights(checkpointer.policies[1].arrays) != weights(learned.arrays)
     fresh = place(branches_problem(group="edge_score"), evaluations=60)
-    assert told(place(with_inputs(other, keeper=None), evaluations=60)) != told(fresh)
+    assert told(place(with_inputs(other, checkpointer=None), evaluations=60)) != told(fresh)
 
 
 def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
     problem = chain_problem()
-    place(kept_in(problem, FolderKeeper(tmp_path, "one")), evaluations=3)
+    place(kept_in(problem, FolderCheckpointer(tmp_path, "one")), evaluations=3)
     learned = read_policy(tmp_path)
     foreign = Snapshot(learned.arrays, {**learned.facts, "schema": "placewright.policy/other/1"})
     for wrong in (foreign, Snapshot(learned.arrays, {})):
@@ -232,14 +232,21 @@ def test_lessons_make_the_start_likelier():
     alone = [Placement.single(problem.graph.n, d, problem.topology.names).key() for d in range(2)]
     shares = []
     for lessons in (0, 60):
-        keeper = Memory()
+        checkpointer = Memory()
         placer = dataclasses.replace(
-            SMALL, lessons=lessons, learning_rate=0.01, patience=1, batch=1, walks=0.0, imitation=0.0, fresh=1.0
+            SMALL,
+            imitation_steps=lessons,
+            learning_rate=0.01,
+            patience=1,
+            batch=1,
+            p_local_search=0.0,
+            imitation_coef=0.0,
+            p_scratch=1.0,
         )
         evaluator = ToyEvaluator.of(problem, alone)  # which leaves the start as the best plan
-        placer.place(kept_in(problem, keeper), evaluator, Budget(4), seed=0, progress=silent)
-        policy = Policy(problem.policy, hidden=8, semantics=None, seed=0)
-        policy.load(keeper.policies[0].arrays)
+        placer.place(kept_in(problem, checkpointer), evaluator, Budget(4), seed=0, progress=silent)
+        policy = Policy(problem.policy, hidden=8, execution=None, seed=0)
+        policy.load(checkpointer.policies[0].arrays)
         actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 1)
         one = np.ones(50)
         with torch.no_grad():
@@ -251,7 +258,7 @@ def test_lessons_make_the_start_likelier():
 
 def test_lessons_leave_time_to_search():
     problem = dataclasses.replace(crown_problem(), start=Placement.single(crown_problem().graph.n, 0, ("A", "B")))
-    taught = dataclasses.replace(SMALL, lessons=10**9)
+    taught = dataclasses.replace(SMALL, imitation_steps=10**9)
     evaluator = ToyEvaluator.of(problem)
     taught.place(problem, evaluator, Budget(10**6, 1.0), seed=0, progress=silent)
     assert evaluator.evaluations > 2
@@ -274,19 +281,19 @@ def test_without_policy_inputs_there_is_nothing_to_learn_on():
         {"hidden": 0},
         {"elites": 0},
         {"patience": 0},
-        {"lessons": -1},
+        {"imitation_steps": -1},
         {"learning_rate": 0.0},
         {"learning_rate": math.nan},
-        {"hot": math.inf},
-        {"entropy": math.nan},
-        {"entropy": -0.1},
-        {"imitation": -1.0},
-        {"walks": 1.1},
-        {"back": -0.1},
-        {"fresh": 2.0},
+        {"temperature": math.inf},
+        {"entropy_coef": math.nan},
+        {"entropy_coef": -0.1},
+        {"imitation_coef": -1.0},
+        {"p_local_search": 1.1},
+        {"p_incumbent": -0.1},
+        {"p_scratch": 2.0},
         {"warm": math.nan},
-        {"hot": 0.01, "cold": 0.02},
-        {"cold": 0.0},
+        {"temperature": 0.01, "last_temperature": 0.02},
+        {"last_temperature": 0.0},
     ],
 )
 def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
@@ -365,10 +372,10 @@ def test_a_search_without_anything_new_ends_before_its_budget():
 
 @pytest.mark.parametrize("toy", sorted(PROBLEMS))
 def test_unknown_costs_leave_all_weights_finite(toy: str):
-    known, keeper = PROBLEMS[toy][0](), Memory()
-    problem = kept_in(PROBLEMS[toy][0](costs_known=False), keeper)
+    known, checkpointer = PROBLEMS[toy][0](), Memory()
+    problem = kept_in(PROBLEMS[toy][0](costs_known=False), checkpointer)
     SMALL.place(problem, ToyEvaluator.of(known), Budget(60), seed=0, progress=silent)
-    assert all(np.isfinite(values).all() for values in keeper.policies[0].arrays.values())
+    assert all(np.isfinite(values).all() for values in checkpointer.policies[0].arrays.values())
 
 
 def test_failures_leave_all_weights_finite():
@@ -378,8 +385,8 @@ def test_failures_leave_all_weights_finite():
             odd = [p.device.sum() % 2 == 1 for p in placements]
             return [MeasurementFailed("odd", "no") if o else a for o, a in zip(odd, answers, strict=True)]
 
-    problem, keeper = chain_problem(), Memory()
-    Hsdag(hidden=8, warm=0.0, fresh=0.5).place(
-        kept_in(problem, keeper), Picky.of(problem), Budget(150), seed=0, progress=silent
+    problem, checkpointer = chain_problem(), Memory()
+    Hsdag(hidden=8, warm=0.0, p_scratch=0.5).place(
+        kept_in(problem, checkpointer), Picky.of(problem), Budget(150), seed=0, progress=silent
     )
-    assert all(np.isfinite(values).all() for values in keeper.policies[0].arrays.values())
+    assert all(np.isfinite(values).all() for values in checkpointer.policies[0].arrays.values())

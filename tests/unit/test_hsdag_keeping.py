@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.artifacts.checkpoint import FolderKeeper
+from pipeline.artifacts.checkpoint import FolderCheckpointer
 from pipeline.core.errors import UsageError
-from pipeline.core.learning import Keeper, Snapshot
+from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
@@ -50,7 +50,7 @@ from tests.unit.test_hsdag import (
 class Mortal:
     """Keeps in a folder; raises behind every second state."""
 
-    folder: FolderKeeper
+    folder: FolderCheckpointer
     saved: int = 0
 
     def load(self) -> Snapshot | None:
@@ -79,11 +79,11 @@ def step(state: Snapshot) -> dict[str, Any]:
     return facts | {"arrays": weights(state.arrays)}  # type: ignore[no-any-return]
 
 
-def finished(problem: Problem, keeper: Keeper, rules: str, placer: Hsdag = SMALL) -> tuple[Answer, int]:
+def finished(problem: Problem, checkpointer: Checkpointer, rules: str, placer: Hsdag = SMALL) -> tuple[Answer, int]:
     """Return the answer of a search that begins again as often as it is interrupted, and how often that was."""
     for deaths in range(200):
         try:
-            return place(kept_in(problem, keeper), rules, placer=placer), deaths
+            return place(kept_in(problem, checkpointer), rules, placer=placer), deaths
         except Interrupted:
             continue
     raise AssertionError("the search never ends")
@@ -97,13 +97,13 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
     assert len(whole.states) > 5
     assert len({step(s)["arrays"] for s in whole.states}) > len(whole.states) / 2  # few updates teach nothing
     for every in (1, 4):
-        keeper = Memory(dies_after=every)
-        answer, deaths = finished(problem, keeper, rules)
+        checkpointer = Memory(dies_after=every)
+        answer, deaths = finished(problem, checkpointer, rules)
         assert deaths == len(whole.states) // every
-        assert [step(s) for s in keeper.states] == [step(s) for s in whole.states]
+        assert [step(s) for s in checkpointer.states] == [step(s) for s in whole.states]
         assert told(answer) == told(expected)
         assert answer.evaluations == expected.evaluations == EVALUATIONS
-        assert weights(keeper.policies[-1].arrays) == weights(whole.policies[-1].arrays)
+        assert weights(checkpointer.policies[-1].arrays) == weights(whole.policies[-1].arrays)
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
@@ -111,8 +111,8 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
 def test_a_search_goes_on_from_a_folder(tmp_path: Path, rules: str, ordered: bool):
     problem = wide_problem(ordered=ordered)
     expected = place(problem, rules)
-    keeper = Mortal(FolderKeeper(tmp_path, "one search"))
-    answer, deaths = finished(problem, keeper, rules)
+    checkpointer = Mortal(FolderCheckpointer(tmp_path, "one search"))
+    answer, deaths = finished(problem, checkpointer, rules)
     assert deaths > 2
     assert told(answer) == told(expected)
 
@@ -120,10 +120,10 @@ def test_a_search_goes_on_from_a_folder(tmp_path: Path, rules: str, ordered: boo
 @pytest.mark.usefixtures("every_update_is_saved")
 def test_patience_outlives_an_interruption():
     problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 2), FAST_S))
-    whole, keeper, placer = Memory(), Memory(dies_after=2), dataclasses.replace(SMALL, patience=5)
+    whole, checkpointer, placer = Memory(), Memory(dies_after=2), dataclasses.replace(SMALL, patience=5)
     place(kept_in(problem, whole), placer=placer)
-    answer, deaths = finished(problem, keeper, "plain", placer)
-    assert len(keeper.states) == len(whole.states) >= 5
+    answer, deaths = finished(problem, checkpointer, "plain", placer)
+    assert len(checkpointer.states) == len(whole.states) >= 5
     assert deaths == len(whole.states) // 2
     assert len(answer.candidates) == 4
 
@@ -132,45 +132,45 @@ def test_patience_outlives_an_interruption():
 def test_a_search_after_a_warm_start_goes_on_without_another(monkeypatch: pytest.MonkeyPatch):
     problem, placer = wide_problem(), dataclasses.replace(SMALL, warm=0.3)
     expected = place(problem, placer=placer)
-    keeper = Memory(dies_after=2)
+    checkpointer = Memory(dies_after=2)
     with pytest.raises(Interrupted):
-        place(kept_in(problem, keeper), placer=placer)
+        place(kept_in(problem, checkpointer), placer=placer)
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the portfolio ran again")
 
     monkeypatch.setattr(Portfolio, "run", never)
-    keeper.dies_after = 0
-    assert told(place(kept_in(problem, keeper), placer=placer)) == told(expected)
+    checkpointer.dies_after = 0
+    assert told(place(kept_in(problem, checkpointer), placer=placer)) == told(expected)
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
 def test_a_search_that_has_ended_answers_at_once():
-    problem, keeper = wide_problem(), Memory()
-    expected = place(kept_in(problem, keeper))
-    assert keeper.states[-1].facts["search"]["spent"] == EVALUATIONS
-    evaluator, updates = ToyEvaluator.of(problem), len(keeper.states)
-    answer = SMALL.place(kept_in(problem, keeper), evaluator, Budget(EVALUATIONS), seed=3, progress=silent)
+    problem, checkpointer = wide_problem(), Memory()
+    expected = place(kept_in(problem, checkpointer))
+    assert checkpointer.states[-1].facts["search"]["spent"] == EVALUATIONS
+    evaluator, updates = ToyEvaluator.of(problem), len(checkpointer.states)
+    answer = SMALL.place(kept_in(problem, checkpointer), evaluator, Budget(EVALUATIONS), seed=3, progress=silent)
     assert told(answer) == told(expected)
     assert evaluator.evaluations == problem.topology.p  # the devices alone, with which every search opens
-    assert len(keeper.states) == updates
+    assert len(checkpointer.states) == updates
 
 
 def test_states_are_kept_only_every_so_often(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hsdag, "SAVE_EVERY_S", 1e9)
-    keeper = Memory()
-    place(kept_in(chain_problem(), keeper), evaluations=30)
-    assert not keeper.states
-    assert len(keeper.policies) == 1
+    checkpointer = Memory()
+    place(kept_in(chain_problem(), checkpointer), evaluations=30)
+    assert not checkpointer.states
+    assert len(checkpointer.policies) == 1
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
 def test_a_state_of_a_policy_of_other_sizes_is_refused():
-    problem, keeper = chain_problem(), Memory(dies_after=1)
+    problem, checkpointer = chain_problem(), Memory(dies_after=1)
     with pytest.raises(Interrupted):
-        place(kept_in(problem, keeper))
+        place(kept_in(problem, checkpointer))
     with pytest.raises(UsageError):
-        place(kept_in(problem, keeper), placer=dataclasses.replace(SMALL, hidden=9))
+        place(kept_in(problem, checkpointer), placer=dataclasses.replace(SMALL, hidden=9))
 
 
 @pytest.mark.parametrize(("rules", "ordered"), MODES)
@@ -180,19 +180,19 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
         problem = wide_problem(ordered=ordered)
         evaluator = evaluator_of(problem, rules)
         asked.append([])
-        evaluate, walk, seen = evaluator.evaluate, getattr(evaluator, "walk", None), asked[-1]
+        evaluate, local_search, seen = evaluator.evaluate, getattr(evaluator, "local_search", None), asked[-1]
 
         def evaluated(placements, evaluate=evaluate, seen=seen):
             seen.extend(p.key() for p in placements)
             return evaluate(placements)
 
-        def walked(start, moves, walk=walk, seen=seen, **options):
+        def walked(start, moves, local_search=local_search, seen=seen, **options):
             seen.extend([start.key(), *(part.tobytes() for part in (moves.ptr, moves.node, moves.device, moves.shift))])
-            return walk(start, moves, **options)
+            return local_search(start, moves, **options)
 
         evaluator.evaluate = evaluated  # type: ignore[method-assign]
-        if walk is not None:
-            evaluator.walk = walked  # type: ignore[attr-defined]
+        if local_search is not None:
+            evaluator.local_search = walked  # type: ignore[attr-defined]
         SMALL.place(problem, evaluator, Budget(100), seed=seed, progress=silent)
     assert len(asked[0]) > 20
     assert asked[0] == asked[1]
@@ -210,7 +210,7 @@ def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp
     first = Search(problem, evaluator, Budget(200, seconds=1000.0), silent, author="one")
     first.evaluate(plans[:30], planned_s=[1e-3 * i for i in range(30)])
     first.prove(2e-3, "hand")
-    folder = FolderKeeper(tmp_path, "context")
+    folder = FolderCheckpointer(tmp_path, "context")
     folder.save(first.state())
     state = folder.load()
     assert state is not None
@@ -257,9 +257,9 @@ def test_of_equally_fast_plans_the_first_stays_the_best():
 
 @pytest.mark.usefixtures("every_update_is_saved")
 def test_a_larger_budget_goes_on_with_its_own_schedule():
-    problem, keeper = wide_problem(), Memory()
-    place(kept_in(problem, keeper), evaluations=60)
-    place(kept_in(problem, keeper), evaluations=120)
-    last = keeper.states[-1].facts
+    problem, checkpointer = wide_problem(), Memory()
+    place(kept_in(problem, checkpointer), evaluations=60)
+    place(kept_in(problem, checkpointer), evaluations=120)
+    last = checkpointer.states[-1].facts
     assert last["search"]["spent"] == 120
     assert last["clock"]["spent"] + last["clock"]["left"] == 120  # the end of the schedule is that of the budget

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 import pipeline
 import policy.place
 from pipeline.artifacts.checkpoint import (
-    FolderKeeper,
+    FolderCheckpointer,
     collect_policies,
     kept,
     problem_digest,
@@ -27,7 +27,7 @@ from pipeline.artifacts.checkpoint import (
 )
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.learning import Keeper, Snapshot
+from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
@@ -59,54 +59,54 @@ def assert_same(found: Snapshot | None, expected: Snapshot) -> None:
 
 
 def test_a_state_is_read_back_bit_for_bit(tmp_path: Path) -> None:
-    keeper: Keeper = FolderKeeper(tmp_path / "new", "c")
-    assert keeper.load() is None
-    keeper.save(snapshot())
-    assert_same(FolderKeeper(tmp_path / "new", "c").load(), snapshot())
+    checkpointer: Checkpointer = FolderCheckpointer(tmp_path / "new", "c")
+    assert checkpointer.load() is None
+    checkpointer.save(snapshot())
+    assert_same(FolderCheckpointer(tmp_path / "new", "c").load(), snapshot())
 
 
 def test_the_last_state_counts(tmp_path: Path) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(snapshot(1.0))
-    keeper.save(snapshot(2.0))
-    assert_same(keeper.load(), snapshot(2.0))
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(snapshot(1.0))
+    checkpointer.save(snapshot(2.0))
+    assert_same(checkpointer.load(), snapshot(2.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.json", "state.safetensors"]
 
 
 def test_arrays_in_any_order_of_memory_keep_their_values(tmp_path: Path) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
+    checkpointer = FolderCheckpointer(tmp_path, "c")
     turned, swapped = np.arange(6.0).reshape(2, 3).T, np.arange(3, dtype=">i4")
-    keeper.save(Snapshot({"turned": turned, "swapped": swapped}, {}))
-    found = keeper.load()
+    checkpointer.save(Snapshot({"turned": turned, "swapped": swapped}, {}))
+    found = checkpointer.load()
     assert found is not None
     np.testing.assert_array_equal(found.arrays["turned"], turned)
     np.testing.assert_array_equal(found.arrays["swapped"], swapped)
 
 
 def test_numbers_that_json_has_no_words_for_are_read_back(tmp_path: Path) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(Snapshot({}, {"best": float("inf"), "tenth": 0.1}))
-    found = keeper.load()
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(Snapshot({}, {"best": float("inf"), "tenth": 0.1}))
+    found = checkpointer.load()
     assert found is not None
     assert found.facts == {"best": float("inf"), "tenth": 0.1}
 
 
 def test_objects_are_not_written(tmp_path: Path) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(snapshot())
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(snapshot())
     with pytest.raises(TypeError):
-        keeper.save(Snapshot({}, {"path": tmp_path}))
+        checkpointer.save(Snapshot({}, {"path": tmp_path}))
     with pytest.raises(SafetensorError, match="object"):
-        keeper.save(Snapshot({"o": np.array([{}], dtype=object)}, {}))
-    assert_same(keeper.load(), snapshot())
+        checkpointer.save(Snapshot({"o": np.array([{}], dtype=object)}, {}))
+    assert_same(checkpointer.load(), snapshot())
 
 
 def test_a_state_of_another_search_is_not_gone_on_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    FolderKeeper(tmp_path, "one").save(snapshot())
+    FolderCheckpointer(tmp_path, "one").save(snapshot())
     with caplog.at_level(logging.WARNING):
-        assert FolderKeeper(tmp_path, "other").load() is None
+        assert FolderCheckpointer(tmp_path, "other").load() is None
     assert "another search" in caplog.text
-    assert_same(FolderKeeper(tmp_path, "one").load(), snapshot())
+    assert_same(FolderCheckpointer(tmp_path, "one").load(), snapshot())
 
 
 def damages(content: bytes) -> dict[str, bytes]:
@@ -129,9 +129,9 @@ def damages(content: bytes) -> dict[str, bytes]:
 def test_a_damaged_state_is_absent_and_a_damaged_policy_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mishap: str
 ) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(snapshot())
-    keeper.publish(snapshot())
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(snapshot())
+    checkpointer.publish(snapshot())
     for name in ("state", "policy"):
         path = tmp_path / f"{name}.safetensors"
         content = path.read_bytes()
@@ -139,7 +139,7 @@ def test_a_damaged_state_is_absent_and_a_damaged_policy_an_error(
         assert changed != content
         path.write_bytes(changed)
     with caplog.at_level(logging.WARNING):
-        assert keeper.load() is None
+        assert checkpointer.load() is None
     assert "state.safetensors" in caplog.text
     with pytest.raises(UsageError, match="cannot be used as a policy"):
         read_policy(tmp_path)
@@ -150,8 +150,8 @@ def test_a_process_killed_at_any_step_of_saving_leaves_a_whole_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """The steps: facts for people written, renamed, the state written, renamed; the kill comes amid the `step`-th."""
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(snapshot(1.0))
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(snapshot(1.0))
     left = step
 
     class KilledError(BaseException):
@@ -175,18 +175,18 @@ def test_a_process_killed_at_any_step_of_saving_leaves_a_whole_state(
         for name in ("write_bytes", "replace"):
             patched.setattr(Path, name, mortal(name))
         with pytest.raises(KilledError):
-            keeper.save(snapshot(2.0))
-    assert_same(keeper.load(), snapshot(1.0))
-    keeper.save(snapshot(3.0))
-    assert_same(keeper.load(), snapshot(3.0))
+            checkpointer.save(snapshot(2.0))
+    assert_same(checkpointer.load(), snapshot(1.0))
+    checkpointer.save(snapshot(3.0))
+    assert_same(checkpointer.load(), snapshot(3.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.json", "state.safetensors"]
 
 
 def test_what_cannot_be_written_is_a_store_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = FolderKeeper(tmp_path, "c")
-    keeper.save(snapshot(1.0))
+    checkpointer = FolderCheckpointer(tmp_path, "c")
+    checkpointer.save(snapshot(1.0))
 
     def full(self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device")
@@ -194,8 +194,8 @@ def test_what_cannot_be_written_is_a_store_error_and_leaves_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
         with pytest.raises(StoreError, match="No space left"):
-            keeper.save(snapshot(2.0))
-    assert_same(keeper.load(), snapshot(1.0))
+            checkpointer.save(snapshot(2.0))
+    assert_same(checkpointer.load(), snapshot(1.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.json", "state.safetensors"]
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(StoreError, match="cannot be written"):
@@ -203,13 +203,13 @@ def test_what_cannot_be_written_is_a_store_error_and_leaves_nothing(
 
 
 def test_a_policy_is_read_from_its_file_and_from_its_folder(tmp_path: Path) -> None:
-    FolderKeeper(tmp_path, "c").publish(snapshot())
+    FolderCheckpointer(tmp_path, "c").publish(snapshot())
     assert_same(read_policy(tmp_path), snapshot())
     assert_same(read_policy(tmp_path / "policy.safetensors"), snapshot())
 
 
 def test_people_can_read_the_recipe_beside_the_policy(tmp_path: Path) -> None:
-    FolderKeeper(tmp_path, "c").publish(snapshot())
+    FolderCheckpointer(tmp_path, "c").publish(snapshot())
     told = json.loads((tmp_path / "policy.json").read_text(encoding="utf-8"))
     assert told["facts"] == snapshot().facts
     assert told["arrays"]["of.int32"] == ["int32", 3, 4]
@@ -223,17 +223,17 @@ def test_a_policy_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
     save_file({"w": np.zeros(2, np.float32)}, tmp_path / "foreign.safetensors")
     with pytest.raises(UsageError, match="holds no policy"):
         read_policy(tmp_path / "foreign.safetensors")
-    FolderKeeper(tmp_path, "c").save(snapshot())
+    FolderCheckpointer(tmp_path, "c").save(snapshot())
     with pytest.raises(UsageError, match="holds no policy"):
         read_policy(tmp_path / "state.safetensors")
 
 
 def test_policies_of_several_placers_have_names_of_their_own(tmp_path: Path) -> None:
-    FolderKeeper(tmp_path / "kept" / "a", "c").publish(snapshot(1.0))
+    FolderCheckpointer(tmp_path / "kept" / "a", "c").publish(snapshot(1.0))
     for turn, value, changed in (("1", 5.0, 1), ("2", 0.0, 3), ("3", 6.0, 2)):
-        FolderKeeper(tmp_path / "kept" / "b" / turn, "c").publish(snapshot(value))
+        FolderCheckpointer(tmp_path / "kept" / "b" / turn, "c").publish(snapshot(value))
         os.utime(tmp_path / "kept" / "b" / turn / "policy.safetensors", ns=(changed, changed))
-    FolderKeeper(tmp_path / "kept" / "learns_on", "c").save(snapshot())
+    FolderCheckpointer(tmp_path / "kept" / "learns_on", "c").save(snapshot())
     collect_policies(tmp_path / "kept", ["greedy", "b", "learns_on", "a", "b"], tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         *("policy-a.json", "policy-a.safetensors", "policy.json", "policy.safetensors")
@@ -249,7 +249,7 @@ def problem() -> Problem:
 def test_a_problem_is_kept_only_where_something_learns(tmp_path: Path) -> None:
     found = kept(problem(), tmp_path, "hsdag", 1).policy
     assert found is not None
-    assert found.keeper == FolderKeeper(tmp_path, problem_digest(problem(), "hsdag", 1))
+    assert found.checkpointer == FolderCheckpointer(tmp_path, problem_digest(problem(), "hsdag", 1))
     silent = replace(problem(), policy=None)
     assert kept(silent, tmp_path, "hsdag", 1) is silent
 
@@ -307,12 +307,12 @@ class Counts:
         """Return the one placement on the first device, found by as many searches as were counted."""
         policy = problem.policy
         assert policy is not None
-        state = None if policy.keeper is None else policy.keeper.load()
+        state = None if policy.checkpointer is None else policy.checkpointer.load()
         begun = state or policy.learned
         count = self.step + (0 if begun is None else begun.facts["count"])
-        if policy.keeper is not None:
-            policy.keeper.save(Snapshot({}, {"count": count}))
-            policy.keeper.publish(Snapshot({}, {"count": 10 * count}))
+        if policy.checkpointer is not None:
+            policy.checkpointer.save(Snapshot({}, {"count": count}))
+            policy.checkpointer.publish(Snapshot({}, {"count": 10 * count}))
         plan = Placement.single(problem.graph.n, 0, problem.topology.names)
         (result,) = evaluator.evaluate([plan])
         return Answer((Candidate(plan, result, f"search {count}"),))

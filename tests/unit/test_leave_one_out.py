@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from policy.learn.leave_one_out import LeaveOneOut, advantage
+from policy.place.agent.leave_one_out import LeaveOneOut, advantage
 
 
 def test_advantages_of_three_times():
@@ -32,7 +32,7 @@ def test_the_loss_is_the_weighted_log_probability_and_a_bonus_that_falls_with_pr
     log_prob, entropy = torch.tensor([-1.0, -2.0]), torch.tensor([0.5, 1.5])
     times = torch.tensor([1.0, 2.0])  # advantages 2 and -2: the difference over half the difference
     gain = (2 * -1.0 + -2 * -2.0) / 2
-    learner = LeaveOneOut(entropy=0.1)
+    learner = LeaveOneOut(entropy_coef=0.1)
     assert float(learner.loss(log_prob, entropy, times, progress=0.0)) == pytest.approx(-gain - 0.1)
     assert float(learner.loss(log_prob, entropy, times, progress=0.75)) == pytest.approx(-gain - 0.025)
     assert float(learner.loss(log_prob, entropy, times, progress=1.0)) == pytest.approx(-gain)
@@ -54,7 +54,7 @@ def test_the_expected_gradient_over_all_batches_points_along_the_expected_reward
     for arms in product((0, 1), repeat=2):
         index = torch.tensor(arms)
         log_prob = torch.nn.functional.logsigmoid(torch.where(index == 1, logit, -logit))
-        loss = LeaveOneOut(entropy=0.0).loss(log_prob, torch.zeros(2), times[index], progress=0.0)
+        loss = LeaveOneOut(entropy_coef=0.0).loss(log_prob, torch.zeros(2), times[index], progress=0.0)
         (gradient,) = torch.autograd.grad(loss, logit)
         expected += float(np.prod([p if arm else 1 - p for arm in arms])) * float(gradient)
     assert expected == pytest.approx(-2 * p * (1 - p))

@@ -184,10 +184,10 @@ def test_a_move_that_is_not_taken_leaves_priorities_as_they_were_to_the_bit():
     start = plan(0, 0, priority=[0.2, 0.1], p=1)
     none = np.full(1, -1)
     moves = Moves(np.array([0, 2]), np.array([0, 1]), none, none, np.array([1e17]), np.array([-1.0]))
-    walk = evaluator.walk(start, moves, allowed=np.ones((2, 1), bool), limit=1)
-    assert walk.tried.tolist() == [True]
-    assert walk.taken.tolist() == [False]
-    assert walk.end.key() == start.key()
+    local_search = evaluator.local_search(start, moves, allowed=np.ones((2, 1), bool), limit=1)
+    assert local_search.tried.tolist() == [True]
+    assert local_search.taken.tolist() == [False]
+    assert local_search.end.key() == start.key()
 
 
 def test_evaluations_are_counted_and_answers_say_which_devices_ran():

@@ -21,11 +21,11 @@ from pipeline.shared.partition import (
     _undirected,
     check_node_cost,
     check_parts,
+    colocated,
     join,
     make_acyclic,
     metis_parts,
     node_costs,
-    tied,
 )
 from tests.strategies import connected, graph_of, graphs, grouped_graphs, groupings
 
@@ -188,8 +188,8 @@ def test_metis_refuses_no_parts() -> None:
 
 
 def test_tied_groups_equal_ties_only() -> None:
-    assert tied(graph_of(5, [], tie=[2, -1, 0, 2, -1])).group.tolist() == [0, 1, 2, 0, 3]
-    assert tied(graph_of(0, [])).k == 0
+    assert colocated(graph_of(5, [], colocate=[2, -1, 0, 2, -1])).group.tolist() == [0, 1, 2, 0, 3]
+    assert colocated(graph_of(0, [])).k == 0
 
 
 def test_join_closes_over_both_groupings() -> None:

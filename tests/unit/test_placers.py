@@ -14,7 +14,7 @@ from pipeline.core.graph import Graph, Grouping, is_acyclic, topological_order
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import visit_order
 from policy.place.local.greedy import Greedy, GroupedProblem, build
 from policy.place.rules.random import Random
@@ -140,18 +140,18 @@ def test_a_group_without_a_common_device_is_taken_apart():
     graph = toy_graph(4, [])
     allowed = np.array([[True, False], [False, True], [True, True], [True, True]])
     problem = toy_problem(graph, np.ones((4, 2)), allowed=allowed)
-    assert placeable(problem, Grouping(np.array([0, 0, 1, 1]))).group.tolist() == [0, 1, 2, 2]
+    assert made_feasible(problem, Grouping(np.array([0, 0, 1, 1]))).group.tolist() == [0, 1, 2, 2]
 
 
 def test_groups_that_hold_tied_operations_are_one():
-    problem = toy_problem(toy_graph(4, [], tie=[-1, 1, 1, -1]), np.ones((4, 2)))
-    assert placeable(problem, Grouping(np.array([0, 0, 1, 2]))).group.tolist() == [0, 0, 0, 1]
+    problem = toy_problem(toy_graph(4, [], colocate=[-1, 1, 1, -1]), np.ones((4, 2)))
+    assert made_feasible(problem, Grouping(np.array([0, 0, 1, 2]))).group.tolist() == [0, 0, 0, 1]
 
 
 def test_tied_operations_stay_together_when_their_group_is_taken_apart():
     allowed = np.array([[True, False], [False, True], [False, True]])
-    problem = toy_problem(toy_graph(3, [], tie=[-1, 1, 1]), np.ones((3, 2)), allowed=allowed)
-    assert placeable(problem, Grouping(np.array([0, 0, 0]))).group.tolist() == [0, 1, 1]
+    problem = toy_problem(toy_graph(3, [], colocate=[-1, 1, 1]), np.ones((3, 2)), allowed=allowed)
+    assert made_feasible(problem, Grouping(np.array([0, 0, 0]))).group.tolist() == [0, 1, 1]
 
 
 def test_what_a_device_may_not_run_goes_where_it_is_fastest():

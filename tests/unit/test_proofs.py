@@ -11,7 +11,7 @@ from ortools.sat.python.cp_model import CpSolver
 
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Subject
 from policy.place.exact.bounds import lower_bound
 from policy.place.exact.cpsat import CpSat, _folded
@@ -38,7 +38,7 @@ def placed(placer: CpSat | MinCut, problem: Problem, measurer: ListSched | Seque
 def test_the_block_after_the_last_operation_delays_nothing_that_follows_elsewhere():
     # 0 and 1 end at 1 and 2.5 on D0; 2 takes no time and hears of 1 at 2.5 + 0.1 + 1.
     problem = problem_of([(0, 2), (1, 2)], [[1.0, NEVER], [1.0, NEVER], [NEVER, 0.0]])
-    found_s, _ = lower_bound(problem, Semantics("listsched", "T1", block_s=0.5), one_to_one=True)
+    found_s, _ = lower_bound(problem, ExecutionModel("listsched", "T1", block_s=0.5), one_to_one=True)
     assert found_s == pytest.approx(3.6)
 
 
@@ -46,7 +46,7 @@ def test_a_device_receives_one_tensor_at_a_time_in_the_program_of_t2():
     # 0 and 1 end at 1 on devices of their own; of their tensors the second is there at 1.2 + 1, and 2 takes 1.
     problem = problem_of([(0, 2), (1, 2)], [[1.0, NEVER, NEVER], [NEVER, 1.0, NEVER], [NEVER, NEVER, 1.0]])
     units = Units.of(problem)
-    made = listsched(problem, units, Times.of(problem, units, Semantics("listsched", "T2"), NEVER), None, 0.0)
+    made = listsched(problem, units, Times.of(problem, units, ExecutionModel("listsched", "T2"), NEVER), None, 0.0)
     solver = CpSolver()
     solver.solve(made.model)
     assert solver.objective_value * made.tick_s == pytest.approx(3.2)

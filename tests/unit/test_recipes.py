@@ -38,8 +38,8 @@ def forked(**options: object) -> Problem:
     """Return 0 -> 1 -> {2 -> 3, 4 -> 5} -> 6 -> 7, of which co-location makes four chains of two."""
     edges = [(0, 1), (1, 2), (2, 3), (1, 4), (4, 5), (3, 6), (5, 6), (6, 7)]
     op_s = 1e-3 * np.arange(1.0, 17.0).reshape(8, 2)
-    tie = options.pop("tie", None)
-    return toy_problem(toy_graph(8, edges, tie=tie), op_s, **options)  # type: ignore[arg-type]
+    colocate = options.pop("colocate", None)
+    return toy_problem(toy_graph(8, edges, colocate=colocate), op_s, **options)  # type: ignore[arg-type]
 
 
 def made(problem: Problem, recipe: Recipe = RECIPE) -> tuple[Grouping, Problem]:
@@ -87,7 +87,7 @@ def test_a_group_whose_members_have_no_device_in_common_is_taken_apart():
 
 
 def test_tied_operations_are_in_one_group():
-    grouping, _ = made(forked(tie=[-1, -1, 5, -1, -1, 5, -1, -1]))
+    grouping, _ = made(forked(colocate=[-1, -1, 5, -1, -1, 5, -1, -1]))
     assert grouping.group[2] == grouping.group[3] == grouping.group[4] == grouping.group[5]
 
 

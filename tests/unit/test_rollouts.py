@@ -47,7 +47,7 @@ def actor_of(problem: Problem, *, passes: int, rounds: int = 1) -> Actor:
         embedder=build("embed", "directed", {"width": 4, "layers": 1}),
         grouper=build("group", "edge_score", {"rounds": rounds, "hidden": 4}),
     )
-    policy = Policy(inputs, hidden=4, semantics=None, seed=0)
+    policy = Policy(inputs, hidden=4, execution=None, seed=0)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for value in chain(*(part.parameters() for part in (policy.making, policy.changing, policy.grouper.module))):
@@ -89,9 +89,9 @@ class Replay:
         r = len(self.rows)
         wanted = self.rows[:, self.step].reshape(-1)
         self.step += 1
-        barred = torch.isinf(log_p.detach().gather(1, wanted[:, None])[:, 0])
-        self.void |= barred.reshape(r, -1).any(dim=1)
-        return torch.where(barred, likeliest(log_p), wanted)
+        forbidden = torch.isinf(log_p.detach().gather(1, wanted[:, None])[:, 0])
+        self.void |= forbidden.reshape(r, -1).any(dim=1)
+        return torch.where(forbidden, likeliest(log_p), wanted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +264,7 @@ def test_about_as_many_groups_move_as_asked_if_all_targets_are_alike(moves: floa
     n, p, r = 60, 3, 200
     problem = toy_problem(toy_graph(n, []), np.ones((n, p)))
     assert problem.policy is not None
-    policy = Policy(problem.policy, hidden=4, semantics=None, seed=0)
+    policy = Policy(problem.policy, hidden=4, execution=None, seed=0)
     for value in policy.changing.parameters():
         value.zero_()
     actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 1)

@@ -19,7 +19,7 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Subject
 from pipeline.core.workload import Tags
 from pipeline.shared.graphs import depths
-from policy.place.levels.estimate import SketchTrials, estimate_s, walk
+from policy.place.levels.estimate import SketchTrials, estimate_s, local_search
 from policy.place.levels.grains import Grain, draw
 from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.levels.layers import layers_of, spread
@@ -48,8 +48,8 @@ def random_graph(n: int, *, seed: int = 0, ties: bool = False) -> Graph:
     consumer = np.repeat(np.arange(1, n), 2)
     producer = np.maximum(consumer - rng.integers(1, 31, consumer.size), 0)
     edges = sorted(set(zip(producer.tolist(), consumer.tolist(), strict=True)))
-    tie = np.where(rng.random(n) < 0.1, rng.integers(0, max(n // 10, 1), n), -1) if ties else np.full(n, -1)
-    graph = toy_graph(n, edges, weight_bytes=rng.integers(0, 9, n).tolist(), tie=tie.tolist())
+    colocate = np.where(rng.random(n) < 0.1, rng.integers(0, max(n // 10, 1), n), -1) if ties else np.full(n, -1)
+    graph = toy_graph(n, edges, weight_bytes=rng.integers(0, 9, n).tolist(), colocate=colocate.tolist())
     return dataclasses.replace(graph, edge_bytes=rng.integers(0, 40, graph.m), out_bytes=np.full(n, 40))
 
 
@@ -176,7 +176,7 @@ def level_of(problem: Problem) -> Level:
 def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowed(seed: int, ties: bool):
     problem = random_problem(120, seed=seed, ties=ties)
     levels = hierarchy(problem, least=4)
-    tie = problem.graph.tie
+    colocate = problem.graph.colocate
     sizes = [level.k for level in levels]
     assert sizes == sorted(set(sizes), reverse=True)
     for fine, coarse in pairwise(levels):
@@ -185,7 +185,7 @@ def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowe
         group = level.units.grouping.group
         assert level.units.allowed.any(axis=1).all()
         assert (level.units.allowed[group] <= problem.allowed).all()
-        assert all(len(set(group[tie == t])) == 1 for t in set(tie[tie >= 0].tolist()))
+        assert all(len(set(group[colocate == t])) == 1 for t in set(colocate[colocate >= 0].tolist()))
         assert level.work_s.sum() == pytest.approx(levels[0].work_s.sum())
         assert level.units.held_bytes.sum() == problem.graph.weight_bytes.sum()
     depth, work = depths(problem.graph), work_of(problem)
@@ -451,10 +451,10 @@ def test_a_walk_in_the_sketch_takes_what_plain_python_takes(seed: int):
         if not allowed[cell, goal].all() or (grown and held[goal] > found.room[goal]):
             continue
         value_s = estimate_s(found, moved, np.inf)
-        if value_s <= plan_s + trials.allowance_s[i]:
+        if value_s <= plan_s + trials.threshold_s[i]:
             plan, plan_s = moved, value_s
             best_s = min(best_s, value_s)
-    end, end_s, _, met_s = walk(found, trials, device)
+    end, end_s, _, met_s = local_search(found, trials, device)
     assert end.tolist() == plan.tolist()
     assert [end_s, met_s] == [plan_s, best_s]
 

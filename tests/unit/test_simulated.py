@@ -10,8 +10,8 @@ from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
+from runtime.simulators.local_search import renewed, shifted, summed, tree_of
 from runtime.simulators.simulated import batches, capacity_bytes, digest, expanded, over_bytes, pieces
-from runtime.simulators.walks import renewed, shifted, summed, tree_of
 
 NAMES = ("A", "B")
 
@@ -24,7 +24,7 @@ def test_moves_of_groups_become_moves_of_their_operations() -> None:
     assert found.ptr.tolist() == [0, 4, 4, 5]
     assert found.node.tolist() == [1, 4, 0, 2, 3]
     assert found.like.tolist() == [-1, -1, 1]
-    assert (found.device.tolist(), found.allowance_s.tolist()) == ([1, 0, -1], [0.0, 1.0, 2.0])
+    assert (found.device.tolist(), found.threshold_s.tolist()) == ([1, 0, -1], [0.0, 1.0, 2.0])
 
 
 def test_priorities_are_those_of_the_moves_done() -> None:

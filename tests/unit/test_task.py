@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.artifacts.store import ENTRY, Store
-from pipeline.artifacts.task import Outcome, StepContext, Task, carry_out, look_up, why_not
+from pipeline.artifacts.task import Outcome, StepContext, Task, look_up, run_task, why_not
 from pipeline.core.errors import StoreError, UsageError
 
 TASK = Task(
@@ -83,7 +83,7 @@ LONE = replace(TASK, inputs={})
 
 
 def do(store: Store, step: Any, task: Task = LONE, previous: Any = None) -> Outcome:
-    return carry_out(task, store, {task.stage: step}, lambda text: None, previous)
+    return run_task(task, store, {task.stage: step}, lambda text: None, previous)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coarsen.reading.ties import ties
+from coarsen.reading.colocation import ties
 
 Pairs = list[tuple[int, int]]
 

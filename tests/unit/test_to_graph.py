@@ -31,8 +31,10 @@ def of(graph: Graph, name: str, field: str) -> float:
     return getattr(graph, field)[graph.names.index(name)]
 
 
-def tied(graph: Graph) -> set[frozenset[str]]:
-    groups = {t: frozenset(n for n, u in zip(graph.names, graph.tie, strict=True) if u == t) for t in set(graph.tie)}
+def colocated(graph: Graph) -> set[frozenset[str]]:
+    groups = {
+        t: frozenset(n for n, u in zip(graph.names, graph.colocate, strict=True) if u == t) for t in set(graph.colocate)
+    }
     groups.pop(-1, None)
     return set(groups.values())
 
@@ -179,8 +181,8 @@ def test_the_reader_hands_attributes_to_the_formulas(tmp_path: Path) -> None:
 
 def test_a_state_is_tied_with_what_lies_between_reading_and_writing_it(tmp_path: Path) -> None:
     graph = graph_of_file(models.with_state(), tmp_path)
-    assert tied(graph) == {frozenset({"read", "add", "relu", "new", "assign"})}
-    assert graph.tie.max() < graph.n
+    assert colocated(graph) == {frozenset({"read", "add", "relu", "new", "assign"})}
+    assert graph.colocate.max() < graph.n
 
 
 def test_a_tied_state_runs_with_everything_else_on_another_device(tmp_path: Path) -> None:
@@ -188,7 +190,7 @@ def test_a_tied_state_runs_with_everything_else_on_another_device(tmp_path: Path
     graph = to_graph(model, source="")
     core = ov.Core()
     core.register_plugin("openvino_intel_cpu_plugin", "OTHER_CPU")
-    for o, t in zip(model.get_ordered_ops(), graph.tie, strict=True):
+    for o, t in zip(model.get_ordered_ops(), graph.colocate, strict=True):
         o.get_rt_info()["affinity"] = "CPU" if t >= 0 else "OTHER_CPU"
     config = {"INFERENCE_PRECISION_HINT": "f32"}
     placed = core.compile_model(model, "HETERO:CPU,OTHER_CPU", config).create_infer_request()
@@ -202,7 +204,7 @@ def test_quantisation_is_tied_with_its_consumers_and_constants(tmp_path: Path) -
     graph = graph_of_file(models.quantised(), tmp_path)
     limits = [{f"{fq}.{which}" for which in ("il", "ih", "ol", "oh")} for fq in ("fq_x", "fq_w", "fq_y")]
     first = {"fq_x", "fq_w", "w1", "w1.unpack", "w1.square", "first"} | limits[0] | limits[1]
-    assert tied(graph) == {frozenset(first), frozenset({"fq_y", "second"} | limits[2])}
+    assert colocated(graph) == {frozenset(first), frozenset({"fq_y", "second"} | limits[2])}
 
 
 def test_limits_shared_by_two_quantisations_do_not_tie_them(tmp_path: Path) -> None:
@@ -214,13 +216,13 @@ def test_limits_shared_by_two_quantisations_do_not_tie_them(tmp_path: Path) -> N
         y.set_friendly_name(f"fq{i}")
         y = op.relu(y, name=f"relu{i}")
     graph = graph_of_file(ov.Model([op.result(y, name="out")], [x]), tmp_path)
-    assert tied(graph) == {frozenset({"fq0", "relu0"}), frozenset({"fq1", "relu1"})}
+    assert colocated(graph) == {frozenset({"fq0", "relu0"}), frozenset({"fq1", "relu1"})}
 
 
 def test_shape_arithmetic_is_tied_with_what_takes_the_shape(tmp_path: Path) -> None:
     graph = graph_of_file(models.dynamic(), tmp_path)
-    assert tied(graph) == {frozenset({"shape", "rows", "target", "flat"})}
+    assert colocated(graph) == {frozenset({"shape", "rows", "target", "flat"})}
 
 
 def test_a_plain_model_has_no_ties(tmp_path: Path) -> None:
-    assert np.all(graph_of_file(models.two_towers(), tmp_path).tie == -1)
+    assert np.all(graph_of_file(models.two_towers(), tmp_path).colocate == -1)

@@ -38,7 +38,7 @@ def annealed(workers: int, progress: ProgressHook = silent) -> Search:
 def endless(fork: Search) -> None:
     moves = Moves.single(np.zeros(8, np.int32), np.arange(8, dtype=np.int32) % 3, np.full(8, np.inf))
     while True:
-        fork.walk(Placement.single(fork.problem.graph.n, 0, fork.problem.topology.names), moves)
+        fork.local_search(Placement.single(fork.problem.graph.n, 0, fork.problem.topology.names), moves)
 
 
 def test_without_a_time_limit_the_number_of_workers_changes_nothing() -> None:
@@ -135,7 +135,7 @@ def test_a_fork_of_a_simulator_says_the_same_and_counts_by_itself(rules: str) ->
     simulator.simulate(np.zeros((2, 18), np.int32))
     fork = simulator.fork()
     assert fork.evaluations == 0
-    assert (fork.fingerprint, fork.semantics) == (simulator.fingerprint, simulator.semantics)
+    assert (fork.fingerprint, fork.execution) == (simulator.fingerprint, simulator.execution)
     plans = np.random.default_rng(0).integers(0, 3, (5, 18)).astype(np.int32)
     assert fork.simulate(plans).value_s.tolist() == simulator.simulate(plans).value_s.tolist()
     assert (simulator.evaluations, fork.evaluations) == (7, 5)

@@ -146,8 +146,8 @@ def test_every_variable_is_updated_where_it_lives(core: dict[str, Workload], nam
     variables = of_type(graph, "Variable")
     updates = of_type(graph, "ApplySGD")
     assert len(updates) == len(variables)
-    assert sorted(graph.tie[updates]) == sorted(graph.tie[variables])
-    assert graph.tie[variables].min() >= 0
+    assert sorted(graph.colocate[updates]) == sorted(graph.colocate[variables])
+    assert graph.colocate[variables].min() >= 0
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -187,10 +187,10 @@ def test_weights_are_updated_where_they_live(family: str) -> None:
     whole = MAKERS[family](index=3, grouped=False).graph
     grouped = MAKERS[family](index=3).graph
     variables = sum(name.endswith("/Apply") for name in whole.names)
-    tied = np.bincount(grouped.tie[grouped.tie >= 0])
-    assert 0 < tied.size <= variables
-    assert np.all(tied == 2)  # forward and backward group
-    assert np.all(grouped.weight_bytes[grouped.tie < 0] == 0)
+    colocated = np.bincount(grouped.colocate[grouped.colocate >= 0])
+    assert 0 < colocated.size <= variables
+    assert np.all(colocated == 2)  # forward and backward group
+    assert np.all(grouped.weight_bytes[grouped.colocate < 0] == 0)
 
 
 @families

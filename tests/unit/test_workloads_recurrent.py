@@ -118,7 +118,7 @@ def test_equal_calls_give_equal_graphs_at_every_option(name: str, fidelity: str,
     one, two = build(text).graph, build(text, seed=5).graph
     assert is_acyclic(one)
     assert one.names == two.names
-    for field in ("op_type", "edges", "flops", "weight_bytes", "out_bytes", "edge_bytes", "shape_dim", "tie"):
+    for field in ("op_type", "edges", "flops", "weight_bytes", "out_bytes", "edge_bytes", "shape_dim", "colocate"):
         assert np.array_equal(getattr(one, field), getattr(two, field)), field
 
 

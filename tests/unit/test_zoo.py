@@ -125,7 +125,7 @@ def test_flops_are_those_of_the_literature(exported: Exported) -> None:
 
 
 def test_nothing_is_tied_and_no_name_is_counted(exported: Exported) -> None:
-    assert np.all(exported.graph.tie == -1)
+    assert np.all(exported.graph.colocate == -1)
     counted = [
         name
         for name, t in zip(exported.graph.names, exported.graph.op_type, strict=True)

@@ -1,4 +1,4 @@
-"""The plans that an agent changes, and what it knows about each."""
+"""The placements that an agent changes, and what it knows about each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from policy.place.lists.work import upward, work_of
 from policy.place.local.anneal import ranks
 from policy.place.search import Search
 
-KEPT = 64  # plans whose timelines are remembered
+KEPT = 64  # placements whose timelines are remembered
 
 
 class Bases:
-    """Bases of one search. The timeline of a plan is asked for once, and counts as an evaluation."""
+    """Bases of one search. The timeline of a placement is asked for once, and counts as an evaluation."""
 
     def __init__(self, search: Search, world: World) -> None:
         self.search, self.world = search, world
@@ -29,12 +29,12 @@ class Bases:
         self._longest_first: Float64 | None = ranks(-upward(work)) if search.problem.ordered else None
 
     def anew(self) -> Base:
-        """Return the base of plans that are made from nothing."""
+        """Return the base of placements that are made from nothing."""
         best_s = self.search.best_s if np.isfinite(self.search.best_s) else self.world.n * self.world.unit_s
         return Base(None, best_s / self.world.unit_s, order=self._longest_first)
 
     def drawn(self, r: int, *, elites: int, fresh: float, rng: np.random.Generator) -> list[Base]:
-        """Return r bases: nothing with probability `fresh`, else one of the best plans, the better the likelier."""
+        """Return r bases: nothing with probability `fresh`, else one of the best, the better the likelier."""
         anew = rng.random(r) < fresh
         rank = rng.geometric(0.5, r) - 1
         leaders = self.search.leaders(elites)
@@ -44,7 +44,7 @@ class Bases:
         ]
 
     def of(self, value_s: float, plan: Placement) -> Base:
-        """Return a plan as something to change."""
+        """Return a placement as something to change."""
         key = plan.digest()
         if key not in self.known:
             if len(self.known) >= KEPT:
@@ -57,7 +57,7 @@ class Bases:
         order = self._longest_first if plan.priority is None else ranks(plan.priority)
         base = Base(plan, value_s / self.world.unit_s, order=order)
         simulator = self.search.simulator
-        if simulator is None or simulator.semantics.kind != "listsched":
+        if simulator is None or simulator.execution.kind != "listsched":
             return base
         timeline = self.search.timeline(plan) if counted else simulator.timeline(plan)
         if timeline is None or timeline.names != self.search.problem.graph.names:

@@ -1,4 +1,4 @@
-"""What the head gets to know about each group and each target, given the plans that groups would change."""
+"""What the head gets to know about each group and each target, given the placements that groups would change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = (
     "speed",
     "headroom",  # share of the target's memory that would be left
     "size",  # log of the group's own time
-    "fresh",  # no plan is changed: groups are placed for the first time
+    "fresh",  # no placement is changed: groups are placed for the first time
     "delay",  # how much later than now its inputs are there
     "room",  # time between its inputs and when its outputs must leave, over what it takes
     "occupied",  # share of that time in which the target is busy
@@ -77,11 +77,11 @@ class GroupBatch:
 class Context:
     """Columns and masks for p + 1 targets of K groups: the devices, and to stay.
 
-    columns: float32 [K, p + 1, c], see COLUMNS. barred: bool [K, p + 1], targets that may not be chosen.
+    columns: float32 [K, p + 1, c], see COLUMNS. forbidden: bool [K, p + 1], targets that may not be chosen.
     """
 
     columns: Tensor
-    barred: Tensor
+    forbidden: Tensor
 
 
 @torch.no_grad()
@@ -90,8 +90,9 @@ def context(
 ) -> Context:
     """Return what there is to know.
 
-    device: int64 [r, n], the plans; p where a node is not placed yet, which then holds for all nodes of that plan.
-    schedules: of each plan, where known. value: float32 [r], what each plan takes, units; any if not placed.
+    device: int64 [r, n], the placements; p where a node is not placed yet, which then holds for all nodes of that
+    placement. schedules: of each placement, where known. value: float32 [r], what each placement takes, units; any if
+    not placed.
 
     Source of the idea that a policy looks at the plan it changes: Addanki et al., Placeto, NeurIPS 2019. The columns
     are those of list schedulers and of local search: what a move changes where the others stay.
@@ -134,13 +135,13 @@ def context(
     _schedule_columns(columns, world, groups, edges, schedules, _Times(op, groups.sum(work), each))
     most = on.argmax(dim=1)  # [K], the device of most members, as which the present one is described
     _describe_staying(columns, most)
-    barred = torch.zeros(groups.total, p + 1, dtype=torch.bool)
-    barred[:, :p] = ~allowed | (home & was_placed[:, None])
+    forbidden = torch.zeros(groups.total, p + 1, dtype=torch.bool)
+    forbidden[:, :p] = ~allowed | (home & was_placed[:, None])
     full = left < 0
-    barred[:, :p] |= full & ~(barred[:, :p] | full).all(dim=1, keepdim=True)
-    barred[:, p] = ~was_placed
-    barred[:, p] &= ~barred[:, :p].all(dim=1)  # a group that may go nowhere stays
-    return Context(columns, barred)
+    forbidden[:, :p] |= full & ~(forbidden[:, :p] | full).all(dim=1, keepdim=True)
+    forbidden[:, p] = ~was_placed
+    forbidden[:, p] &= ~forbidden[:, :p].all(dim=1)  # a group that may go nowhere stays
+    return Context(columns, forbidden)
 
 
 class _Times(NamedTuple):
@@ -215,7 +216,7 @@ def _schedule_columns(
     schedules: list[Schedule | None],
     times: _Times,
 ) -> None:
-    """Fill in the columns that rest on schedules, for the groups whose plan has one."""
+    """Fill in the columns that rest on schedules, for the groups whose placement has one."""
     op, own, each = times
     known = torch.tensor([schedule is not None for schedule in schedules])
     if not bool(known.any()):

@@ -1,4 +1,4 @@
-"""The agent that `tune` runs: groups and devices learned together, by changing plans that are good already."""
+"""The agent that `tune` runs: groups and devices learned together, by changing placements that are good already."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.shared.torch_tools import seeded
 from policy.place.agent.keeping import state_of, take_up
 from policy.place.agent.net import Policy
 from policy.place.agent.rollout import Actor
-from policy.place.agent.trainer import Habits, Trainer
+from policy.place.agent.trainer import Hyperparameters, Trainer
 from policy.place.agent.world import World
 from policy.place.local.anneal import BudgetClock
 from policy.place.portfolio import Portfolio
@@ -31,7 +31,7 @@ POLICY_SCHEMA = "placewright.policy/hsdag/1"
 
 @dataclass(frozen=True, slots=True)
 class Hsdag(Method):
-    """Learns which groups of operations to move where, from how much faster or slower each change made a plan.
+    """Learns which groups of operations to move where, from how much faster or slower each change made a placement.
 
         z = encoder(features),  groups ~ grouper(z),  target of group g ~ softmax over t of score(z_g, x_gt)
 
@@ -39,53 +39,67 @@ class Hsdag(Method):
     loads, memory, and from the simulator's timeline how late the group's inputs are there, how much time there is
     until its outputs must leave, how busy the device is meanwhile, and how critical the group is. The same score
     serves every device, so a policy carries over to other devices and any number of them. Two kinds of updates take
-    turns. In a draw, all groups of a batch of plans choose at once, in a few passes, each pass knowing what the one
-    before has led to; a draw changes one of the best plans, where a group may also stay, or places everything anew. In
-    a walk, moves of single groups are tried one after another, each on what the ones before have left; that is
-    simulated annealing with a learned choice of moves, and every move has a reward of its own. Where placements may
-    carry priorities, groups also shift in the order of execution.
+    turns. In a draw, all groups of a batch of placements choose at once, in a few passes, each pass knowing what the
+    one before has led to; a draw changes one of the best placements, where a group may also stay, or places everything
+    anew. In a local search, moves of single groups are tried one after another, each on what the ones before have left;
+    that is simulated annealing with a learned choice of moves, and every move has a reward of its own. Where placements
+    may carry priorities, groups also shift in the order of execution.
 
     REINFORCE with a leave-one-out baseline on log times (`LeaveOneOut`); draws made anew, changes and moves are each
-    compared among themselves. A further term imitates the best plan seen. A plan drawn again costs nothing; every move
-    of a walk counts. Without a start, the portfolio searches first with `warm` of the budget; whatever is best then is
-    what the policy learns to make, and goes on from. Equal seed and evaluation budget give equal answers, interrupted
-    or not.
+    compared among themselves. A further term imitates the incumbent. A placement drawn again costs nothing; every move
+    of a local search counts. Without a start, the portfolio searches first with `warm` of the budget; whatever is best
+    then is what the policy learns to make, and goes on from. Equal seed and evaluation budget give equal answers,
+    interrupted or not.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024 (HSDAG), of which little is left but the idea that one policy groups and places. Deliberate differences: those
-    that docs/methods/hsdag.md lists. Changing a plan rather than making one follows Addanki et al., Placeto, NeurIPS
-    2019; imitation Oh et al., Self-imitation learning, ICML 2018.
+    that docs/methods/hsdag.md lists. Changing a placement rather than making one follows Addanki et al., Placeto,
+    NeurIPS 2019; imitation Oh et al., Self-imitation learning, ICML 2018.
     """
 
     version: ClassVar[int] = 2
     keeps: ClassVar[bool] = True
 
-    batch: int = param(16, "plans drawn per update, or half the moves tried")
+    batch: int = param(16, "placements drawn per update, or half the moves tried")
     passes: int = param(2, "how often every group may choose in one draw, knowing what all chose before")
-    walks: float = param(0.9, "share of updates that try moves of single groups one after another")
+    p_local_search: float = param(0.9, "share of updates that try moves of single groups one after another")
     groupings: int = param(8, "groupings from which such moves are drawn")
     learning_rate: float = param(0.01, "step size of Adam")
     hidden: int = param(32, "width of the network that scores targets")
-    entropy: float = param(0.05, "weight of the entropy bonus at the start; it falls to 0 with the budget")
-    hot: float = param(1.0, "first temperature of walks over the mean time of an operation")
-    cold: float = param(0.03, "last temperature of walks over the mean time of an operation")
-    back: float = param(0.2, "probability that a walk goes on from the best plan instead of where it stands")
-    elites: int = param(4, "best plans among which one is chosen to be changed")
-    fresh: float = param(0.2, "share of draws that place every group anew at the start; it falls to 0 with the budget")
-    imitation: float = param(0.1, "weight of placing anew as the best plan does")
+    entropy_coef: float = param(0.05, "weight of the entropy bonus at the start; it falls to 0 with the budget")
+    temperature: float = param(1.0, "first temperature of local search over the mean time of an operation")
+    last_temperature: float = param(0.03, "last temperature of local search over the mean time of an operation")
+    p_incumbent: float = param(
+        0.2, "probability that local search goes on from the incumbent instead of where it stands"
+    )
+    elites: int = param(4, "best placements among which one is chosen to be changed")
+    p_scratch: float = param(
+        0.2, "share of draws that place every group from scratch at the start; it falls to 0 with the budget"
+    )
+    imitation_coef: float = param(0.1, "weight of imitating the incumbent when placing from scratch")
     warm: float = param(0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start")
-    lessons: int = param(20, "steps, in a tenth of the time at most, that teach placing anew as the start does")
+    imitation_steps: int = param(
+        20, "steps, in a tenth of the time at most, that teach placing from scratch as the start does"
+    )
     patience: int = param(20, "end after so many updates in a row that asked about nothing")
 
     def __post_init__(self) -> None:
         counts = (self.batch, self.passes, self.groupings, self.hidden, self.elites, self.patience)
-        shares = (self.walks, self.back, self.fresh, self.warm)
+        shares = (self.p_local_search, self.p_incumbent, self.p_scratch, self.warm)
         if not all(math.isfinite(getattr(self, f.name)) for f in fields(self)):
             raise UsageError(f"{self} has values that are no numbers.", "Use finite values.")
-        if min(counts) < 1 or self.lessons < 0 or not self.learning_rate > 0 or min(self.entropy, self.imitation) < 0:
+        if (
+            min(counts) < 1
+            or self.imitation_steps < 0
+            or not self.learning_rate > 0
+            or min(self.entropy_coef, self.imitation_coef) < 0
+        ):
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, a positive rate, no negative weights.")
-        if not all(0 <= share <= 1 for share in shares) or not 0 < self.cold <= self.hot:
-            raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1, and 0 < cold <= hot.")
+        if not all(0 <= share <= 1 for share in shares) or not 0 < self.last_temperature <= self.temperature:
+            raise UsageError(
+                f"{self} has a share outside [0, 1], or wrong temperatures.",
+                "Shares must lie in [0, 1], and 0 < last_temperature <= temperature.",
+            )
 
     @property
     def recipe(self) -> Recipe | None:
@@ -102,15 +116,15 @@ class Hsdag(Method):
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seeds[1])
-            kept = None if inputs.keeper is None else inputs.keeper.load()
+            kept = None if inputs.checkpointer is None else inputs.checkpointer.load()
             if kept is not None:
                 take_up(trainer, kept)
             elif not search.done:
                 self._warm_up(trainer, seed)
                 trainer.clock = BudgetClock.of(search)
             self._train(trainer, inputs)
-        if inputs.keeper is not None:
-            inputs.keeper.publish(published(trainer, self))
+        if inputs.checkpointer is not None:
+            inputs.checkpointer.publish(published(trainer, self))
 
     def trainer(self, search: Search, *, seed: int) -> Trainer:
         """Return what trains a fresh policy, or one learned before, on a search.
@@ -120,15 +134,15 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-        policy = Policy(inputs, hidden=self.hidden, semantics=search.semantics, seed=seeds[0])
+        policy = Policy(inputs, hidden=self.hidden, execution=search.execution, seed=seeds[0])
         if inputs.learned is not None:
             adopt(policy, inputs.learned)
         actor = Actor(search.problem, World.of(search.problem), policy, torch.tensor(inputs.features), self.passes)
-        habits = Habits(**{f.name: getattr(self, f.name) for f in fields(Habits)})
-        return Trainer(search, actor, habits, seed=seeds[1])
+        hyper = Hyperparameters(**{f.name: getattr(self, f.name) for f in fields(Hyperparameters)})
+        return Trainer(search, actor, hyper, seed=seeds[1])
 
     def _warm_up(self, trainer: Trainer, seed: int) -> None:
-        """Start from a good plan: the one given, or the portfolio's."""
+        """Start from a good placement: the one given, or the portfolio's."""
         search = trainer.search
         if search.problem.start is None and self.warm > 0:
             evaluations = max(1, math.floor(self.warm * search.left))
@@ -136,14 +150,14 @@ class Hsdag(Method):
             with search.limited("portfolio", evaluations=evaluations, seconds=seconds):
                 Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
         if (search.problem.start is not None or self.warm > 0) and search.best is not None and not search.done:
-            trainer.imitate(search.best, self.lessons, seconds=LEARNING * search.left_s)
+            trainer.imitate(search.best, self.imitation_steps, seconds=LEARNING * search.left_s)
 
     def _train(self, trainer: Trainer, inputs: PolicyInputs) -> None:
         search, saved_s = trainer.search, time.monotonic()
         while not search.done and trainer.idle < self.patience:
             trainer.update()
-            if inputs.keeper is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:
-                inputs.keeper.save(state_of(trainer))
+            if inputs.checkpointer is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:
+                inputs.checkpointer.save(state_of(trainer))
                 saved_s = time.monotonic()
         trainer.decode()
 

@@ -92,7 +92,7 @@ def _part(arrays: Any, prefix: str) -> Arrays:
 
 
 def _plans(prefix: str, plans: list[Placement | None], n: int) -> Arrays:
-    """Return arrays of plans; those that are None are left out."""
+    """Return arrays of placements; those that are None are left out."""
     known = [plan for plan in plans if plan is not None]
     unordered = np.full(n, np.nan)
     return {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pipeline.core.arrays import Float32
 from pipeline.core.learning import Encoder, GroupModel, PolicyInputs
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from pipeline.shared.torch_tools import load_weights, seeded, weights_of
 from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch
 
@@ -48,7 +48,7 @@ class Head(nn.Module):
         """Return float32 [K, p + 1] for embeddings float32 [K, h]; -inf where barred."""
         hidden = torch.relu(self.group(z)[:, None] + self.pair(at.columns))
         score: Tensor = self.out(hidden).squeeze(2) + at.columns @ self.v
-        return score.masked_fill(at.barred, -torch.inf)
+        return score.masked_fill(at.forbidden, -torch.inf)
 
     def targets(self, z: Tensor, at: Context, *, calm: Tensor) -> Tensor:
         """Return float32 [K, p + 1], log-probabilities of the targets; -inf where barred.
@@ -79,7 +79,7 @@ class OrderHead(nn.Sequential):
 class Policy(nn.Module):
     """All parameters that are trained together."""
 
-    def __init__(self, inputs: PolicyInputs, *, hidden: int, semantics: Semantics | None, seed: int) -> None:
+    def __init__(self, inputs: PolicyInputs, *, hidden: int, execution: ExecutionModel | None, seed: int) -> None:
         super().__init__()
         seeds = np.random.SeedSequence(seed).generate_state(3).tolist()
         self.encoder: Encoder = inputs.embedder.encoder(inputs.features.shape[1], seed=seeds[0])
@@ -87,7 +87,7 @@ class Policy(nn.Module):
         load_weights(self.encoder.module, inputs.encoder_weights)
         load_weights(self.grouper.module, inputs.grouper_weights)
         with seeded(seeds[2]):
-            kind = "" if semantics is None else semantics.kind
+            kind = "" if execution is None else execution.kind
             self.making, self.changing = (Head(self.encoder.width, hidden, kind) for _ in range(2))
             self.ordering = OrderHead(self.encoder.width, hidden)
         # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters() and train().

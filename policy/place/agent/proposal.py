@@ -1,4 +1,4 @@
-"""Single moves proposed for one plan: which group goes where, or forward or back in the order."""
+"""Single moves proposed for one placement: which group goes where, or forward or back in the order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from policy.place.agent.context import GroupBatch, context
 from policy.place.agent.net import STILL, pooled
 from policy.place.agent.rollout import Actor, Base
@@ -20,7 +20,7 @@ from policy.place.agent.rollout import Actor, Base
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """Everything that r groupings could do to one plan, one choice for each grouping.
+    """Everything that r groupings could do to one placement, one choice for each grouping.
 
     groups: of all groupings. log_p: float32 [K, p + 2], of each group's going to a device, forward or back in the
     order; adds up to 1 over the groups of a grouping; -inf where it is no option. log_prob: float32 [r], of the
@@ -58,9 +58,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoveProposal:
-    """b moves of one plan, and how likely each was.
+    """b moves of one placement, and how likely each was.
 
-    moves: their allowances are 0 yet. log_prob, entropy: float32 [b], with gradient.
+    moves: their acceptance thresholds are 0 yet. log_prob, entropy: float32 [b], with gradient.
     """
 
     moves: Moves
@@ -69,14 +69,14 @@ class MoveProposal:
 
 
 def options(actor: Actor, nodes: Tensor, base: Base, plan: Placement, *, r: int, rng: np.random.Generator) -> Options:
-    """Return what r drawn groupings could do to a plan, the one of `base`."""
+    """Return what r drawn groupings could do to a placement, the one of `base`."""
     samples = actor.policy.grouper.draws(nodes, actor.problem.graph, r, rng=rng)
-    groups = GroupBatch.of([placeable(actor.problem, sample.grouping) for sample in samples])
+    groups = GroupBatch.of([made_feasible(actor.problem, sample.grouping) for sample in samples])
     z, p = pooled(nodes, groups), actor.world.p
     device = torch.tensor(plan.device, dtype=torch.int64).expand(r, -1)
     at = context(actor.world, groups, device, [base.schedule] * r, value=torch.full((r,), base.value))
     score = actor.policy.changing.scores(z, at)
-    stay = score[:, p:].masked_fill(at.barred[:, p:], 0.0)
+    stay = score[:, p:].masked_fill(at.forbidden[:, p:], 0.0)
     shift = actor.policy.ordering(z)
     ordering = shift[:, [0, 2]] - shift[:, STILL, None]
     if plan.priority is None:

@@ -1,4 +1,4 @@
-"""Draws of plans: which plan is changed, how nodes are grouped, where each group goes in each pass."""
+"""Draws of placements: which placement is changed, how nodes are grouped, where each group goes in each pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.learning import GroupSample
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from policy.place.agent.context import GroupBatch, context
 from policy.place.agent.net import STILL, Policy, pooled
 from policy.place.agent.schedule import Schedule
@@ -28,9 +28,9 @@ Choose = Callable[[Tensor], Tensor]
 class Base:
     """A plan to be changed, or to be made where there is none.
 
-    plan: None to place every group anew. value: units that it takes; of a new plan, the best known.
+    placement: None to place every group from scratch. value: units that it takes; of a new placement, the best known.
     schedule: when it runs what, where that is known. order: float64 [n], the place of each node in the order of
-    execution, in the plan or to begin with; None where plans have no order.
+    execution, in the placement or to begin with; None where placements have no order.
     """
 
     plan: Placement | None
@@ -100,7 +100,7 @@ class Actor:
         reach: float64 [r], how many places in the order of execution a group shifts.
         """
         r = len(bases)
-        groupings = [placeable(self.problem, sample.grouping) for sample in samples]
+        groupings = [made_feasible(self.problem, sample.grouping) for sample in samples]
         groups = GroupBatch.of(groupings)
         z = pooled(nodes, groups)
         count = _Count.of(samples, groups)

@@ -1,4 +1,4 @@
-"""What the timeline of a plan says: when each node runs, how late it could, and when devices are busy."""
+"""What the timeline of a placement says: when each node runs, how late it could, and when devices are busy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOTS = 256  # parts of the makespan in which a device's busy time is told apart
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """One plan as it runs, in units of the world.
+    """One placement as it runs, in units of the world.
 
     start, finish: float32 [n]. latest: float32 [n], how late each node could begin without lengthening the whole,
     every device keeping its order. busy: float32 [p, SLOTS + 1], time each device has computed until a share of the
@@ -50,7 +50,7 @@ class Schedule:
 
 
 def _latest(graph: Graph, device: Int64, start: Float64, end: Float64, transfer: Float64, makespan: float) -> Float64:
-    """Return float64 [n], the latest begin of each node; transfer: float64 [m], units of each edge under the plan."""
+    """Return float64 [n], the latest begin of each node; transfer: float64 [m], units of each edge."""
     ptr, consumers = adjacency(graph)
     place = np.empty(graph.n)
     place[topological_order(graph)] = np.arange(graph.n)

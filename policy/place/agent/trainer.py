@@ -13,54 +13,54 @@ from torch import Tensor, nn
 
 from pipeline.core.arrays import Float64
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Walk
-from pipeline.shared.feasibility import placeable
-from policy.learn.leave_one_out import LeaveOneOut
+from pipeline.core.simulation import LocalSearch
+from pipeline.shared.feasibility import made_feasible
 from policy.place.agent.bases import Bases
 from policy.place.agent.context import GroupBatch, context
+from policy.place.agent.leave_one_out import LeaveOneOut
 from policy.place.agent.net import pooled
 from policy.place.agent.proposal import options, propose
 from policy.place.agent.rollout import Actor, Base
 from policy.place.local.anneal import BudgetClock, best_order, levelled, mean_time_s
 from policy.place.search import Search
 
-FAILED = 2.0  # a plan that failed counts as so many times the slowest one that did not
-WORST = 1.02  # a move that makes its plan slower than so many times is no worse than that: it is not taken
+FAILED = 2.0  # a placement that failed counts as so many times the slowest one that did not
+WORST = 1.02  # a move that makes its placement slower than so many times is no worse than that: it is not taken
 BOLDEST = 8.0  # groups expected to move at most in a pass, at the boldness the search begins with
 STALE, FRESH = 0.5, 0.1  # shares of draws seen before above which the search gets bolder, and below which more careful
 BOLDER = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class Hyperparameters:
     """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what each field means."""
 
     batch: int
     learning_rate: float
-    entropy: float
-    walks: float
+    entropy_coef: float
+    p_local_search: float
     groupings: int
-    hot: float
-    cold: float
-    back: float
+    temperature: float
+    last_temperature: float
+    p_incumbent: float
     elites: int
-    fresh: float
-    imitation: float
+    p_scratch: float
+    imitation_coef: float
 
 
 class Trainer:
     """Trains one policy on one search.
 
-    plan, plan_s: where the walk stands. boldness: how many times more groups move than at first. updates: how many
-    there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which share of the
-    budget is spent.
+    placement, plan_s: where the local search stands. boldness: how many times more groups move than at first. updates:
+    how many there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which share of
+    the budget is spent.
     """
 
-    def __init__(self, search: Search, actor: Actor, habits: Habits, *, seed: int) -> None:
-        self.search, self.actor, self.habits = search, actor, habits
+    def __init__(self, search: Search, actor: Actor, hyper: Hyperparameters, *, seed: int) -> None:
+        self.search, self.actor, self.hyper = search, actor, hyper
         self.rng = np.random.default_rng(seed)
-        self.optimiser = torch.optim.Adam(actor.policy.parameters(), lr=habits.learning_rate)
-        self.learner = LeaveOneOut(entropy=habits.entropy)
+        self.optimiser = torch.optim.Adam(actor.policy.parameters(), lr=hyper.learning_rate)
+        self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
         self.bases = Bases(search, actor.world)
         self.scale_s = mean_time_s(search)
         self.plan: Placement | None = None
@@ -74,14 +74,14 @@ class Trainer:
         share = self.clock.share()
         spent = self.search.spent
         self.updates += 1
-        walks = self.rng.random() < self.habits.walks and self.search.best is not None
-        loss = self._walked(share) if walks else self._drawn(share)
+        local_searches = self.rng.random() < self.hyper.p_local_search and self.search.best is not None
+        loss = self._walked(share) if local_searches else self._drawn(share)
         if loss is not None:
             self._step(loss)
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
     def decode(self) -> None:
-        """Ask about the best plan changed as the policy would, without chance."""
+        """Ask about the best placement changed as the policy would, without chance."""
         leaders = self.search.leaders(1)
         if leaders and not self.search.done:
             with torch.no_grad():
@@ -89,11 +89,11 @@ class Trainer:
             self.search.evaluate(rollout.placements)
 
     def _drawn(self, share: float) -> Tensor | None:
-        """Let all groups of a batch of plans choose at once; return the loss."""
-        actor, search, habits = self.actor, self.search, self.habits
+        """Let all groups of a batch of placements choose at once; return the loss."""
+        actor, search, hyper = self.actor, self.search, self.hyper
         nodes = actor.nodes()
-        fresh = habits.fresh * (1.0 - share)
-        bases = self.bases.drawn(min(habits.batch, search.left), elites=habits.elites, fresh=fresh, rng=self.rng)
+        fresh = hyper.p_scratch * (1.0 - share)
+        bases = self.bases.drawn(min(hyper.batch, search.left), elites=hyper.elites, fresh=fresh, rng=self.rng)
         r = len(bases)
         moves = np.exp(self.rng.uniform(0.0, math.log(BOLDEST), r)) * self.boldness
         rollout = actor.draw(nodes, bases, moves=moves, reach=1.0 + self.rng.exponential(1.0, r) ** 2, rng=self.rng)
@@ -105,34 +105,34 @@ class Trainer:
         self._adapt(r - (search.spent - spent), r)
         loss = self._loss(bases, rollout.log_prob, rollout.entropy, self._relative(bases, value_s), share)
         best = search.best
-        return loss if best is None or habits.imitation == 0 else loss + habits.imitation * self._unlike(best)
+        return loss if best is None or hyper.imitation_coef == 0 else loss + hyper.imitation_coef * self._unlike(best)
 
     def _walked(self, share: float) -> Tensor | None:
         """Try single moves one after another, each on what the ones before have left; return the loss."""
-        actor, search, habits = self.actor, self.search, self.habits
+        actor, search, hyper = self.actor, self.search, self.hyper
         plan, plan_s = self._standing()
         base = self.bases.of(plan_s, plan)
-        found = options(actor, actor.nodes(), base, plan, r=habits.groupings, rng=self.rng)
+        found = options(actor, actor.nodes(), base, plan, r=hyper.groupings, rng=self.rng)
         self._tell(found.entropy, float(found.groups.k.float().mean()))
         reach = 1.0 + float(self.rng.exponential(1.0)) ** 2
-        proposal = propose(found, each=max(1, 2 * habits.batch // habits.groupings), reach=reach, rng=self.rng)
+        proposal = propose(found, each=max(1, 2 * hyper.batch // hyper.groupings), reach=reach, rng=self.rng)
         if proposal is None:
             return None
-        warmth_s = self.scale_s * habits.hot * (habits.cold / habits.hot) ** share
-        moves = replace(proposal.moves, allowance_s=-warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
-        walk = search.walk(plan, moves)
-        self.plan, self.plan_s = levelled(walk.end), walk.end_s
-        ratio = _ratios(walk, plan_s)
-        tried = torch.from_numpy(np.flatnonzero(walk.tried))
+        warmth_s = self.scale_s * hyper.temperature * (hyper.last_temperature / hyper.temperature) ** share
+        moves = replace(proposal.moves, threshold_s=-warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
+        local_search = search.local_search(plan, moves)
+        self.plan, self.plan_s = levelled(local_search.end), local_search.end_s
+        ratio = _ratios(local_search, plan_s)
+        tried = torch.from_numpy(np.flatnonzero(local_search.tried))
         if tried.numel() < 2:
             return None
-        times = torch.tensor(np.minimum(ratio[walk.tried], WORST), dtype=torch.float32)
+        times = torch.tensor(np.minimum(ratio[local_search.tried], WORST), dtype=torch.float32)
         return self.learner.loss(proposal.log_prob[tried], proposal.entropy[tried], times, progress=share)
 
     def _standing(self) -> tuple[Placement, float]:
-        """Return where the walk goes on: where it stands, or, sometimes, from the best plan again."""
+        """Return where the local search goes on: where it stands, or, sometimes, from the best placement again."""
         best = self.search.leaders(1)[0]
-        if self.plan is None or self.rng.random() < self.habits.back:
+        if self.plan is None or self.rng.random() < self.hyper.p_incumbent:
             self.plan_s, self.plan = best
             if self.search.problem.ordered and self.plan.priority is None:
                 self.plan = best_order(self.search, self.plan)
@@ -140,7 +140,7 @@ class Trainer:
         return self.plan, self.plan_s
 
     def _loss(self, bases: Sequence[Base], log_prob: Tensor, entropy: Tensor, times: Tensor, share: float) -> Tensor:
-        """Return the loss; plans made anew and changed ones are compared among themselves only."""
+        """Return the loss; placements made anew and changed ones are compared among themselves only."""
         anew = torch.tensor([base.plan is None for base in bases])
         loss = log_prob.new_zeros(())
         for part in (torch.nonzero(anew).flatten(), torch.nonzero(~anew).flatten()):
@@ -150,7 +150,7 @@ class Trainer:
         return loss
 
     def _relative(self, bases: Sequence[Base], value_s: Float64) -> Tensor:
-        """Return float32 [r], the time of each plan over that of its base."""
+        """Return float32 [r], the time of each placement over that of its base."""
         base_s = np.array([base.value for base in bases]) * self.actor.world.unit_s
         slowest_s = max(value_s[np.isfinite(value_s)].max(initial=0.0), base_s.max())
         return torch.tensor(np.where(np.isinf(value_s), FAILED * slowest_s, value_s) / base_s, dtype=torch.float32)
@@ -163,7 +163,7 @@ class Trainer:
             self.boldness = max(self.boldness / BOLDER, 1.0)
 
     def imitate(self, plan: Placement, steps: int, *, seconds: float) -> None:
-        """Make it likelier, in so many steps as are begun in time, that groups are placed anew as in a plan."""
+        """Make it likelier, in so many steps as are begun in time, that groups are placed anew as in a placement."""
         end_s = time.monotonic() + seconds
         for _ in range(steps):
             if time.monotonic() >= end_s:
@@ -171,18 +171,18 @@ class Trainer:
             self._step(self._unlike(plan))
 
     def _unlike(self, plan: Placement) -> Tensor:
-        """Return the scalar mean of -log p over groups of which a plan has all members on one device."""
+        """Return the scalar mean of -log p over groups of which a placement has all members on one device."""
         actor, world = self.actor, self.actor.world
         nodes = actor.nodes()
         samples = actor.policy.grouper.draws(nodes, actor.problem.graph, 1, rng=self.rng)
-        groups = GroupBatch.of([placeable(actor.problem, sample.grouping) for sample in samples])
+        groups = GroupBatch.of([made_feasible(actor.problem, sample.grouping) for sample in samples])
         anew = torch.full((1, world.n), world.p)
         at = context(world, groups, anew, [None], value=torch.ones(1))
         log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
         device = torch.tensor(plan.device, dtype=torch.int64)[None]
         on = groups.sum(nn.functional.one_hot(device, world.p + 1).float())  # [K, p + 1]
         share, home = (on / on.sum(dim=1, keepdim=True)).max(dim=1)
-        whole = (share == 1.0) & ~at.barred.gather(1, home[:, None])[:, 0]
+        whole = (share == 1.0) & ~at.forbidden.gather(1, home[:, None])[:, 0]
         if not bool(whole.any()):
             return log_p.new_zeros((), requires_grad=True)
         return -log_p[whole].gather(1, home[whole, None]).mean()
@@ -198,11 +198,11 @@ class Trainer:
         self.search.details |= known
 
 
-def _ratios(walk: Walk, start_s: float) -> Float64:
+def _ratios(local_search: LocalSearch, start_s: float) -> Float64:
     """Return float64 [b], what each tried move would make of the plan it changed, as a ratio; inf if it failed."""
-    ratio = np.full(walk.tried.size, math.inf)
+    ratio = np.full(local_search.tried.size, math.inf)
     before_s = start_s
-    for i in np.flatnonzero(walk.tried).tolist():
-        ratio[i] = walk.value_s[i] / before_s if before_s > 0 else 1.0
-        before_s = walk.value_s[i] if walk.taken[i] else before_s
+    for i in np.flatnonzero(local_search.tried).tolist():
+        ratio[i] = local_search.value_s[i] / before_s if before_s > 0 else 1.0
+        before_s = local_search.value_s[i] if local_search.taken[i] else before_s
     return ratio

@@ -1,6 +1,6 @@
 """Lower bounds: what no placement, and no order, can fall below; and what the weights need of memory.
 
-Every bound holds for all placements that the problem allows, ties kept, with and without priorities.
+Every bound holds for all placements that the problem allows, colocation constraints kept, with and without priorities.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Semantics, Timeline
-from pipeline.shared.feasibility import atoms_of
+from pipeline.core.simulation import ExecutionModel, Timeline
+from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
 from policy.place.exact.relaxation import load_bound
@@ -35,7 +35,7 @@ CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
 
 
 def lower_bound(
-    problem: Problem, semantics: Semantics | None, *, seconds: float = 2.0, one_to_one: bool = False
+    problem: Problem, execution: ExecutionModel | None, *, seconds: float = 2.0, one_to_one: bool = False
 ) -> tuple[float, str]:
     """Return (seconds that no allowed placement falls below, what proves it); 0 where nothing can be proven.
 
@@ -45,16 +45,16 @@ def lower_bound(
     the simulator. A node that stands for several may start its first operation before all its inputs are there, so
     without it only work is counted, and neither paths nor transfers.
     """
-    if semantics is None or problem.costs is None or problem.graph.n == 0:
+    if execution is None or problem.costs is None or problem.graph.n == 0:
         return 0.0, ""
     known = problem.derived(_no_proofs)
-    proof = known.get((semantics, one_to_one))
+    proof = known.get((execution, one_to_one))
     if proof is None or proof.improves_in(seconds):
         began_s = time.monotonic()
-        bound_s, by = max(_bounds(problem, semantics, seconds=seconds, one_to_one=one_to_one))
+        bound_s, by = max(_bounds(problem, execution, seconds=seconds, one_to_one=one_to_one))
         ready = time.monotonic() - began_s < seconds and problem.graph.n <= CUT_PER_SECOND * seconds
         proof = Proof(bound_s * (1 - SAFETY), by, math.inf if ready else seconds)
-        known[semantics, one_to_one] = proof
+        known[execution, one_to_one] = proof
     return proof.bound_s, proof.by
 
 
@@ -70,25 +70,27 @@ class Proof(NamedTuple):
         return seconds > LONGER * self.seconds
 
 
-def _no_proofs(problem: Problem) -> dict[tuple[Semantics, bool], Proof]:
+def _no_proofs(problem: Problem) -> dict[tuple[ExecutionModel, bool], Proof]:
     """Return where the proofs of a problem are noted, by rules and by whether its nodes are operations."""
     return {}
 
 
-def _bounds(problem: Problem, semantics: Semantics, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
+def _bounds(
+    problem: Problem, execution: ExecutionModel, *, seconds: float, one_to_one: bool
+) -> list[tuple[float, str]]:
     work = problem.derived(BoundInputs.of)
-    if semantics.kind == "sequential":
+    if execution.kind == "sequential":
         return _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
-    if semantics.kind == "pipelined":
+    if execution.kind == "pipelined":
         load_s, _ = work.load(0.0, seconds)
         return [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
-    return _listsched(problem, work, semantics, seconds=seconds, one_to_one=one_to_one)
+    return _listsched(problem, work, execution, seconds=seconds, one_to_one=one_to_one)
 
 
 def prove_bound(search: Search, *, seconds: float = 2.0) -> float:
     """Note the lower bound of a search's problem and return it, in seconds; 0 where the evaluator only measures."""
     seconds = max(0.0, min(seconds, search.left_s * SHARE))
-    bound_s, by = lower_bound(search.problem, search.semantics, seconds=seconds, one_to_one=one_to_one(search))
+    bound_s, by = lower_bound(search.problem, search.execution, seconds=seconds, one_to_one=one_to_one(search))
     search.prove(bound_s, by)
     return bound_s
 
@@ -108,7 +110,7 @@ def timeline_of(search: Search) -> Timeline | None:
 class BoundInputs:
     """The operations of a problem as bounds see them.
 
-    op_s: float64 [n, p], inf where the operation, or one tied to it, is not allowed. unit: int32 [n], equal for
+    op_s: float64 [n, p], inf where the operation, or one colocated with it, is not allowed. unit: int32 [n], equal for
     operations that share a device. unit_s: float64 [k, p]; unit_bytes: int64 [k]; room_bytes: int64 [p].
     """
 
@@ -124,7 +126,7 @@ class BoundInputs:
         if problem.costs is None:
             raise ValueError("a problem without costs")
         n = problem.graph.n
-        units = Units.of_grouping(problem, atoms_of(problem))
+        units = Units.of_grouping(problem, finest_grouping(problem))
         unit = units.grouping.group
         op_s = np.where(units.allowed[unit], problem.costs.op_s, math.inf)
         alone = units.k == n and bool(np.array_equal(unit, np.arange(n)))
@@ -153,9 +155,9 @@ class BoundInputs:
 
 
 def _listsched(
-    problem: Problem, work: BoundInputs, semantics: Semantics, *, seconds: float, one_to_one: bool
+    problem: Problem, work: BoundInputs, execution: ExecutionModel, *, seconds: float, one_to_one: bool
 ) -> list[tuple[float, str]]:
-    load_s, price = work.load(semantics.block_s, seconds)
+    load_s, price = work.load(execution.block_s, seconds)
     found = [(load_s, "load")]
     paths = problem.derived(Paths.of, work) if one_to_one else None
     if paths is None:
@@ -163,7 +165,7 @@ def _listsched(
     found.append((paths.longest_s(work.op_s), "critical path"))
     p = work.op_s.shape[1]
     prices = [price, *(np.eye(p) if not _alike(work.op_s) and p <= 8 else [])]
-    found += [(paths.interval_s(work.op_s, each, semantics.block_s), "work between heads and tails") for each in prices]
+    found += [(paths.interval_s(work.op_s, each, execution.block_s), "work between heads and tails") for each in prices]
     needed = work.devices_needed()
     if needed > 1:
         found.append((paths.forced_s(problem, work, needed), "transfers that memory forces"))
@@ -245,7 +247,7 @@ def _sequential(problem: Problem, work: BoundInputs, *, seconds: float, one_to_o
     launch_s = float(problem.costs.launch_s.min())
     found = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
     if one_to_one and problem.topology.p > 1:
-        cut = Cut.of(problem, atoms_of(problem))
+        cut = Cut.of(problem, finest_grouping(problem))
         if problem.topology.p > 2:
             found.append((cut.relaxed_s(seconds=seconds) + launch_s, "linear relaxation"))
         elif problem.graph.n <= CUT_PER_SECOND * seconds:
@@ -276,7 +278,8 @@ def least_memory(problem: Problem) -> int:
 def explain_memory(problem: Problem, peak_bytes: Callable[[Placement], int] = lambda plan: 0) -> DeviceError | None:
     """Return the error to raise if no packing of the weights into the devices is found; None if one is.
 
-    peak_bytes: the most a device holds under a plan, outputs and all; what is named suffices for the packing found.
+    peak_bytes: the most a device holds under a placement, outputs and all; what is named suffices for the packing
+    found.
     """
     units = Units.of(problem)
     if _packed(units, units.room_bytes) is not None:

@@ -15,7 +15,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Timeline
-from pipeline.shared.feasibility import atoms_of
+from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY, lower_bound, one_to_one, timeline_of
 from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
@@ -34,7 +34,7 @@ class CpSat(Method):
     """Solves the simulator's rules as a constraint program.
 
     For devices that work at the same time every group has a device and every operation a start; devices run one
-    operation at a time, links carry what the rules of contention allow. For devices that take turns, and for
+    operation at a time, links carry what the rules of contention allow. For devices that run one after another, and for
     pipelines, there are devices alone. The solver starts from the best placement seen. Every plan it finds is run by
     the evaluator, with the planned order as priorities where placements may have them; what it proves holds for all
     orders. Times are whole ticks, rounded down, so that proofs stay true; the error is below 0.1 %.
@@ -55,7 +55,7 @@ class CpSat(Method):
             raise UsageError(f"{self} leaves nothing to solve with.", "Use largest >= 0, workers >= 1, effort > 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Note the bounds, solve the program from the best placement, and ask about every plan on the way."""
+        """Note the bounds, solve the program from the best placement, and ask about every placement on the way."""
         problem = search.problem
         if search.left <= 0 or problem.costs is None:
             return
@@ -63,23 +63,23 @@ class CpSat(Method):
         if search.best is None:  # no device holds everything
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
-        if search.semantics is not None and search.semantics.kind == "listsched":
+        if search.execution is not None and search.execution.kind == "listsched":
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
-        search.prove(*lower_bound(problem, search.semantics, seconds=seconds, one_to_one=same))
+        search.prove(*lower_bound(problem, search.execution, seconds=seconds, one_to_one=same))
         if search.done or size_of(search) > self.largest:
             return
-        finest = units.k == atoms_of(problem).k
-        if search.semantics is not None and search.semantics.kind == "listsched":
+        finest = units.k == finest_grouping(problem).k
+        if search.execution is not None and search.execution.kind == "listsched":
             units = problem.derived(_folded)
         made = _program(search, units, timeline if same else None)
         if made is None:
             return
         bound_s = self._solve(search, made, _Asking(search, units, made), seed)
-        if finest and search.semantics is not None and (same or one_to_one(search)):
+        if finest and search.execution is not None and (same or one_to_one(search)):
             search.prove((bound_s + _launch_s(search)) * (1 - SAFETY), "cpsat")
 
     def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
@@ -109,9 +109,9 @@ def size_of(search: Search) -> int:
     Counted before the program is made, for making a large one takes longer than many a search. Devices that are alike
     count as well, with the variables that tell which of them is used first.
     """
-    problem, semantics = search.problem, search.semantics
+    problem, execution = search.problem, search.execution
     units, p = problem.derived(Units.of), problem.topology.p
-    timed = semantics is not None and semantics.kind == "listsched"
+    timed = execution is not None and execution.kind == "listsched"
     if timed:
         units = problem.derived(_folded)
     times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
@@ -120,16 +120,16 @@ def size_of(search: Search) -> int:
     apart = unit[producer] != unit[consumer]
     sent = np.stack([problem.graph.tensor[apart], problem.graph.edge_bytes[apart]])
     tensors = int(np.unique(sent, axis=1).shape[1])
-    if semantics is None or not timed:
+    if execution is None or not timed:
         return (divided + tensors * p) // DIVISION
-    of_tensor = {"T0": 0, "T1": p + 2, "T2": p * (p + 1)}[semantics.level]
+    of_tensor = {"T0": 0, "T1": p + 2, "T2": p * (p + 1)}[execution.level]
     return divided + problem.graph.n + int(np.count_nonzero(apart)) + tensors * of_tensor
 
 
 def _launch_s(search: Search) -> float:
     """Return the seconds of launches that every placement costs besides what the programs count."""
-    costs, semantics = search.problem.costs, search.semantics
-    if costs is None or semantics is None or semantics.kind != "sequential":
+    costs, execution = search.problem.costs, search.execution
+    if costs is None or execution is None or execution.kind != "sequential":
         return 0.0
     return float(costs.launch_s.min())
 
@@ -139,16 +139,16 @@ def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | 
 
     timeline: of the best placement, if its operations are the problem's nodes.
     """
-    problem, semantics = search.problem, search.semantics
+    problem, execution = search.problem, search.execution
     device = None if search.best is None else units.devices_of(search.best)
-    if semantics is None or semantics.kind == "sequential":
+    if execution is None or execution.kind == "sequential":
         return in_turns(problem, units, device)
-    if semantics.kind == "pipelined":
+    if execution.kind == "pipelined":
         return pipelined(problem, units, device)
     depth = depths(problem.graph)
     if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
         return None
-    times = Times.of(problem, units, semantics, search.best_s)
+    times = Times.of(problem, units, execution, search.best_s)
     plan = None
     if timeline is not None and device is not None and problem.fits(units.placement(device)):
         plan = (device, timeline.start_s, timeline.end_s)
@@ -159,7 +159,7 @@ def _folded(problem: Problem) -> Units:
     """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
 
     What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
-    made, right after: no plan gets slower. Memory must not object.
+    made, right after: no placement gets slower. Memory must not object.
     """
     units = problem.derived(Units.of)
     group = units.grouping.group

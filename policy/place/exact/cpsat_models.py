@@ -14,7 +14,7 @@ from policy.place.units import UNLIMITED, Units
 
 EXACT = 1e-12  # the share of itself by which a time may be off a whole number of ticks
 Alike = list[list[int]]  # sets of two or more devices that can change places
-FINEST = 2**30  # ticks of the whole plan at most
+FINEST = 2**30  # ticks of the whole placement at most
 
 
 class Made(NamedTuple):
@@ -162,7 +162,9 @@ class Division:
 
 
 def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
-    """Return the program of devices that take turns: operations, and tensors once per device that reads them."""
+    """Return the program of devices that run one after another: operations, and tensors once per device that reads
+    them.
+    """
     cut = Cut.of(problem, units.grouping)
     nets, p = cut.nets, cut.unit_s.shape[1]
     tick_s = fine_tick(cut.unit_s)
@@ -236,5 +238,5 @@ def dearest_link_s(problem: Problem, size: int) -> Float64:
     """Return float64 [p], the seconds of so many bytes over the slowest link of each device; 0 for a CPU's."""
     topology = problem.topology
     link_s = topology.link_latency_s + size / topology.link_bytes_per_s
-    dearest: Float64 = np.maximum(link_s.max(axis=0), link_s.max(axis=1))
-    return np.where([d.kind == "cpu" for d in topology.devices], 0.0, dearest)
+    most_expensive: Float64 = np.maximum(link_s.max(axis=0), link_s.max(axis=1))
+    return np.where([d.kind == "cpu" for d in topology.devices], 0.0, most_expensive)

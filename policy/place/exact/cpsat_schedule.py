@@ -44,9 +44,9 @@ class ScheduleProgram:
         for u, v in times.inner:
             model.add(self.start[v] >= self.end(u))
         for k, tensor in enumerate(times.tensors):
-            if times.semantics.level == "T0" or not tensor.queues:
+            if times.execution.level == "T0" or not tensor.queues:
                 self._drop_in(tensor)
-            elif times.semantics.level == "T1":
+            elif times.execution.level == "T1":
                 self._send_once(k, tensor)
             else:
                 self._send_each(k, tensor)
@@ -197,7 +197,7 @@ def serial_ticks(times: Times) -> int:
 def listsched(problem: Problem, units: Units, times: Times, plan: Plan | None, least_s: float) -> Made:
     """Return the program of a problem whose graph is acyclic.
 
-    plan: what to start from, or None. least_s: seconds that no placement falls below.
+    placement: what to start from, or None. least_s: seconds that no placement falls below.
     """
     if problem.costs is None:
         raise ValueError("a problem without costs")

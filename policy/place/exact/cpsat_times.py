@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Semantics
+from pipeline.core.simulation import ExecutionModel
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import BoundInputs, Paths
 from policy.place.exact.cpsat_models import in_ticks, tick_of
@@ -64,7 +64,7 @@ class Times:
     within units. gap_ticks: between two sends. allowed: bool [n, p].
     """
 
-    semantics: Semantics
+    execution: ExecutionModel
     tick_s: float
     unit: list[int]
     op_ticks: Int64
@@ -81,7 +81,7 @@ class Times:
         return np.array(list(dict.fromkeys(self.unit[i] for i in self.order.tolist())), np.int64)
 
     @classmethod
-    def of(cls, problem: Problem, units: Units, semantics: Semantics, horizon_s: float) -> Times:
+    def of(cls, problem: Problem, units: Units, execution: ExecutionModel, horizon_s: float) -> Times:
         """Return the times of a problem whose graph is acyclic; horizon_s: what a schedule takes, inf if unknown."""
         graph, topology = problem.graph, problem.topology
         if problem.costs is None:
@@ -91,17 +91,17 @@ class Times:
         op_s = np.where(allowed, problem.costs.op_s, 0.0)
         link_s = graph.edge_bytes[:, None, None] / topology.link_bytes_per_s
         known = np.concatenate(
-            [op_s.ravel(), link_s.ravel(), topology.link_latency_s.ravel(), [semantics.gap_s, semantics.block_s]]
+            [op_s.ravel(), link_s.ravel(), topology.link_latency_s.ravel(), [execution.gap_s, execution.block_s]]
         )
         if not np.isfinite(horizon_s):
             horizon_s = float(op_s.max(axis=1).sum())
         tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.m + 100))
-        block_s = np.where(op_s > 0, op_s + semantics.block_s, 0.0)
+        block_s = np.where(op_s > 0, op_s + execution.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
         paths = problem.derived(Paths.of, problem.derived(BoundInputs.of))
         heads_s = np.zeros(graph.n) if paths is None else paths.start_s.min(axis=1)
         return cls(
-            semantics,
+            execution,
             tick_s,
             unit.tolist(),
             in_ticks(op_s, tick_s),
@@ -110,7 +110,7 @@ class Times:
             np.argsort(depths(graph), kind="stable"),
             tensors,
             inner,
-            int(in_ticks(np.array([semantics.gap_s]), tick_s)[0]),
+            int(in_ticks(np.array([execution.gap_s]), tick_s)[0]),
             allowed,
         )
 
@@ -193,7 +193,7 @@ class _Queues:
 
     def send(self, k: int) -> None:
         """Send a tensor to the devices that read it."""
-        tensor, level = self.times.tensors[k], self.times.semantics.level
+        tensor, level = self.times.tensors[k], self.times.execution.level
         s, ready = self.at(tensor.maker), self.end(tensor.maker)
         targets = sorted({self.at(r) for r in tensor.readers} - {s})
         arrival = {s: ready}

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Int32
 from pipeline.core.problem import Problem
-from pipeline.shared.feasibility import atoms_of
+from pipeline.shared.feasibility import finest_grouping
 from policy.place.exact.cpsat_models import Alike, alike_devices
 from policy.place.search import Search
 from policy.place.units import Units
@@ -25,10 +25,10 @@ def enumerated(search: Search) -> bool:
     equal times depends on the number of a device, as under listsched, all are taken if they fit the budget. What was
     enumerated in full is proven, unless orders count as well or groups are coarser than the problem demands.
     """
-    problem, semantics = search.problem, search.semantics
+    problem, execution = search.problem, search.execution
     if search.proven:
         return True
-    if semantics is None or problem.graph.n == 0 or search.left <= 0:
+    if execution is None or problem.graph.n == 0 or search.left <= 0:
         return False
     units = problem.derived(Units.of)
     count = math.prod(units.allowed.sum(axis=1).tolist())
@@ -37,8 +37,8 @@ def enumerated(search: Search) -> bool:
     if count > limit * math.factorial(min(problem.topology.p, 8)) or count > WORK // problem.graph.n:
         return False
     device = placements(units.allowed)
-    exact = semantics.kind != "listsched" or count <= limit
-    if count > limit or semantics.kind != "listsched":
+    exact = execution.kind != "listsched" or count <= limit
+    if count > limit or execution.kind != "listsched":
         device = device[one_of_each(device, interchangeable(problem))]
     if len(device) > limit:
         return False
@@ -47,7 +47,7 @@ def enumerated(search: Search) -> bool:
             return False
         search.simulate(device[begin : begin + BATCH][:, units.grouping.group], author="enumeration")
     complete = exact and not problem.ordered
-    if complete and search.best is not None and units.k == atoms_of(problem).k:
+    if complete and search.best is not None and units.k == finest_grouping(problem).k:
         search.prove(search.best_s, "enumeration")
     return complete
 

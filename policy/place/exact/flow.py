@@ -55,7 +55,7 @@ class Arcs:
         self.capacity_s.append(seconds[counts])
 
     def gather(self, net: Int64, owner: Int64, unit: Int32, t: int) -> tuple[Int64, Inner]:
-        """Return (a node that stands for all readers of each net, and which units those nodes must be tied to).
+        """Return (a node that stands for all readers of each net, and which units those nodes must be colocated with).
 
         net: int64, of t. owner, unit: the net and the unit of each reader. A single reader stands for itself.
         """
@@ -69,7 +69,7 @@ class Arcs:
         inner = np.flatnonzero(middle[owner] >= 0)
         return np.where(middle[net] >= 0, middle[net], first[net]), Inner(middle[owner[inner]], unit[inner])
 
-    def tie(self, inner: Inner, *, outwards: bool) -> None:
+    def colocate(self, inner: Inner, *, outwards: bool) -> None:
         """Let each further node stay only if all its units do (outwards), or make it stay if one of them does."""
         endless = np.full(inner.unit.size, math.inf)
         tail, head = (inner.middle, inner.unit) if outwards else (inner.unit, inner.middle)

@@ -14,7 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
-from pipeline.shared.feasibility import atoms_of
+from pipeline.shared.feasibility import finest_grouping
 from policy.place.exact.bounds import SAFETY, one_to_one, prove_bound
 from policy.place.exact.nets import Cut
 from policy.place.search import Method, Search
@@ -27,11 +27,11 @@ SURCHARGES = (0.5, 1.0, 2.0, 0.25)  # of a launch, on every transfer
 class MinCut(Method):
     """Divides the groups by minimum cuts.
 
-    On two devices that take turns, as HETERO's do, the cheapest division is a minimum cut: a group's side is its
-    device, and a tensor that several groups read on the other side is charged once. Without launch times and with
+    On two devices that run one after another, as HETERO's do, the cheapest division is a minimum cut: a group's side is
+    its device, and a tensor that several groups read on the other side is charged once. Without launch times and with
     enough memory this is the optimum; otherwise the cut is a bound, and a start from which single moves lead on. With
-    more devices every group may stay or go to one device at a time, again by a cut, until no device attracts any
-    group (Boykov, Veksler, Zabih, IEEE TPAMI 23, 2001). Where memory binds, weights are priced until they fit.
+    more devices every group may stay or go to one device at a time, again by a cut, until no device attracts any group
+    (Boykov, Veksler, Zabih, IEEE TPAMI 23, 2001). Where memory binds, weights are priced until they fit.
 
     Devices that work at the same time are not what a cut models: it then gives placements of few transfers.
     """
@@ -51,7 +51,7 @@ class MinCut(Method):
         if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
             return
         units = problem.derived(Units.of)
-        in_turns = search.semantics is None or search.semantics.kind == "sequential"
+        in_turns = search.execution is None or search.execution.kind == "sequential"
         cut = Cut.of(problem, units.grouping, settled=in_turns)
         self._divide(search, units, cut, 0.0, proves=in_turns and problem.topology.p == 2)
         if problem.topology.p > 2:
@@ -108,7 +108,7 @@ class MinCut(Method):
             moves = border_moves(units, cut, units.devices_of(search.best), rng)
             if moves.r == 0:
                 return
-            search.walk(search.best, moves)
+            search.local_search(search.best, moves)
             if search.best_s >= before_s:
                 return
 
@@ -130,7 +130,7 @@ def _agrees(search: Search, units: Units, cut: Cut) -> bool:
     the sum is not above what the evaluator says of the best placement.
     """
     problem = search.problem
-    if search.best is None or units.k != atoms_of(problem).k:
+    if search.best is None or units.k != finest_grouping(problem).k:
         return False
     sum_s = cut.value_s(units.devices_of(search.best))
     return sum_s <= search.best_s * (1 + SAFETY) and one_to_one(search)

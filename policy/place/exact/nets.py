@@ -160,7 +160,7 @@ class Cut:
         net = np.flatnonzero(device[nets.home] != target)
         middle, inner = arcs.gather(net, nets.owner, nets.reader, nets.t)
         arcs.add(nets.home[net], middle, self.link_s(net, device[nets.home[net]], target, surcharge_s))
-        arcs.tie(inner, outwards=True)
+        arcs.colocate(inner, outwards=True)
 
     def _add_stays(self, arcs: Arcs, device: Int32, target: int, surcharge_s: float) -> None:
         """Charge nets of which a reader stays on a device other than its home's, wherever the home then is."""
@@ -177,7 +177,7 @@ class Cut:
         middle, inner = arcs.gather(every, owner, nets.reader[kept], pairs.size)
         arcs.add(middle, np.full(net.size, arcs.sink), before_s)
         arcs.add(middle, home, np.maximum(after_s - before_s, 0.0))
-        arcs.tie(inner, outwards=False)
+        arcs.colocate(inner, outwards=False)
 
     def relaxed_s(self, *, seconds: float) -> float:
         """Return a lower bound for any number of devices: units divided, every tensor over its cheapest links.

@@ -67,7 +67,7 @@ def _next_point(planes: Float64, tight: np.ndarray) -> tuple[float, Float64]:
     count, size = planes.shape
     p = size // 2
     scale = max(float(np.abs(planes[:, :p]).max()), 1e-300)
-    dearest = 100.0  # any limit is valid; the program needs one
+    most_expensive = 100.0  # any limit is valid; the program needs one
     scaled = planes.copy()
     scaled[:, :p] /= scale
     found = linprog(
@@ -76,7 +76,7 @@ def _next_point(planes: Float64, tight: np.ndarray) -> tuple[float, Float64]:
         b_ub=np.zeros(count),
         A_eq=np.r_[np.ones(p), np.zeros(p + 1)][None],
         b_eq=[1.0],
-        bounds=[(0, 1)] * p + [(0, dearest if d else 0) for d in tight] + [(None, None)],
+        bounds=[(0, 1)] * p + [(0, most_expensive if d else 0) for d in tight] + [(None, None)],
         method="highs",
     )
     if found.status != 0:

@@ -1,4 +1,4 @@
-"""The compiled core of `sketch`: cells and tensors in the order of events, and walks from plan to plan."""
+"""The compiled core of `sketch`: cells and tensors in the order of events, and local searches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SketchTrials(NamedTuple):
     cell: Int32
     device: Int32
     like: Int32
-    allowance_s: Float64
+    threshold_s: Float64
     allowed: Bool
 
 
@@ -97,7 +97,7 @@ def _send(sketch: Sketch, device: Int32, t: int, here: int, now_s: float, links:
 
 @compiled
 def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
-    """Return the seconds of a plan, int32 [c]: cells in the order in which they become ready, tensors likewise.
+    """Return the seconds of a placement, int32 [c]: cells in the order in which they become ready, tensors likewise.
 
     inf as soon as it is certain that it takes longer than limit_s: by a cell that is ready too late for what must
     follow it, or by a device with too much work left.
@@ -139,8 +139,10 @@ def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
 
 
 @compiled
-def walk(sketch: Sketch, trials: SketchTrials, start: Int32) -> tuple[Int32, float, Int32, float]:
-    """Return (end, its seconds, best, its seconds) of a walk from a plan; moves that exceed memory are not taken."""
+def local_search(sketch: Sketch, trials: SketchTrials, start: Int32) -> tuple[Int32, float, Int32, float]:
+    """Return (end, its seconds, best, its seconds) of a local search from a placement; moves that exceed memory are not
+    taken.
+    """
     device, now_s = start.copy(), estimate_s(sketch, start, np.inf)
     best, best_s = start.copy(), now_s
     free = sketch.room.copy()
@@ -161,7 +163,7 @@ def walk(sketch: Sketch, trials: SketchTrials, start: Int32) -> tuple[Int32, flo
             continue
         for e in range(begin, end):
             device[trials.cell[e]] = goal
-        limit_s = now_s + trials.allowance_s[r]
+        limit_s = now_s + trials.threshold_s[r]
         value_s = estimate_s(sketch, device, limit_s * (1 + ROUNDING))
         taken = value_s <= limit_s
         for e in range(begin, end):

@@ -58,10 +58,10 @@ def work_of(problem: Problem) -> Float64:
 def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
     """Return levels of clusters, finest first: the problem's units, then ever fewer, down to about `least`.
 
-    Each level is the one before with clusters merged that share the dearest tensors for their work, light ones first.
-    A cluster never mixes operations that have no device in common, never holds more than a fourth of the least
-    memory unless one unit does, and grows by a limited factor per level. Quotients may have cycles: what is stored
-    for the backward pass ties an operation to its gradient, and both belong on one device.
+    Each level is the one before with clusters merged that share the most expensive tensors for their work, light ones
+    first. A cluster never mixes operations that have no device in common, never holds more than a fourth of the least
+    memory unless one unit does, and grows by a limited factor per level. Quotients may have cycles: what is stored for
+    the backward pass colocation constraints an operation to its gradient, and both belong on one device.
     """
     levels = [_finest(problem)]
     while levels[-1].k > least:

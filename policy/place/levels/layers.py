@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping
 from pipeline.shared.compiled import compiled
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import depths
 from policy.place.levels.hierarchy import Level, begun, contracted
 from policy.place.levels.matching import Neighbours
@@ -67,7 +67,7 @@ class Layers:
         """Return the clusters that the layers make when each is cut into `parts` by time."""
         label = Grouping.of_labels(self.layer.astype(np.int64) * (parts + 1) + self.chunk(parts))
         problem = self.finest.units.problem
-        whole = placeable(problem, self.finest.units.grouping.then(label))
+        whole = made_feasible(problem, self.finest.units.grouping.then(label))
         of_unit = np.zeros(self.finest.k, np.int32)
         of_unit[self.finest.units.grouping.group] = whole.group
         return contracted(self.finest, of_unit, whole.k)
@@ -89,9 +89,9 @@ def _guessed(levels: tuple[Level, ...]) -> Layers | None:
     """Return layers grown from the units that hold most weights, or None where too few units share weights.
 
     Weights that are used at many time steps have many readers; every other unit takes the layer of the unit it shares
-    the dearest tensor with. The time of a unit is the depth at which it begins. Where weights are trained, what they
-    hold is written at the end of the graph and read at its begin, and the way back passes the steps in reverse order:
-    depth is counted from the nearer end there.
+    the most expensive tensor with. The time of a unit is the depth at which it begins. Where weights are trained, what
+    they hold is written at the end of the graph and read at its begin, and the way back passes the steps in reverse
+    order: depth is counted from the nearer end there.
     """
     finest = levels[0]
     held = finest.units.held_bytes
@@ -123,17 +123,17 @@ def _numbered(finest: Level, layer: Int32, when: Float64) -> Layers:
 
 @compiled
 def spread(tensors: Neighbours, layer: Int32, rounds: int) -> Int32:
-    """Give nodes without a layer, -1, that of the neighbour they share the dearest tensor with, round by round."""
+    """Give nodes without a layer, -1, that of the neighbour with the most expensive shared tensor, round by round."""
     waiting = np.flatnonzero(layer < 0)
     for _ in range(rounds):
         given = np.full(waiting.size, -1, np.int32)
         for w in range(waiting.size):
             i = waiting[w]
-            dearest = -1.0
+            most_expensive = -1.0
             for e in range(tensors.ptr[i], tensors.ptr[i + 1]):
                 j = tensors.neighbour[e]
-                if layer[j] >= 0 and tensors.transfer_s[e] > dearest:
-                    given[w], dearest = layer[j], tensors.transfer_s[e]
+                if layer[j] >= 0 and tensors.transfer_s[e] > most_expensive:
+                    given[w], most_expensive = layer[j], tensors.transfer_s[e]
         changed = False
         for w in range(waiting.size):
             if given[w] >= 0:

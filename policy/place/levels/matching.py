@@ -1,4 +1,6 @@
-"""The compiled loops behind `hierarchy`: merging clusters along dear edges, and the quotient of an undirected graph."""
+"""The compiled loops behind `hierarchy`: merging clusters along expensive edges, and the quotient of an undirected
+graph.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def clusters(
     """Return int32 [k], the cluster that each node becomes part of; clusters are numbered by first appearance.
 
     Nodes are visited by `order`. One that is still alone merges with the neighbour, alone or in a small cluster, with
-    the dearest transfer for the work of both, within `cap_s` and `cap_bytes`; no more than `least` clusters are
+    the most expensive transfer for the work of both, within `cap_s` and `cap_bytes`; no more than `least` clusters are
     strived for. A node whose only neighbour's cluster is full stays alone.
     """
     k = graph.ptr.size - 1

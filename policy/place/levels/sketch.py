@@ -1,4 +1,4 @@
-"""A quick estimate of what plans cost: the graph shrunk to cells, run on devices and links that all work at once."""
+"""A quick estimate of makespans: the graph shrunk to cells, run on devices and links that all work at once."""
 
 from __future__ import annotations
 

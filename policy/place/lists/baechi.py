@@ -7,8 +7,8 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.graph import Grouping, components, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Semantics
-from pipeline.shared.feasibility import grouping_of
+from pipeline.core.simulation import ExecutionModel
+from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.partition import join
 from policy.place.lists.work import ScheduleInputs, times_of, work_of
 
@@ -23,9 +23,9 @@ def fused(problem: Problem) -> Grouping:
     not run, are left as they were.
 
     Source: Jeon et al., Baechi, SoCC 2020, section 3.1: co-placement and operator fusion. Which operations of the
-    forward and the backward pass belong together is taken from ties and groups.
+    forward and the backward pass belong together is taken from colocation constraints and groups.
     """
-    graph, grouping = problem.graph, grouping_of(problem)
+    graph, grouping = problem.graph, feasible_grouping(problem)
     if problem.topology.p == 1:
         return grouping
     producer, consumer = graph.edges
@@ -49,11 +49,11 @@ def memory_demand(problem: Problem) -> Float64:
     return demand
 
 
-def baechi_work(problem: Problem, *, fuse: bool, semantics: Semantics | None = None) -> ScheduleInputs:
+def baechi_work(problem: Problem, *, fuse: bool, execution: ExecutionModel | None = None) -> ScheduleInputs:
     """Return the work of a problem as Baechi's placers see it: fused, and with outputs held in memory.
 
-    semantics: whose contention and pauses to plan for; links without contention unless given.
+    execution: whose contention and pauses to plan for; links without contention unless given.
     """
     return work_of(
-        problem, problem.derived(fused) if fuse else None, semantics=semantics, demand=memory_demand(problem)
+        problem, problem.derived(fused) if fuse else None, execution=execution, demand=memory_demand(problem)
     )

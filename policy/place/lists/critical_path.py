@@ -18,7 +18,7 @@ from policy.place.search import Method, Search
 class CriticalPath(Method):
     """Plans ready operations by falling upward rank, each at the end of the queue of the device where it ends first.
 
-    Where the evaluator reckons with contention, one plan does too: a tensor leaves when its producer's device has sent
+    Where the evaluator uses contention, one plan does too: a tensor leaves when its producer's device has sent
     XX
     """
 
@@ -28,8 +28,8 @@ class CriticalPath(Method):
         """Evaluate the plans' placements; nothing is random."""
         if search.done:
             return
-        whole = work_of(search.problem, semantics=search.semantics)
-        joined = work_of(search.problem, search.problem.derived(fused), semantics=search.semantics)
+        whole = work_of(search.problem, execution=search.execution)
+        joined = work_of(search.problem, search.problem.derived(fused), execution=search.execution)
         for work in (*contended(whole), joined):
             plan = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
             submit(search, work, (), (plan,))

@@ -32,7 +32,7 @@ class Heaps(NamedTuple):
 class Etf(Method):
     """Plans the ready operation and the device that can start earliest; of equal ones the longest way to an end.
 
-    The way counts mean times of operations alone. Where the evaluator reckons with contention, one plan does too, and a
+    The way counts mean times of operations alone. Where the evaluator uses contention, one plan does too, and a
     second does not, see `critical_path`. All ready operations are candidates: heaps per device make a step cost
     O(p (log n + operands)).
 
@@ -45,7 +45,7 @@ class Etf(Method):
         """Evaluate the plans' placements; nothing is random."""
         if search.done:
             return
-        works = contended(work_of(search.problem, semantics=search.semantics))
+        works = contended(work_of(search.problem, execution=search.execution))
         submit(search, works[0], (), [earliest_first(work, static_level(work), no_favourites(work)) for work in works])
 
 

@@ -17,7 +17,7 @@ from policy.place.search import Method, Search
 class MEtf(Method):
     """Plans the operation and device that can start first; a device without room for a group is no candidate for it.
 
-    Where the evaluator reckons with contention, one plan does too, and a second does not, see `critical_path`.
+    Where the evaluator uses contention, one plan does too, and a second does not, see `critical_path`.
 
     Source: Jeon et al., Baechi, SoCC 2020, section 3.2, where links are free of contention.
     """
@@ -30,6 +30,6 @@ class MEtf(Method):
         """Evaluate the plans' placements; nothing is random."""
         if search.done:
             return
-        works = contended(baechi_work(search.problem, fuse=self.fuse, semantics=search.semantics))
+        works = contended(baechi_work(search.problem, fuse=self.fuse, execution=search.execution))
         plans = [earliest_first(work, static_level(work), no_favourites(work)) for work in works]
         submit(search, works[0], (), plans)

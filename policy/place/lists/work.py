@@ -10,11 +10,11 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Semantics
-from pipeline.shared.feasibility import grouping_of
+from pipeline.core.simulation import ExecutionModel
+from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import least_index_first, longest, visit_order
 
-T0, T1, T2 = 0, 1, 2  # levels of contention, see `Semantics`
+T0, T1, T2 = 0, 1, 2  # levels of contention, see `ExecutionModel`
 NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
 ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 
@@ -27,7 +27,7 @@ class ScheduleInputs(NamedTuple):
     op_s: float64 [n, p], seconds. group_s: float64 [k, p], their sums. mean_s: float64 [n], over allowed devices.
     out_s, in_s: float64 [m], mean seconds of a transfer over all pairs of devices, by out_ptr and in_ptr.
     group: int64 [n]. allowed: bool [k, p]. demand: float64 [k], bytes a group takes of room: float64 [p], inf for any.
-    latency_s, per_byte_s: float64 [p, p]. level: T0, T1 or T2. block_s, gap_s: see `Semantics`.
+    latency_s, per_byte_s: float64 [p, p]. level: T0, T1 or T2. block_s, gap_s: see `ExecutionModel`.
     """
 
     order: Int64
@@ -58,26 +58,26 @@ def work_of(
     problem: Problem,
     grouping: Grouping | None = None,
     *,
-    semantics: Semantics | None = None,
+    execution: ExecutionModel | None = None,
     demand: Float64 | None = None,
 ) -> ScheduleInputs:
     """Return the work of a problem, which nobody may change: of the problem's own grouping it is made once.
 
-    grouping: what shares a device, the problem's unless given. semantics: whose contention and pauses to plan for;
+    grouping: what shares a device, the problem's unless given. execution: whose contention and pauses to plan for;
     links without contention unless given. demand: float64 [n], bytes that each operation takes of a device's memory,
     its weights unless given.
     """
     plain = grouping is None and demand is None
     work = problem.derived(_uncontended) if plain else _uncontended(problem, grouping, demand)
-    if semantics is None or semantics.kind != "listsched":
+    if execution is None or execution.kind != "listsched":
         return work
-    level = ("T0", "T1", "T2").index(semantics.level)
-    return work._replace(level=level, block_s=float(semantics.block_s), gap_s=float(semantics.gap_s))
+    level = ("T0", "T1", "T2").index(execution.level)
+    return work._replace(level=level, block_s=float(execution.block_s), gap_s=float(execution.gap_s))
 
 
 def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:
     graph, topology = problem.graph, problem.topology
-    grouping = grouping_of(problem) if grouping is None else grouping
+    grouping = feasible_grouping(problem) if grouping is None else grouping
     order, edges, size = _forward(graph)
     cost_s, mean_s = times_of(problem)
     by_consumer = np.argsort(edges[1], kind="stable")

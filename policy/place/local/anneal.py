@@ -1,4 +1,4 @@
-"""Simulated annealing: one plan, changed a little at a time, worse plans taken less and less often."""
+"""Simulated annealing: one placement, changed a little at a time, worse placements taken less and less often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Walk
+from pipeline.core.simulation import LocalSearch
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.local.neighbourhood import LONGEST, MoveKinds, Neighbourhood
 from policy.place.local.room import Price, held_bytes, make_room, tight
@@ -23,7 +23,7 @@ WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
 PRESSED = 0.5  # share of moves barred by memory from which a short budget pays for excess; a full one always does
-KEPT = 0.85  # share of the budget from which a walk short of memory keeps to what fits
+KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
 ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
@@ -31,7 +31,7 @@ ORDERS = 4  # evaluations that the orders tried for one placement take, the look
 
 @dataclass(frozen=True, slots=True)
 class Anneal(Method):
-    """Walks from the best plan seen, by moves of single groups and small clusters.
+    """Local searches from the incumbent, by moves of single groups and small clusters.
 
         accept with probability exp(-(t_new - t) / T),  T falls geometrically from `hot` to `cold`
 
@@ -40,14 +40,14 @@ class Anneal(Method):
     and falls with the square root of the budget below; under a time limit the budget is what a few moves, timed first,
     let expect.
 
-    Where memory bars many moves, some swap two groups, and the walk may pass through plans that do not fit, for a price
-    per byte that follows the share of plans that do; without a plan that fits, it makes room first. Elsewhere it goes
-    as it would without limits of memory.
+    Where memory bars many moves, some swap two groups, and the local search may pass through placements that do not
+    fit, for a price per byte that follows the share of placements that do; without a placement that fits, it makes room
+    first. Elsewhere it goes as it would without limits of memory.
 
-    Where placements may carry priorities, the walk begins in the best of several orders: that in which the plan runs
-    first come, first served, and by the longest way to an end, with transfers under the plan or with mean ones. Moves
-    then change the order as well, with or without the device: a group goes between two others of its device. In the
-    end the best placement is tried in those orders again.
+    Where placements may carry priorities, the local search begins in the best of several orders: that in which the
+    placement runs first come, first served, and by the longest way to an end, with transfers under the placement or
+    with mean ones. Moves then change the order as well, with or without the device: a group goes between two others of
+    its device. In the end the best placement is tried in those orders again.
 
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
@@ -71,7 +71,7 @@ class Anneal(Method):
             raise UsageError(f"{self} cannot cool.", "Use 0 < cold <= hot, and a positive budget per group.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Anneal from the best plan seen until the budget ends or nothing new is met."""
+        """Anneal from the incumbent until the budget ends or nothing new is met."""
         if search.done:
             return
         make_room(search, seed=seed)
@@ -96,7 +96,7 @@ class Anneal(Method):
         return max(1.0, min(search.left, rate * search.left_s))
 
     def _cool(self, search: Search, rng: np.random.Generator, moves: Neighbourhood, hot: float) -> None:
-        """Walk from the best plan seen while the temperature falls, until the budget ends."""
+        """Walk from the incumbent while the temperature falls, until the budget ends."""
         plan = search.best or moves.anywhere(search.problem.topology.names)
         if search.problem.ordered:
             plan = best_order(search, plan)
@@ -109,22 +109,22 @@ class Anneal(Method):
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
-            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, chunk))
-            barred = np.count_nonzero(np.isinf(walk.value_s)) / max(walk.evaluations, 1)
-            if short and not search.done and barred > PRESSED:
-                self._squeeze(search, rng, moves, levelled(search.best or walk.end), cooling)
+            local_search = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, chunk))
+            forbidden = np.count_nonzero(np.isinf(local_search.value_s)) / max(local_search.evaluations, 1)
+            if short and not search.done and forbidden > PRESSED:
+                self._squeeze(search, rng, moves, levelled(search.best or local_search.end), cooling)
                 return
-            plan = levelled(walk.end)
+            plan = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _squeeze(
         self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, cooling: Cooling
     ) -> None:
-        """Go on as `_cool` does where memory bars the way: through plans that do not fit, for a price, and back.
+        """Go on as `_cool` does where memory bars the way: through placements that do not fit, for a price, and back.
 
-        The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a walk
-        would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which keeps
-        full devices full. The last part of the budget begins at the best plan and keeps to what fits.
+        The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a local
+        search would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which
+        keeps full devices full. The last part of the budget begins at the best placement and keeps to what fits.
         """
         per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
         price = Price(cooling.scale_s * self.hot * (self.hot / cooling.hot) ** 2 / per_group)
@@ -133,9 +133,9 @@ class Anneal(Method):
             spent = search.spent
             if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
                 price.s_per_byte, plan = math.inf, levelled(search.best or plan)
-            walk = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, SHORT), price.s_per_byte)
-            price.learn(walk)
-            plan = levelled(walk.end)
+            local_search = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, SHORT), price.s_per_byte)
+            price.learn(local_search)
+            plan = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _walk(
@@ -144,14 +144,14 @@ class Anneal(Method):
         rng: np.random.Generator,
         moves: Neighbourhood,
         plan: Placement,
-        allowance_s: Float64,
+        threshold_s: Float64,
         price_s: float | None = None,
-    ) -> Walk:
-        """Return where as many moves as there are allowances lead.
+    ) -> LocalSearch:
+        """Return where as many moves as there are acceptance thresholds lead.
 
         price_s: of a byte beyond the memory, and then some moves are swaps; None for no price.
         """
-        r = allowance_s.size
+        r = threshold_s.size
         ordered = plan.priority is not None
         stays = (rng.random(r) < self.orders) & ordered
         several = ~stays & (rng.random(r) < self.clusters)
@@ -162,16 +162,16 @@ class Anneal(Method):
             shifted=stays | ((rng.random(r) < self.shifts) & ordered),
             swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
         )
-        drawn = moves.drawn(rng, plan, choice, allowance_s)
+        drawn = moves.drawn(rng, plan, choice, threshold_s)
         if price_s is None:  # where memory is short, moves that it bars are counted by their values
-            return search.walk(plan, replace(drawn, bounded=not tight(search)))
-        return search.walk(plan, replace(drawn, price_s_per_byte=price_s, bounded=True))
+            return search.local_search(plan, replace(drawn, bounded=not tight(search)))
+        return search.local_search(plan, replace(drawn, price_s_per_byte=price_s, bounded=True))
 
 
 def best_order(search: Search, plan: Placement) -> Placement:
-    """Return the plan in its own order, if it has one, or else in the fastest of several orders.
+    """Return the placement in its own order, if it has one, or else in the fastest of several orders.
 
-    Of equally fast ones it is the first: the order in which the plan runs first come, first served.
+    Of equally fast ones it is the first: the order in which the placement runs first come, first served.
     """
     work = work_of(search.problem)
     keys = [-b_level(work, plan.device), -upward(work)]
@@ -241,7 +241,7 @@ class BudgetClock:
 
 @dataclass(frozen=True, slots=True)
 class Cooling:
-    """How much slower a move may make a plan: ever less, from temperature `hot` to `cold`, as its clock runs.
+    """How much slower a move may make a placement: ever less, from temperature `hot` to `cold`, as its clock runs.
 
     scale_s: the seconds that a temperature of 1 stands for.
     """

@@ -15,7 +15,7 @@ from pipeline.core.graph import Graph, Grouping, adjacency, contract
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import visit_order
 from policy.place.search import Method, Search
 from policy.place.units import mostly_on
@@ -94,7 +94,7 @@ class GroupedProblem:
     @classmethod
     def of(cls, problem: Problem) -> GroupedProblem:
         """Return the groups of a problem."""
-        grouping = grouping_of(problem)
+        grouping = feasible_grouping(problem)
         graph = contract(problem.graph, grouping)
         allowed = problem.group_allowed(grouping)
         if problem.costs is None:

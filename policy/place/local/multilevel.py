@@ -16,7 +16,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from policy.place.levels.estimate import Sketch, SketchTrials, estimate_s, walk
+from policy.place.levels.estimate import Sketch, SketchTrials, estimate_s, local_search
 from policy.place.levels.grains import Grain, draw
 from policy.place.levels.hierarchy import Level, hierarchy
 from policy.place.levels.layers import Layers, layers_of
@@ -26,23 +26,23 @@ from policy.place.search import Method, Search
 
 COARSE = 256  # clusters of the level that starts are made from, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
-WALK = 256  # moves of one walk at most
-SLOW = 3_000_000  # operations that the moves of one walk may be tried on, so that it ends soon
-STRETCH_S = 1.0  # seconds that one walk may take, so that a time limit is kept
-CHEAP = 8  # estimated plans per evaluation left, without a time limit
-MOST = 100_000  # estimated plans without a time limit
+WALK = 256  # moves of one local search at most
+SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
+STRETCH_S = 1.0  # seconds that one local search may take, so that a time limit is kept
+CHEAP = 8  # estimated placements per evaluation left, without a time limit
+MOST = 100_000  # estimated placements without a time limit
 
 
 @dataclass(frozen=True, slots=True)
 class Multilevel(Method):
     """Builds levels of clusters, tries starting placements, and refines the best one from coarse clusters to fine.
 
-    Clusters come from two sources: dear tensors (see `hierarchy`), and, where layers are known or can be told by the
-    weights that operations share, layers cut by time into 1, 2, 4, ... parts. Starting placements are whole (see
+    Clusters come from two sources: expensive tensors (see `hierarchy`), and, where layers are known or can be told by
+    the weights that operations share, layers cut by time into 1, 2, 4, ... parts. Starting placements are whole (see
     `starts`). A move sends a cluster to the device of a cluster it shares tensors with, or to any device; the clusters
     become smaller, and what a move may cost less, as time goes by.
 
-    Where the evaluator is a simulator of devices that work at once, plans are first refined in a sketch, which is
+    Where the evaluator is a simulator of devices that work at once, placements are first refined in a sketch, which is
     coarser and several times quicker (see `sketch`), and the evaluator judges what comes out; then, and everywhere
     else, moves are judged by the evaluator itself on the whole graph.
 
@@ -56,7 +56,7 @@ class Multilevel(Method):
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
     near: float = param(0.75, "share of moves to the device of a neighbour")
     sketched: float = param(0.7, "share of the time that is spent on the sketch; 0 for none")
-    patience: int = param(20, "stop after so many walks without a move that was new")
+    patience: int = param(20, "stop after so many local searches without a move that was new")
 
     def __post_init__(self) -> None:
         shares = 0 <= self.near <= 1 and 0 <= self.sketched <= 1
@@ -94,7 +94,7 @@ class Multilevel(Method):
         return sorted(chosen, key=lambda level: level.k)
 
     def _sketch(self, search: Search, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
-        """Anneal in the sketch, and have the evaluator judge the best plan of each walk."""
+        """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
         clock = PartClock.of(search, self.sketched, min(CHEAP * search.left, MOST))
         plan, best_s, count = rough.devices_of(begun), np.inf, WALK // 4
         while (done := clock.done()) < 1 and not search.done:
@@ -102,7 +102,7 @@ class Multilevel(Method):
             allowance = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
             trials = SketchTrials(*moves, allowance, rough.allowed)
             began_s = time.monotonic()
-            plan, end_s, met, met_s = walk(rough.sketch, trials, plan)
+            plan, end_s, met, met_s = local_search(rough.sketch, trials, plan)
             clock.tick(count, time.monotonic() - began_s)
             if met_s < best_s:
                 best, best_s = met, met_s
@@ -115,7 +115,7 @@ class Multilevel(Method):
     ) -> None:
         """Anneal with the evaluator; skip: how many of the levels are left behind from the beginning.
 
-        A walk without a move that was new is taken for a sign that the next level's turn has come.
+        A local search without a move that was new is taken for a sign that the next level's turn has come.
         """
         grains = [Grain.of(level, np.arange(search.problem.graph.n, dtype=np.int32)) for level in chosen]
         clock = PartClock.of(search, 1.0, search.left)
@@ -127,7 +127,7 @@ class Multilevel(Method):
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
             allowance = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            walked = search.walk(plan, Moves(*moves, np.zeros(count), allowance, bounded=True))
+            walked = search.local_search(plan, Moves(*moves, np.zeros(count), allowance, bounded=True))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
             plan = walked.end
             if search.spent == spent:
@@ -178,7 +178,7 @@ class Rough:
     def of(cls, search: Search, chosen: list[Level]) -> Rough | None:
         """Return the sketch of a search whose evaluator is a simulator of devices that work at once, else None."""
         problem = search.problem
-        if search.semantics is None or search.semantics.kind != "listsched" or problem.costs is None:
+        if search.execution is None or search.execution.kind != "listsched" or problem.costs is None:
             return None
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection
@@ -225,7 +225,9 @@ class PartClock:
         return min(max(by_time, by_steps), 1.0)
 
     def moves(self, n: int) -> int:
-        """Return how many moves of a graph of n operations a walk should have; with a time limit, fewer if slow."""
+        """Return how many moves of a graph of n operations a local search should have; with a time limit, fewer if
+        slow.
+        """
         most = int(np.clip(min(SLOW // max(n, 1), self._steps // 16), 8, WALK))
         if np.isinf(self._left_s):
             return most

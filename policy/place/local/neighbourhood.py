@@ -1,4 +1,4 @@
-"""The changes that local search tries on a plan: single groups, copies of neighbours, clusters, and the order."""
+"""The changes that local search tries on a placement: single groups, copies of neighbours, clusters, and the order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.core.graph import Graph, Grouping, contract, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Moves
-from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.feasibility import feasible_grouping
 
 LONGEST = 8  # groups in a cluster at most
 
@@ -52,7 +52,7 @@ class Neighbourhood:
     @classmethod
     def of(cls, problem: Problem) -> Neighbourhood:
         """Return the moves of a problem's groups."""
-        grouping = grouping_of(problem)
+        grouping = feasible_grouping(problem)
         allowed = problem.group_allowed(grouping)
         next_ptr, neighbour = _neighbours(problem.graph, grouping)
         group, home = np.nonzero(allowed)
@@ -77,14 +77,14 @@ class Neighbourhood:
         device[self.member] = np.repeat(self.home[self.homes_ptr[:-1]], np.diff(self.ptr))
         return Placement(device, devices)
 
-    def drawn(self, rng: np.random.Generator, plan: Placement, choice: MoveKinds, allowance_s: Float64) -> Moves:
-        """Return r moves of the kinds chosen; none if no group has a choice and the plan has no order.
+    def drawn(self, rng: np.random.Generator, plan: Placement, choice: MoveKinds, threshold_s: Float64) -> Moves:
+        """Return r moves of the kinds chosen; none if no group has a choice and the placement has no order.
 
         A move may turn out to change nothing, or to put a group where it must not be; such moves are skipped.
         """
         if self.free.size == 0 and plan.priority is None:
             return Moves(np.zeros(1, np.int64), *(np.zeros(0, np.int32),) * 3, np.zeros(0), np.zeros(0))
-        r = allowance_s.size
+        r = threshold_s.size
         group = rng.integers(0, self.k, r)
         if self.free.size:
             group = np.where(choice.stays, group, self.free[rng.integers(0, self.free.size, r)])
@@ -110,10 +110,10 @@ class Neighbourhood:
         ends = np.cumsum(np.bincount(move, weights=count, minlength=r)).astype(np.int64)
         ptr = np.r_[0, ends]
         back = np.where(swaps, ptr[:-1] + self.ptr[group + 1] - self.ptr[group], ends)
-        return Moves(ptr, node, target.astype(np.int32), like.astype(np.int32), shift, allowance_s, back)
+        return Moves(ptr, node, target.astype(np.int32), like.astype(np.int32), shift, threshold_s, back)
 
     def _beside(self, rng: np.random.Generator, walks: Int64) -> Int64:
-        """Return a node of some group next to some group of each walk."""
+        """Return a node of some group next to some group of each local search."""
         length = (walks >= 0).sum(axis=1)
         inside = np.sort(walks, axis=1)[:, ::-1]  # the -1 come last
         beside = self._step(rng, inside[np.arange(length.size), (rng.random(length.size) * length).astype(np.int64)])
@@ -129,7 +129,9 @@ class Neighbourhood:
         return found
 
     def _walks(self, rng: np.random.Generator, group: Int64, length: Int64) -> Int64:
-        """Return int64 [r, LONGEST], random walks of so many steps from each group, each group once; -1 is none."""
+        """Return int64 [r, LONGEST], random local searches of so many steps from each group, each group once; -1 is
+        none.
+        """
         walks = np.full((group.size, LONGEST), -1, np.int64)
         walks[:, 0] = group
         for step in range(1, int(length.max(initial=1))):

@@ -1,4 +1,6 @@
-"""Searching where memory is short: a first placement that fits, and the price that a walk pays for what does not."""
+"""Searching where memory is short: a first placement that fits, and the price that a local search pays for what does
+not.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,26 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import Walk
+from pipeline.core.simulation import LocalSearch
 from policy.place.levels.hierarchy import hierarchy
 from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
 from policy.place.search import Search
 from policy.place.units import UNLIMITED, Units
 
-CHUNK = 64  # moves of a walk, between two looks at what fits
-FIRST = 6  # walks in which excess is annealed from warm to cold at first; every further round takes twice as many
+CHUNK = 64  # moves of a local search, between two looks at what fits
+FIRST = (
+    6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
+)
 WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
 SHARE = 0.9  # share of the budget that may go into a first placement that fits
 FITTING = 0.5  # share of the moves taken that should lead to plans that fit
-STEP = 1.3  # factor by which the price rises or falls after a walk
+STEP = 1.3  # factor by which the price rises or falls after a local search
 
 
 def tight(search: Search) -> bool:
-    """Return whether some device may be too small: a simulator that minds memory says what a plan needs."""
-    semantics, problem = search.semantics, search.problem
-    if semantics is None or not semantics.memory:
+    """Return whether some device may be too small: a simulator that minds memory says what a placement needs."""
+    execution, problem = search.execution, search.problem
+    if execution is None or not execution.memory:
         return False
     limits = [d.memory_bytes for d in problem.topology.devices if d.memory_bytes]
     return bool(limits) and float(held_bytes(search).sum()) > min(limits)
@@ -36,8 +40,8 @@ def tight(search: Search) -> bool:
 
 def held_bytes(search: Search) -> Int64:
     """Return int64 [n], bytes an operation may hold: weights, and its output where the simulator counts activations."""
-    graph, semantics = search.problem.graph, search.semantics
-    counts = semantics is not None and semantics.kind == "listsched"
+    graph, execution = search.problem.graph, search.execution
+    counts = execution is not None and execution.kind == "listsched"
     held: Int64 = graph.weight_bytes + (graph.out_bytes if counts else 0)
     return held
 
@@ -45,10 +49,10 @@ def held_bytes(search: Search) -> Int64:
 def make_room(search: Search, *, seed: int) -> None:
     """Ask about packings of the groups; if nothing fits yet, search for what does, with a share of the budget.
 
-    Packings are the same for any size of equal devices, so that more memory takes no start away. Without a plan that
-    fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap with
-    others, by walks that anneal bytes instead of seconds, in ever longer rounds from the plan that is least over, or
-    from any of those tried where the last round led no further.
+    Packings are the same for any size of equal devices, so that more memory takes no start away. Without a placement
+    that fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap
+    with others, by local searches that anneal bytes instead of seconds, in ever longer rounds from the placement that
+    is least over, or from any of those tried where the last round led no further.
     """
     if search.done or not tight(search):
         return
@@ -119,7 +123,7 @@ def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int
 
 
 def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, steps: int) -> Placement:
-    """Anneal the excess of a plan in so many walks, or what the budget allows; return the last plan."""
+    """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""
     steps = max(2, min(steps, search.left // CHUNK))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
     price = _outweighing(search)
@@ -131,14 +135,14 @@ def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: 
             break
         chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, plan, peak_bytes[0]))
         warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
-        allowance_s = price * warm * rng.exponential(1.0, CHUNK)
-        drawn = chosen.drawn(rng, plan, _choice(rng, CHUNK), allowance_s)
-        plan = search.walk(plan, replace(drawn, price_s_per_byte=price)).end
+        threshold_s = price * warm * rng.exponential(1.0, CHUNK)
+        drawn = chosen.drawn(rng, plan, _choice(rng, CHUNK), threshold_s)
+        plan = search.local_search(plan, replace(drawn, price_s_per_byte=price)).end
     return plan
 
 
 def _outweighing(search: Search) -> float:
-    """Return a price per byte at which one byte is dearer than any plan is long, about."""
+    """Return a price per byte at which one byte is more expensive than any placement is long, about."""
     costs, graph = search.problem.costs, search.problem.graph
     work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
     sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
@@ -148,7 +152,7 @@ def _outweighing(search: Search) -> float:
 def _crowded(search: Search, moves: Neighbourhood, plan: Placement, peak_bytes: Int64) -> Int32:
     """Return the groups that have a choice and are on devices that hold too much; all with a choice if there are none.
 
-    peak_bytes: int64 [p], the most each device holds under the plan.
+    peak_bytes: int64 [p], the most each device holds under the placement.
     """
     room = search.problem.derived(Units.of).room_bytes
     home = plan.device[moves.member[moves.ptr[moves.free]]]
@@ -169,7 +173,8 @@ def _choice(rng: np.random.Generator, r: int) -> MoveKinds:
 
 @dataclass(slots=True)
 class Price:
-    """What a byte beyond the memory costs a walk: raised while too few plans fit, lowered while almost all do.
+    """What a byte beyond the memory costs a local search: raised while too few placements fit, lowered while almost all
+    do.
 
     Source: the penalties of Vidal et al., A hybrid genetic algorithm for multidepot and periodic vehicle routing
     problems, Operations Research 60(3), 2012, section 4.5; steps and target are ours.
@@ -177,8 +182,8 @@ class Price:
 
     s_per_byte: float
 
-    def learn(self, walk: Walk) -> None:
-        """Change the price after a walk, by the share of the plans it went through that fit."""
-        taken = walk.value_s[walk.taken]
+    def learn(self, local_search: LocalSearch) -> None:
+        """Change the price after a local search, by the share of the placements it went through that fit."""
+        taken = local_search.value_s[local_search.taken]
         if taken.size:
             self.s_per_byte *= STEP if np.isfinite(taken).mean() < FITTING else 1 / STEP

@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.learning import Encoder, PolicyInputs
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.shared.feasibility import placeable
+from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.torch_tools import load_weights, seeded
 from policy.place.parsing.clusters import Links
 from policy.place.parsing.network import Parsing, ParsingRounds
@@ -83,12 +83,12 @@ class ParsingAgent(nn.Module):
         grouping, found = self._parsed()
         group = torch.from_numpy(grouping.group.astype(np.int64))
         self.state = (self.state + found.detach()[group]).nan_to_num().clamp(-FARTHEST, FARTHEST)
-        groups = placeable(self.problem, grouping)
+        groups = made_feasible(self.problem, grouping)
         if groups is not grouping:
             found = _mean_per_group(found[group], groups)
-        barred = torch.from_numpy(~self.problem.group_allowed(groups))
+        forbidden = torch.from_numpy(~self.problem.group_allowed(groups))
         logits = self.placer(found).nan_to_num()  # should learning have run away
-        log_p = torch.log_softmax(logits.masked_fill(barred, -torch.inf), dim=1)  # [k, p]
+        log_p = torch.log_softmax(logits.masked_fill(forbidden, -torch.inf), dim=1)  # [k, p]
         device = torch.multinomial(log_p.detach().exp(), 1).squeeze(1)
         sure = log_p.detach()
         entropy = -(sure.exp() * sure.clamp(min=torch.finfo(sure.dtype).min)).sum(dim=1).mean()

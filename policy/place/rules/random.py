@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.shared.feasibility import grouping_of
+from pipeline.shared.feasibility import feasible_grouping
 from policy.place.search import Method, Search
 
 
@@ -31,7 +31,7 @@ class Random(Method):
         """Return the best placements drawn."""
         problem = search.problem
         rng = np.random.default_rng(seed)
-        grouping = grouping_of(problem)
+        grouping = feasible_grouping(problem)
         allowed = problem.group_allowed(grouping)
         idle = 0
         while not search.done and idle < self.patience:

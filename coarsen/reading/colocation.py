@@ -1,6 +1,6 @@
 """Which operations of a model must run in one sub-model, because the runtime fails or silently loses speed if not.
 
-Three kinds are tied:
+Three kinds are colocated:
 
 - state: the ReadValue and Assign of a variable, the Assign's producer, and every operation on a path between them
   (were one of these elsewhere, the variable's two ends could not be in one sub-model);

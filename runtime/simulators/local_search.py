@@ -1,4 +1,6 @@
-"""What compiled walks share: sums that do not depend on how a plan came about, and rules for trying moves."""
+"""What compiled local searches share: sums that do not depend on how a placement came about, and rules for trying
+moves.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import Moves, Walk
+from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.simulated import owned
 
@@ -24,18 +26,18 @@ class Changes(NamedTuple):
     device: Int32
     like: Int32
     shift: Float64
-    allowance_s: Float64
+    threshold_s: Float64
     back: Int64
     price_s_per_byte: float
     bounded: bool
 
 
 class Diary(NamedTuple):
-    """What a walk notes down.
+    """What a local search notes down.
 
-    tried, taken: bool [r]. move_s: float64 [r], nan where not tried. value_s: float64 [2], seconds of the plan as it
-    is, memory left aside, and of the best plan that fits. over_bytes: int64 [1], of the plan as it is.
-    best: int32 [k], devices. best_move: int64 [1], the move that made the best plan; -1 for none.
+    tried, taken: bool [r]. move_s: float64 [r], nan where not tried. value_s: float64 [2], seconds of the placement as
+    it is, memory left aside, and of the best placement that fits. over_bytes: int64 [1], of the placement as it is.
+    best: int32 [k], devices. best_move: int64 [1], the move that made the best placement; -1 for none.
     """
 
     tried: Bool
@@ -55,20 +57,22 @@ def changes_of(moves: Moves) -> Changes:
         owned(moves.device),
         owned(moves.like),
         owned(moves.shift),
-        owned(moves.allowance_s),
+        owned(moves.threshold_s),
         owned(moves.back),
         float(moves.price_s_per_byte),
         bool(moves.bounded),
     )
 
 
-def walk_of(start: Placement, moves: Moves, diary: Diary, end: Int64) -> Walk:
-    """Return the walk that a kernel noted down, which ended with the devices int64 [k]; priorities are added here."""
+def walk_of(start: Placement, moves: Moves, diary: Diary, end: Int64) -> LocalSearch:
+    """Return the local search that a kernel noted down, which ended with the devices int64 [k]; priorities are added
+    here.
+    """
     best_move = int(diary.best_move[0])
     before_best = diary.taken & (np.arange(moves.r) < best_move)
     if best_move >= 0:
         before_best[best_move] = True
-    return Walk(
+    return LocalSearch(
         diary.tried,
         diary.move_s,
         diary.taken,
@@ -121,7 +125,7 @@ def begun(diary: Diary, value_s: float, over_bytes: int) -> None:
 def target_of(changes: Changes, i: int, device: Int64, allowed: Bool, ordered: bool) -> int:
     """Return the device that move i puts its nodes on, -1 for where they are, or -2 if it is to be skipped.
 
-    ordered: whether the plan has priorities, so that a shift alone changes it.
+    ordered: whether the placement has priorities, so that a shift alone changes it.
     """
     target = int(device[changes.like[i]]) if changes.like[i] >= 0 else int(changes.device[i])
     differs = ordered and changes.shift[i] != 0 and changes.ptr[i] < changes.ptr[i + 1]
@@ -138,19 +142,21 @@ def target_of(changes: Changes, i: int, device: Int64, allowed: Bool, ordered: b
 
 @inlined
 def acceptable(
-    now_s: float, now_over: float, new_s: float, new_over: float, allowance_s: float, price_s_per_byte: float
+    now_s: float, now_over: float, new_s: float, new_over: float, threshold_s: float, price_s_per_byte: float
 ) -> bool:
-    """Return whether a plan may take the place of another, by seconds and bytes beyond the memory; see `Walk`."""
+    """Return whether a placement may take the place of another, by seconds and bytes beyond the memory; see
+    `LocalSearch`.
+    """
     if new_over == now_over:
-        return new_s <= now_s + allowance_s
+        return new_s <= now_s + threshold_s
     if price_s_per_byte == math.inf or now_over == math.inf or new_over == math.inf:
         return new_over < now_over
-    return new_s + price_s_per_byte * (new_over - now_over) <= now_s + allowance_s
+    return new_s + price_s_per_byte * (new_over - now_over) <= now_s + threshold_s
 
 
 @inner
 def worth_s(diary: Diary, changes: Changes, i: int, over_bytes: int) -> float:
-    """Return the seconds beyond which nobody asks what move i costs: it is not taken and makes no best plan.
+    """Return the seconds beyond which nobody asks what move i costs: it is not taken and makes no best placement.
 
     They are inf where that cannot be told, and -inf where no time would do; over_bytes: after the move.
     """
@@ -159,13 +165,13 @@ def worth_s(diary: Diary, changes: Changes, i: int, over_bytes: int) -> float:
     if over_bytes != diary.over_bytes[0]:
         hopeless = changes.price_s_per_byte == np.inf and over_bytes > diary.over_bytes[0]
         return -np.inf if hopeless else np.inf
-    least_s = float(diary.value_s[NOW] + changes.allowance_s[i])
+    least_s = float(diary.value_s[NOW] + changes.threshold_s[i])
     return least_s if over_bytes > 0 else max(least_s, float(diary.value_s[BEST]))
 
 
 @inner
 def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: int, device: Int64) -> bool:
-    """Note what move i would cost, remember the plan if it is the best, and return whether the move is taken."""
+    """Note what move i would cost, remember the placement if it is the best, and return whether the move is taken."""
     diary.tried[i] = True
     diary.move_s[i] = value_s if over_bytes == 0 else np.inf
     if diary.move_s[i] < diary.value_s[BEST]:
@@ -173,8 +179,8 @@ def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: i
         diary.best_move[0] = i
         for j in range(device.size):
             diary.best[j] = device[j]
-    allowance_s, price_s = changes.allowance_s[i], changes.price_s_per_byte
-    if acceptable(diary.value_s[NOW], float(diary.over_bytes[0]), value_s, float(over_bytes), allowance_s, price_s):
+    threshold_s, price_s = changes.threshold_s[i], changes.price_s_per_byte
+    if acceptable(diary.value_s[NOW], float(diary.over_bytes[0]), value_s, float(over_bytes), threshold_s, price_s):
         diary.taken[i] = True
         diary.value_s[NOW] = value_s
         diary.over_bytes[0] = over_bytes

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
-
-from pipeline.core.params import param
 
 SHORTEST_S = 1e-12  # a simulator may say 0, which has no logarithm
 SAME = 1e-9  # log times closer together differ by rounding alone
@@ -20,19 +17,19 @@ class LeaveOneOut:
 
         R_i = -log t_i
         A_i = (R_i - mean_{j != i} R_j) / std(R)
-        loss = -mean_i A_i log p_i  -  entropy (1 - progress) mean_i H_i
+        loss = -mean_i A_i log p_i  -  entropy_coef (1 - progress) mean_i H_i
 
     The baseline of a sample is independent of it, so it leaves the gradient's expectation as it is; dividing by the
     deviation makes the step size independent of how much times differ. A batch of one sample, or of equal times,
     teaches nothing but entropy.
 
+    entropy_coef: weight of the entropy bonus at the start; it falls to 0 with the budget.
+
     Source: Williams, "Simple statistical gradient-following algorithms", Machine Learning 8, 1992; Kool et al., "Buy 4
     REINFORCE samples, get a baseline for free!", 2019.
     """
 
-    version: ClassVar[int] = 1
-
-    entropy: float = param(0.01, "weight of the entropy bonus at the start; it falls to 0 with the budget")
+    entropy_coef: float
 
     def loss(self, log_prob: Tensor, entropy: Tensor, value_s: Tensor, *, progress: float) -> Tensor:
         """Return the scalar to minimise for r samples.
@@ -41,7 +38,7 @@ class LeaveOneOut:
         progress: the share of the budget spent, in [0, 1].
         """
         gain = (advantage(value_s) * log_prob).mean()
-        return -gain - self.entropy * (1.0 - progress) * entropy.mean()
+        return -gain - self.entropy_coef * (1.0 - progress) * entropy.mean()
 
 
 def advantage(value_s: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Batches of plans, and walks from plan to plan, on the dataflow machine of `listsched`."""
+"""Batches of placements, and local searches, on the dataflow machine of `listsched`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, copied, new_marks
 from runtime.simulators.dataflow_state import BEGUN, T1, DataflowMachine, DataflowState, Dispatch, new_state
-from runtime.simulators.walks import acceptable
+from runtime.simulators.local_search import acceptable
 
 MARKS = 16  # along a run at most
 MARKS_BYTES = 2**22  # all marks together: what leaves the processor's cache takes longer than it saves
@@ -20,7 +20,7 @@ ROUNDING = 2e-15  # what a sum of times loses per term, in shares of the sum; se
 
 
 class DataflowFigures(NamedTuple):
-    """What b plans cost: seconds, excess and sent bytes, float64 [b]; busy seconds, peak bytes, float64 [b, p]."""
+    """What b placements cost: seconds, excess and sent bytes, float64 [b]; busy seconds, peak bytes, float64 [b, p]."""
 
     value_s: Float64
     over: Float64
@@ -30,7 +30,7 @@ class DataflowFigures(NamedTuple):
 
 
 def run_all(machine: DataflowMachine, device: Int32, priority: Float64, ordered: bool) -> DataflowFigures:
-    """Return what b plans cost; device: int32 [b, n], priority: float64 [b, n], looked at only if `ordered`."""
+    """Return what b placements cost; device: int32 [b, n], priority: float64 [b, n], looked at only if `ordered`."""
     b, p = device.shape[0], machine.op_s.shape[1]
     figures = DataflowFigures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)))
     state = new_state(machine)
@@ -42,7 +42,7 @@ def run_all(machine: DataflowMachine, device: Int32, priority: Float64, ordered:
 def _run_rows(
     machine: DataflowMachine, state: DataflowState, marks: Marks, plans: Dispatch, figures: DataflowFigures
 ) -> None:
-    """Note what every plan costs; the arrays of `plans` have a row for each."""
+    """Note what every placement costs; the arrays of `plans` have a row for each."""
     for row in range(figures.value_s.size):
         plan = Dispatch(plans.device[row], plans.priority[row if plans.ordered else 0], plans.ordered)
         figures.value_s[row] = run(machine, state, marks, plan, Part(BEFORE_S, math.inf))
@@ -81,7 +81,7 @@ class WalkTrials(NamedTuple):
     target: Int32
     like: Int32
     shift: Float64
-    allowance_s: Float64
+    threshold_s: Float64
     back: Int64
     price_s_per_byte: float
     bounded: bool
@@ -90,12 +90,12 @@ class WalkTrials(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What a walk leaves behind, and what it works with.
+    """What a local search leaves behind, and what it works with.
 
     tried, taken: bool [r]; value_s: float64 [r]. best_device: int32 [n], best_priority: float64 [n].
     summary: float64 [3], last and best seconds, and the excess bytes of the last.
     before: int32, earlier: float64, devices and priorities that the nodes of a move had. ended_s: float64 [n], when
-    operations end in the plan without the move in hand.
+    operations end in the placement without the move in hand.
     """
 
     tried: Bool
@@ -156,7 +156,8 @@ def _first_look_s(
     """Return the first moment at which something looks at what move i changed, or an earlier one.
 
     That is when the first producer of a moved operation ends and sends; a priority matters when the operation is
-    ready, not before its last producer ends. ended_s: float64 [n], when operations end in the plan that is changed.
+    ready, not before its last producer ends. ended_s: float64 [n], when operations end in the placement that is
+    changed.
     """
     first_s = math.inf
     shifted = plan.ordered and trials.shift[i] != 0.0
@@ -183,7 +184,7 @@ def _forget_from(marks: Marks, first_s: float) -> None:
 
 
 def walk_all(machine: DataflowMachine, trials: WalkTrials, plan: Dispatch) -> Steps:
-    """Return where the moves lead from a plan; its arrays become those of the last plan."""
+    """Return where the moves lead from a placement; its arrays become those of the last placement."""
     r, widest = trials.target.size, max(1, trials.node.size)
     state = new_state(machine)
     steps = Steps(
@@ -227,7 +228,7 @@ def _walk(
         first_s = _first_look_s(machine, trials, i, plan, steps.before, steps.ended_s) if now_s < math.inf else BEFORE_S
         limit_s = math.inf
         if trials.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
-            limit_s = max(now_s + trials.allowance_s[i], best_s)
+            limit_s = max(now_s + trials.threshold_s[i], best_s)
             limit_s += abs(limit_s) * n * ROUNDING
         new_s = run(machine, state, marks, plan, Part(first_s, limit_s))
         new_over = _over(machine, state.peak, new_s)
@@ -237,7 +238,7 @@ def _walk(
             best_s = new_s
             copied(plan.device, steps.best_device)
             copied(plan.priority, steps.best_priority)
-        if not acceptable(now_s, over, new_s, new_over, trials.allowance_s[i], trials.price_s_per_byte):
+        if not acceptable(now_s, over, new_s, new_over, trials.threshold_s[i], trials.price_s_per_byte):
             _undo(trials, i, plan, steps.before, steps.earlier)
             continue
         steps.taken[i] = True
