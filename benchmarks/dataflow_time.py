@@ -76,7 +76,7 @@ def walked(name: str, level: str, *, ordered: bool) -> Figure:
     tried = sum(local_search().evaluations for local_search in recorder.asked)
     spent_s, whole_s = median_s(partial(again, recorder.asked), CALLS), median_s(partial(again, whole), CALLS)
     how = (
-        f"local search, {name}, {case.graph.n} operations, 4 devices, {tried} moves, {tried / spent_s:.0f}/s; "
+        f"{name}, {case.graph.n} operations, 4 devices, {tried} moves, {tried / spent_s:.0f}/s; "
         f"{tried / whole_s:.0f}/s where all values are asked for; median of {CALLS} calls, one core"
     )
     kind = "ordered" if ordered else "fifo"

@@ -360,10 +360,10 @@ def test_plans_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Pr
     for plan in (run_heft(work), run_heft(work, insertion=False), run_etf(work)):
         device = plan.homes.device[work.group]
         producer, consumer = problem.graph.edges
-        least = np.full((problem.graph.n, problem.topology.p), np.iinfo(np.int64).max)
-        # With contention an operation is taken to send one tensor to a device, whatever its edges carry.
-        np.minimum.at(least, (producer, device[consumer]), problem.graph.edge_bytes)
-        sent = problem.graph.edge_bytes if level == "T0" else least[producer, device[consumer]]
+        least = np.full(problem.graph.n, np.iinfo(np.int64).max)
+        # With contention an operation is taken to send one tensor, whatever its edges carry.
+        np.minimum.at(least, producer, problem.graph.edge_bytes)
+        sent = problem.graph.edge_bytes if level == "T0" else least[producer]
         sent_s = np.where(device[producer] != device[consumer], sent, 0)
         assert np.all(plan.start_s[consumer] >= plan.finish_s[producer] + sent_s - 1e-9)
         assert overlaps(work, plan) == 0
