@@ -60,7 +60,7 @@ def _within(case: LoadedScenario, share: float) -> LoadedScenario:
 def _value_s(case: LoadedScenario) -> float:
     """Return the seconds of the best placement; inf if none is found that fits."""
     placer = registry.build("place", "portfolio")
-    budget = Budget(10**9, BUDGET_S)
+    budget = Budget(seconds=BUDGET_S)
     try:
         return float(placer.place(case.problem, case.simulator(), budget, seed=0, progress=lambda _: None).value_s)
     except DeviceError:

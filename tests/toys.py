@@ -11,7 +11,7 @@ from embed.features import node_features
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem, Progress
 from pipeline.registry import build
@@ -173,7 +173,7 @@ class ToyEvaluator:
         transfer_s = latency_s + self.graph.edge_bytes / self.topology.link_bytes_per_s[source, target]
         return float(self.op_s[np.arange(device.size), device].sum() + transfer_s.sum())
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         self.asked.extend(placements)
         return [
             MeasurementFailed("refused", "not this one")

@@ -30,8 +30,8 @@ from pipeline.registry import canonical
 
 log = logging.getLogger(__name__)
 
-SCHEMA = "placewright.snapshot/1"
 STATE, POLICY = "state", "policy"
+SCHEMAS = {STATE: "placewright.snapshot/2", POLICY: "placewright.snapshot/1"}
 SUFFIX = ".safetensors"
 
 
@@ -212,7 +212,7 @@ def _write(path: Path, kind: str, snapshot: Snapshot, context: str) -> None:
     from safetensors.numpy import save
 
     arrays = {name: _plain(array) for name, array in snapshot.arrays.items()}
-    head = {"schema": SCHEMA, "kind": kind, "context": context, "facts": _facts_text(snapshot)}
+    head = {"schema": SCHEMAS[kind], "kind": kind, "context": context, "facts": _facts_text(snapshot)}
     head["digest"] = _digest(digest(head), arrays)
     content = save(arrays, metadata=head)
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
@@ -235,8 +235,8 @@ def _read(path: Path, kind: str) -> tuple[Snapshot, str]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no mapping
     except (SafetensorError, OSError) as error:
         raise _UnusableError(f"it is damaged ({error})") from error
-    if head.get("schema") != SCHEMA or head.get("kind") != kind:
-        raise _UnusableError(f"it holds no {kind} of schema {SCHEMA}")
+    if head.get("schema") != SCHEMAS[kind] or head.get("kind") != kind:
+        raise _UnusableError(f"it holds no {kind} of schema {SCHEMAS[kind]}")
     signed = head.pop("digest", "")
     if signed != _digest(digest(head), arrays):
         raise _UnusableError("it is damaged (its content differs from its digest)")

@@ -17,7 +17,7 @@ from pipeline.config import Settings
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Origin, Topology
 from pipeline.core.graph import Graph, Grouping, contract, weight_side
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.settings import CoarsenSettings
 from pipeline.core.stages import Evaluator, Measurer, Subject
@@ -97,7 +97,7 @@ class BenchCase:
         n, names = self.subject.graph.n, self.devices
         plans = [Placement.single(n, d, names) for d in range(len(names))]
         found = self.bind(Grouping.identity(n)).evaluate(plans)
-        return {d: r.median_s if isinstance(r, Measurement) else np.inf for d, r in zip(names, found, strict=True)}
+        return {d: seconds_of(r) for d, r in zip(names, found, strict=True)}
 
 
 def simulated(model: str, path: Path, store: Store, progress: Progress, *, evaluator: str = "sequential") -> BenchCase:

@@ -1,7 +1,8 @@
-"""What measuring a placement gives: samples, or the reason there are none."""
+"""What evaluating a placement gives: samples of a measurement, a prediction, or the reason there is neither."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,10 +17,10 @@ FailureKind = Literal["refused", "out_of_memory", "timeout", "crashed", "wrong_o
 class Measurement:
     """r latencies of one placement.
 
-    samples_s: float64 [r], seconds of one inference each, in the order they were taken. A simulator gives one.
-    warm_up: how many inferences ran before the first sample. compile_s: seconds of compilation, 0 in a simulator.
+    samples_s: float64 [r], seconds of one inference each, in the order they were taken.
+    warm_up: how many inferences ran before the first sample. compile_s: seconds of compilation.
     executed_on: the devices that really ran, by name. subgraphs: how many sub-models the runtime made.
-    precision: what was really computed in, "f32", or "bf16+f32" for a mixture; "" in a simulator.
+    precision: what was really computed in, "f32", or "bf16+f32" for a mixture; "" where nobody knows.
     waited_share: of the time that its threads wanted a processor, the share that they waited for one, which others had.
     realtime: whether it ran under real-time scheduling.
     """
@@ -39,9 +40,31 @@ class Measurement:
             raise ValueError("samples_s must hold at least one finite, non-negative latency")
 
     @property
-    def median_s(self) -> float:
+    def value_s(self) -> float:
         """Return the median latency in seconds."""
         return float(np.median(self.samples_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a simulator, or a model fitted to measurements, says that one placement takes.
+
+    value_s: seconds. executed_on: the devices that would run something, by name. subgraphs: how many sub-models there
+    would be at least.
+    """
+
+    value_s: float
+    executed_on: tuple[str, ...] = ()
+    subgraphs: int = 1
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.value_s) and self.value_s >= 0):
+            raise ValueError(f"value_s must be finite and not negative, is {self.value_s}")
+
+    @property
+    def samples_s(self) -> Float64:
+        """Return float64 [1], the one sample that a simulator has: it says the same every time."""
+        return frozen(np.array([self.value_s]), np.float64, (1,), "samples_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +73,14 @@ class MeasurementFailed:
 
     kind: FailureKind
     message: str
+
+
+Evaluation = Measurement | Prediction | MeasurementFailed  # what an evaluator says of one placement
+
+
+def seconds_of(evaluation: Evaluation) -> float:
+    """Return the seconds of a placement; inf, more than any other, where it failed."""
+    return math.inf if isinstance(evaluation, MeasurementFailed) else evaluation.value_s
 
 
 @dataclass(frozen=True, slots=True)

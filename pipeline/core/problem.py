@@ -23,13 +23,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a placer may spend: evaluations, and optionally seconds; whichever ends first."""
+    """How much a placer may spend: evaluations, seconds, or both, whichever ends first; None is no limit."""
 
-    evaluations: int
+    evaluations: int | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.evaluations < 1 or (self.seconds is not None and self.seconds <= 0):
+        if self.evaluations is None and self.seconds is None:
+            raise UsageError("The budget limits nothing.", "Give evaluations, seconds or both.")
+        if (self.evaluations is not None and self.evaluations < 1) or (self.seconds is not None and self.seconds <= 0):
             raise UsageError(
                 f"The budget is {self.evaluations} evaluations and {self.seconds} seconds.",
                 "Give at least one evaluation and more than 0 seconds.",
@@ -40,13 +42,14 @@ class Budget:
 class Progress:
     """How far a placer has come.
 
-    done, total: evaluations. value_s: the best so far. single_s: the best single device; nan while none is known.
-    bound_s: what no placement can fall below; 0 while nothing is proven. left_s: seconds left, inf without a limit.
-    details: what the placer tells of itself, such as {"entropy": 0.7, "groups": 40.0}; empty for most.
+    done, total: evaluations; total is None without a limit. value_s: the best so far. single_s: the best single device;
+    nan while none is known. bound_s: what no placement can fall below; 0 while nothing is proven. left_s: seconds left,
+    inf without a limit. details: what the placer tells of itself, such as {"entropy": 0.7, "groups": 40.0}; empty for
+    most.
     """
 
     done: int
-    total: int
+    total: int | None
     value_s: float
     single_s: float = math.nan
     bound_s: float = 0.0

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -50,7 +50,7 @@ class Candidate:
     """
 
     placement: Placement
-    result: Measurement | MeasurementFailed
+    result: Evaluation
     found_by: str = ""
     planned_s: float = math.nan
 
@@ -85,7 +85,7 @@ class Answer:
     @property
     def value_s(self) -> float:
         """Return the seconds of the best candidate; inf if it failed."""
-        return self.best.result.median_s if isinstance(self.best.result, Measurement) else math.inf
+        return seconds_of(self.best.result)
 
     @property
     def gap(self) -> float:
@@ -116,7 +116,7 @@ class Evaluator(Protocol):
     def evaluations(self) -> int:
         """Return how many placements have been evaluated so far."""
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return one answer per placement, in order; a fault of a placement is an answer, not an exception."""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline import registry
 from pipeline.artifacts.checkpoint import kept, read_policy
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
@@ -29,7 +29,6 @@ from pipeline.progress.watch import Watcher, spoken, unwatched
 
 BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
 DEFAULT_BUDGET_S = 10.0
-ENDLESS = 10**12  # evaluations, where only the time is limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Effort:
     def budget(self) -> Budget:
         """Return the limits as placers take them."""
         seconds = DEFAULT_BUDGET_S if self.budget_s is None and self.evaluations is None else self.budget_s
-        return Budget(ENDLESS if self.evaluations is None else self.evaluations, seconds)
+        return Budget(self.evaluations, seconds)
 
 
 def search(
@@ -102,7 +101,7 @@ def _search(
         raise _short_of_memory(case, simulator) or error from error
     seconds = time.monotonic() - begun
     best = answer.best
-    if not isinstance(best.result, Measurement):
+    if isinstance(best.result, MeasurementFailed):
         raise _refusal(case, simulator, answer)
     answer = _bounded(case, simulator, answer)
     document = {
@@ -282,8 +281,8 @@ def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Devi
     if found is not None:
         return found
     failed = answer.best.result
-    message = "" if isinstance(failed, Measurement) else f"{failed.kind}: {failed.message}"
-    if isinstance(failed, Measurement) or failed.kind != "out_of_memory":
+    message = "" if not isinstance(failed, MeasurementFailed) else f"{failed.kind}: {failed.message}"
+    if not isinstance(failed, MeasurementFailed) or failed.kind != "out_of_memory":
         return MeasurementError(f"No placement could be simulated ({message}).", "Give the search more time.")
     needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import MeasurementError, OutputMismatchError
 from pipeline.core.graph import Graph
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Candidate, Measurer, Subject
@@ -128,9 +128,7 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{placer} {row['rank'] + 1}"
 
 
-def _record(
-    variant: Variant, result: Measurement | MeasurementFailed, placement: Placement | None, graph: Graph
-) -> dict[str, Any]:
+def _record(variant: Variant, result: Evaluation, placement: Placement | None, graph: Graph) -> dict[str, Any]:
     return {
         "name": variant.name,
         "placer": variant.placer,

@@ -23,7 +23,7 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Simulator, Subject
@@ -42,8 +42,7 @@ LEAST_S = 1e-3  # seconds a placer gets in any case
 REFUSALS = 3  # after which no more is measured, if no placement on several devices has run
 DRAWN = 64  # plausible placements to measure if they promise more than what the placers find
 
-Result = Measurement | MeasurementFailed
-Ask = Callable[[Placement], Result]
+Ask = Callable[[Placement], Evaluation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +94,12 @@ class Proposal:
     found_by: str
     row: Float64
     predicted_s: float = math.inf
-    measured: Result | None = None
+    measured: Evaluation | None = None
 
     @property
     def measured_s(self) -> float:
         """Return what the devices took; inf if they were not asked, or refused it."""
-        return self.measured.median_s if isinstance(self.measured, Measurement) else math.inf
+        return math.inf if self.measured is None else seconds_of(self.measured)
 
     @property
     def candidate(self) -> Candidate:
@@ -109,7 +108,7 @@ class Proposal:
             return Candidate(self.placement, self.measured, self.found_by)
         if math.isinf(self.predicted_s):
             return Candidate(self.placement, MeasurementFailed("refused", "by the simulator"), self.found_by)
-        return Candidate(self.placement, Measurement(np.array([self.predicted_s])), self.found_by)
+        return Candidate(self.placement, Prediction(self.predicted_s), self.found_by)
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -278,7 +277,7 @@ class Campaign:
         evaluator: Evaluator = self.simulator.bind(self.belief.subject)
         answers = evaluator.evaluate([p.placement for p in proposals])
         for proposal, answer in zip(proposals, answers, strict=True):
-            proposal.predicted_s = answer.median_s if isinstance(answer, Measurement) else math.inf
+            proposal.predicted_s = seconds_of(answer)
 
     def measure(self, ask: Ask, quota: int, until_s: float, *, say: Say) -> list[tuple[float, Proposal]]:
         """Return up to `quota` proposals now measured, each with the seconds that were predicted right before.
@@ -323,11 +322,14 @@ def believed(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
     known = [
         (p.row, p.measured)
         for p in proposals
-        if isinstance(p.measured, Measurement) and p.measured.median_s > 0 and np.isfinite(p.row).all()
+        if p.measured is not None
+        and not isinstance(p.measured, MeasurementFailed)
+        and p.measured.value_s > 0
+        and np.isfinite(p.row).all()
     ]
     if not known:
         return Belief(subject, np.outer(prior.scale, prior.scale) * prior.correlation, 0)
-    seconds = np.array([result.median_s for _, result in known])
+    seconds = np.array([result.value_s for _, result in known])
     noise = np.array([relative_noise(result.samples_s) for _, result in known])
     found = fit(np.array([row for row, _ in known]), seconds, noise, prior)
     costs, topology = terms.corrected(found.value)

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.private import open_alike
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.shared import payload
-
-Result = Measurement | MeasurementFailed
 
 
 @dataclass(slots=True)
@@ -29,7 +27,7 @@ class Journal:
     path: Path
     context: str
     evaluator: Evaluator
-    known: dict[str, Result] = field(default_factory=dict)
+    known: dict[str, Evaluation] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: Path, context: str, evaluator: Evaluator) -> Journal:
@@ -46,7 +44,7 @@ class Journal:
                 journal.known[document["placement"]] = payload.result_from_json(document["result"])
         return journal
 
-    def ask(self, placement: Placement) -> Result:
+    def ask(self, placement: Placement) -> Evaluation:
         """Return the answer for one placement, measured now unless it is known."""
         key = placement.digest().hex()
         if key not in self.known:
@@ -83,7 +81,7 @@ class Remembered:
         """Return what the figures of the journal depend on."""
         return self._journal.context
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Result]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the answer for each placement, measured now unless it is known."""
         from runtime.measuring.affinity import settle
 

@@ -20,7 +20,7 @@ from pipeline.artifacts.declared import is_ours
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.simulation import ORDERED
@@ -55,7 +55,7 @@ class _Plain:
     def evaluations(self) -> int:
         return self._simulator.evaluations
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         return self._simulator.evaluate(placements)
 
 

@@ -19,7 +19,6 @@ from pipeline.progress.events import EventFiles
 Watcher = Callable[[str, Progress], None]
 """Told the name of a placer and how far it has come."""
 
-ENDLESS = 10**9  # as many evaluations as this mean that only the time is limited
 CURVE = f"curve{LINES}"
 FIGURE = "curve.svg"
 TENSORBOARD = "tensorboard"  # in the context of the place stage's task: the folder of its event files
@@ -54,7 +53,7 @@ def progress_text(placer: str, p: Progress) -> str:
         elif p.bound_s > 0:
             best.append(f"gap {1 - p.bound_s / p.value_s:.1%}".replace("%", " %"))
     done = f"{p.done} evaluation{'' if p.done == 1 else 's'}"
-    parts = [", ".join(best), done if p.total >= ENDLESS else f"{p.done} of {p.total} evaluations"]
+    parts = [", ".join(best), done if p.total is None else f"{p.done} of {p.total} evaluations"]
     return f"{placer}: {'; '.join([*parts, *_details(p), *_left(p.left_s)])}"
 
 

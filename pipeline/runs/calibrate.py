@@ -16,10 +16,10 @@ from pipeline.config import Settings
 from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, contract
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.placing.journal import Journal, Result
+from pipeline.placing.journal import Journal
 from pipeline.runs.plan import HostMachine, execute, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.shared import payload
 
@@ -34,7 +34,7 @@ JOURNAL = "measurements.jsonl"
 ROLES = ("fitted", "held out")
 SIMULATORS = ("sequential", "listsched")
 
-Measured = list[tuple[Placement, Result]]
+Measured = list[tuple[Placement, Evaluation]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +173,9 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
         {
             "role": role,
             "devices": {d: int(np.sum(p.device == j)) for j, d in enumerate(p.devices)},
-            "subgraphs": r.subgraphs if isinstance(r, Measurement) else None,
-            "measured_s": r.median_s if isinstance(r, Measurement) else None,
-            "failed": None if isinstance(r, Measurement) else asdict(r),
+            "subgraphs": r.subgraphs if not isinstance(r, MeasurementFailed) else None,
+            "measured_s": r.value_s if not isinstance(r, MeasurementFailed) else None,
+            "failed": asdict(r) if isinstance(r, MeasurementFailed) else None,
             "before_s": {name: before[name][i] for name in SIMULATORS},
             "predicted_s": {name: after[name][i] for name in SIMULATORS},
         }
@@ -200,13 +200,13 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
     }
 
 
-def _predictions(subject: Subject, rows: Sequence[tuple[str, Placement, Result]]) -> dict[str, list[float | None]]:
+def _predictions(subject: Subject, rows: Sequence[tuple[str, Placement, Evaluation]]) -> dict[str, list[float | None]]:
     """Return what each simulator says of every placement, None where it refuses it."""
     found: dict[str, list[float | None]] = {}
     for name in SIMULATORS:
         evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
         answers = evaluator.evaluate([p for _, p, _ in rows])
-        found[name] = [a.median_s if isinstance(a, Measurement) else None for a in answers]
+        found[name] = [a.value_s if not isinstance(a, MeasurementFailed) else None for a in answers]
     return found
 
 
@@ -222,7 +222,7 @@ def _error(rows: Sequence[Mapping[str, Any]], role: str, key: str, name: str) ->
 
 def _constant_error(fitted: Measured, held: Measured) -> float | None:
     """Return the median relative error of saying the median of the fitted ones of all held out, None without any."""
-    said, true = ([r.median_s for _, r in group if isinstance(r, Measurement)] for group in (fitted, held))
+    said, true = ([r.value_s for _, r in group if not isinstance(r, MeasurementFailed)] for group in (fitted, held))
     return float(np.median(np.abs(np.median(said) / np.array(true) - 1.0))) if said and true else None
 
 

@@ -20,7 +20,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
@@ -287,14 +287,14 @@ def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem
 
 def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> dict[str, Any]:
     """Return the record of a placement of the graph's operations."""
-    result: Measurement | MeasurementFailed = candidate.result
+    result: Evaluation = candidate.result
     return {
         "placer": placer,
         "rank": rank,
         "found_by": candidate.found_by,
         "measured": measured,
-        "value_s": result.median_s if isinstance(result, Measurement) else None,
-        "failed": None if isinstance(result, Measurement) else asdict(result),
+        "value_s": result.value_s if not isinstance(result, MeasurementFailed) else None,
+        "failed": asdict(result) if isinstance(result, MeasurementFailed) else None,
         "placement": candidate.placement.to_json(graph.names),
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.arrays import Float32
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 
 GRAPH_ARRAYS = (
     "op_type",
@@ -117,33 +117,38 @@ def load_profile(path: Path) -> tuple[CostTable, Topology]:
     return costs, topology
 
 
-def result_to_json(result: Measurement | MeasurementFailed) -> dict[str, Any]:
-    """Return a measurement, or the reason there is none, as JSON values."""
+def result_to_json(result: Evaluation) -> dict[str, Any]:
+    """Return what an evaluator said, or the reason why it could not, as JSON values."""
     if isinstance(result, MeasurementFailed):
         return {"failed": {"kind": result.kind, "message": result.message}}
-    return {
+    measured = Measurement(result.samples_s) if isinstance(result, Prediction) else result
+    document = {
         "failed": None,
         "samples_s": result.samples_s.tolist(),
-        "warm_up": result.warm_up,
-        "compile_s": result.compile_s,
+        "warm_up": measured.warm_up,
+        "compile_s": measured.compile_s,
         "executed_on": list(result.executed_on),
         "subgraphs": result.subgraphs,
-        "precision": result.precision,
-        "waited_share": result.waited_share,
-        "realtime": result.realtime,
+        "precision": measured.precision,
+        "waited_share": measured.waited_share,
+        "realtime": measured.realtime,
     }
+    return document | ({"predicted": True} if isinstance(result, Prediction) else {})
 
 
-def result_from_json(document: Mapping[str, Any]) -> Measurement | MeasurementFailed:
+def result_from_json(document: Mapping[str, Any]) -> Evaluation:
     """Return what `result_to_json` described."""
     if document["failed"]:
         return MeasurementFailed(document["failed"]["kind"], document["failed"]["message"])
+    executed_on, subgraphs = tuple(document["executed_on"]), document["subgraphs"]
+    if document.get("predicted"):
+        return Prediction(document["samples_s"][0], executed_on, subgraphs)
     return Measurement(
         np.array(document["samples_s"]),
         warm_up=document["warm_up"],
         compile_s=document["compile_s"],
-        executed_on=tuple(document["executed_on"]),
-        subgraphs=document["subgraphs"],
+        executed_on=executed_on,
+        subgraphs=subgraphs,
         precision=document["precision"],
         waited_share=document["waited_share"],
         realtime=document["realtime"],

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, Protocol
 
@@ -18,12 +17,14 @@ import numpy.typing as npt
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
+from pipeline.shared.payload import result_from_json, result_to_json
 
+MANY = 10**12  # evaluations, more than any search gets to
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
 
 
@@ -72,7 +73,7 @@ class Search:
         self._evaluator, self._progress = evaluator, progress
         self._simulator = evaluator if isinstance(evaluator, Simulator) else None
         self._began_s = time.monotonic()
-        self._last_evaluation = budget.evaluations
+        self._last_evaluation = MANY if budget.evaluations is None else budget.evaluations
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
         self._turn = 0
         self._seen: dict[bytes, float] = {}
@@ -233,9 +234,7 @@ class Search:
         self.spent += local_search.evaluations
         key = local_search.best.digest()
         if math.isfinite(local_search.best_s) and key not in self._seen:
-            self._seen[key] = self._note(
-                local_search.best, Measurement(np.array([local_search.best_s])), self.author, math.nan
-            )
+            self._seen[key] = self._note(local_search.best, Prediction(local_search.best_s), self.author, math.nan)
         if local_search.evaluations:
             self._tell()
         return local_search
@@ -258,7 +257,7 @@ class Search:
             placement = Placement(device[i], self.problem.topology.names)
             key = placement.digest()
             if math.isfinite(value_s[i]) and key not in self._seen and self._fits(placement):
-                result = Measurement(value_s[i : i + 1])
+                result = Prediction(float(value_s[i]))
                 self._seen[key] = self._note(placement, result, author or self.author, math.nan)
         self._tell()
         return found
@@ -351,7 +350,7 @@ class Search:
         for turn, device, priority, row in rows:
             candidate = _from_json(row, device, priority, self.problem.topology.names)
             result = candidate.result
-            value = result.median_s if isinstance(result, Measurement) else math.inf
+            value = seconds_of(result)
             self._kept.append((-value, -turn, candidate))
             if value < self.best_s:
                 self._best = (value, candidate.placement)
@@ -377,11 +376,9 @@ class Search:
                 self._seen[key] = self._note(placement, answer, author, planned_s)
             self._tell()
 
-    def _note(
-        self, placement: Placement, result: Measurement | MeasurementFailed, author: str, planned_s: float
-    ) -> float:
+    def _note(self, placement: Placement, result: Evaluation, author: str, planned_s: float) -> float:
         """Keep a placement if it is among the best; return its value."""
-        value = result.median_s if isinstance(result, Measurement) else math.inf
+        value = seconds_of(result)
         if math.isfinite(value) and np.all(placement.device == placement.device[0]):
             self._single_s = float(np.fmin(self._single_s, value))
         self._turn += 1
@@ -416,26 +413,15 @@ def stacked(rows: Sequence[npt.NDArray[Any]], n: int, dtype: npt.DTypeLike) -> n
 
 def _to_json(candidate: Candidate) -> dict[str, Any]:
     """Return what is known of a candidate beside its placement."""
-    result = asdict(candidate.result)
-    if isinstance(candidate.result, Measurement):
-        result["samples_s"] = candidate.result.samples_s.tolist()
     planned_s = None if math.isnan(candidate.planned_s) else candidate.planned_s
-    ran = isinstance(candidate.result, Measurement)
-    return {"result": result, "ran": ran, "found_by": candidate.found_by, "planned_s": planned_s}
+    return {"result": result_to_json(candidate.result), "found_by": candidate.found_by, "planned_s": planned_s}
 
 
 def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: tuple[str, ...]) -> Candidate:
     """Return the candidate of such a record; priority: float64 [n], nan if the placement has none."""
-    fields = dict(row["result"])
-    result: Measurement | MeasurementFailed
-    if row["ran"]:
-        samples_s = np.array(fields.pop("samples_s"))
-        result = Measurement(samples_s, **(fields | {"executed_on": tuple(fields["executed_on"])}))
-    else:
-        result = MeasurementFailed(**fields)
     placement = Placement(device, names, None if np.isnan(priority).any() else priority)
     planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
-    return Candidate(placement, result, row["found_by"], planned_s)
+    return Candidate(placement, result_from_json(row["result"]), row["found_by"], planned_s)
 
 
 def policy_of(problem: Problem, placer: str) -> PolicyInputs:

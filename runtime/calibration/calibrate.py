@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import MeasurementError
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.calibration.ridge import Fit, fit
@@ -19,7 +19,7 @@ from runtime.calibration.terms import Term, Terms
 NOISE = 0.02  # relative, between two measurements of one placement, however many samples each has
 CLOSENESS = 0.3  # a placement so much slower than the best matters 1 / e as much
 
-Measured = tuple[Placement, Measurement | MeasurementFailed]
+Measured = tuple[Placement, Evaluation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool 
         MeasurementError: not one placement was measured.
     """
     terms = Terms.of(subject, launches=launches)
-    plans = [plan for plan, result in measured if isinstance(result, Measurement)]
-    results = [result for _, result in measured if isinstance(result, Measurement)]
+    plans = [plan for plan, result in measured if not isinstance(result, MeasurementFailed)]
+    results = [result for _, result in measured if not isinstance(result, MeasurementFailed)]
     rows = terms.rows(plans)
-    seconds = np.array([result.median_s for result in results])
+    seconds = np.array([result.value_s for result in results])
     usable = _finite(rows) & (seconds > 0)
     if not usable.any():
         raise _unusable([r for _, r in measured if isinstance(r, MeasurementFailed)])

@@ -12,7 +12,7 @@ from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import Topology
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import row_ptr
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel, Level, LocalSearch, Moves, Simulation, Timeline
@@ -122,9 +122,9 @@ class ListSchedEvaluator:
         over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (found.over, found.peak, found.cut))
         return Simulation(found.value_s, over, found.busy_s, peak, cut)
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why it cannot run."""
-        answers: dict[int, Measurement | MeasurementFailed] = {}
+        answers: dict[int, Evaluation] = {}
         edges, group = self._subject.graph.edges, self._grouping.group
         for rows, device, priority in batches(placements):
             found = self.simulate(device, priority)

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, row_ptr, topological_order
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -103,7 +103,7 @@ class PipelinedEvaluator:
         self.evaluations += len(device)
         return self._figures(device)
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted seconds between two inferences for each placement, or why the devices cannot run it."""
         if not placements:
             return []

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping, contract, followed, row_ptr, topological_order, weight_side
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -108,7 +108,7 @@ class SequentialEvaluator:
         over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
         return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why the devices cannot run it."""
         self.evaluations += len(placements)
         if not placements:

@@ -18,15 +18,13 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, Number, components, contract, row_ptr, sum_per_group
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
 
 NAMED = 5  # culprits that a message lists
 MB = 1e6
-
-Result = Measurement | MeasurementFailed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +53,7 @@ class Nodes:
             capacity_bytes(subject.topology, memory=memory),
         )
 
-    def answer(self, plan: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Result:
+    def answer(self, plan: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Evaluation:
         """Return what an evaluator says of a placement.
 
         seconds: inf if a device refuses a node. held_bytes: int64 [p], the most each device holds. used: bool [p],
@@ -67,7 +65,7 @@ class Nodes:
         if np.any(short > 0):
             return self._shortage(short)
         names = tuple(self.devices[d] for d in np.flatnonzero(used))
-        return Measurement(np.array([seconds]), executed_on=names, subgraphs=subgraphs)
+        return Prediction(float(seconds), executed_on=names, subgraphs=subgraphs)
 
     def _refusal(self, plan: Placement) -> MeasurementFailed:
         refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), plan.device]))

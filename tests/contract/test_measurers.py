@@ -57,7 +57,7 @@ def test_answers_come_one_per_placement_in_order(
     assert evaluator.evaluations == 2
     for answer in (both, alone):
         assert isinstance(answer, Measurement)
-        assert answer.median_s > 0
+        assert answer.value_s > 0
     if name != "replay":  # whose records know nothing of devices
         # Simulators of machines on which sub-graphs may wait for one another count two.
         assert (sorted(both.executed_on), both.subgraphs) == (["A", "B"], 2 if name in OVERLAPPING else 3)

@@ -11,7 +11,7 @@ import torch
 
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Candidate, Placer
@@ -46,7 +46,7 @@ def place(name: str, problem: Problem, evaluator: ToyEvaluator, *, evaluations: 
 
 
 def value_s(candidate: Candidate) -> float:
-    return candidate.result.median_s if isinstance(candidate.result, Measurement) else math.inf
+    return seconds_of(candidate.result)
 
 
 @pytest.mark.parametrize("toy", sorted(PROBLEMS))

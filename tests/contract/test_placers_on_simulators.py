@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 
 import numpy as np
 import pytest
 
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
@@ -69,12 +68,12 @@ def place(name: str, problem: Problem, simulator: Simulator, budget: Budget, see
 
 def value_s(answer: Answer) -> float:
     result = answer.best.result
-    return result.median_s if isinstance(result, Measurement) else math.inf
+    return seconds_of(result)
 
 
 def again_s(simulator: Simulator, placement: Placement) -> float:
     found = simulator.evaluate([placement])[0]
-    return found.median_s if isinstance(found, Measurement) else math.inf
+    return seconds_of(found)
 
 
 @pytest.mark.parametrize("rules", sorted(SIMULATORS))
@@ -85,8 +84,8 @@ def test_the_budget_is_kept_and_the_value_is_what_the_simulator_says(name: str, 
     answer = place(name, problem, simulator, Budget(EVALUATIONS))
     assert 1 <= simulator.evaluations <= EVALUATIONS
     for candidate in answer.candidates:
-        if isinstance(candidate.result, Measurement):
-            assert candidate.result.median_s == pytest.approx(again_s(simulator, candidate.placement))
+        if isinstance(candidate.result, Prediction):
+            assert candidate.result.value_s == pytest.approx(again_s(simulator, candidate.placement))
     assert all(problem.fits(c.placement) for c in answer.candidates)
     assert all(c.placement.device[2] == c.placement.device[9] for c in answer.candidates)
     assert all(c.placement.device[5] == 1 for c in answer.candidates)
@@ -126,7 +125,7 @@ def test_memory_that_activations_exceed_is_respected(name: str):
     simulator = simulator_of(problem, "T2")
     answer = place(name, problem, simulator, Budget(EVALUATIONS))
     for candidate in answer.candidates:
-        if isinstance(candidate.result, Measurement):
+        if isinstance(candidate.result, Prediction):
             assert simulator.simulate(candidate.placement.device[None]).over_bytes[0] == 0
 
 

@@ -17,7 +17,7 @@ from pipeline.bench import finals
 from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.cli.main import run
 from pipeline.core.errors import DeviceError
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.core.workers import Worker
@@ -176,7 +176,7 @@ class Lazy:
         self.inner = Sequential().bind(subject)
         return self
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         assert self.inner is not None
         self.evaluations += len(placements)
         return self.inner.evaluate(placements)

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.runs.calibrate import JOURNAL, Journal, Sampling
@@ -43,12 +43,12 @@ class Lazy:
     def evaluations(self) -> int:
         return len(self.asked)
 
-    def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         assert self.inner is not None
         self.asked += [plan.key() for plan in placements]
         if len(self.asked) % 3 == 0:
             return [MeasurementFailed("crashed", "gone") for _ in placements]
-        return [Measurement(2 * a.samples_s) for a in self.inner.evaluate(placements) if isinstance(a, Measurement)]
+        return [Measurement(2 * a.samples_s) for a in self.inner.evaluate(placements) if isinstance(a, Prediction)]
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_it_ends_early_where_every_split_fails(
 ) -> None:
     asked: list[Placement] = []
 
-    def evaluate(placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
+    def evaluate(placements: Sequence[Placement]) -> list[Evaluation]:
         asked.extend(placements)
         single = [len(plan.devices_used) == 1 for plan in placements]
         return [Measurement(np.ones(1)) if one else MeasurementFailed("wrong_output", "by inf") for one in single]

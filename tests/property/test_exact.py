@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
 from pipeline.core.graph import Grouping, contract
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel
@@ -79,7 +79,7 @@ def every_placement(problem: Problem) -> Iterator[Placement]:
 def least_s(problem: Problem, evaluator: Simulator) -> float:
     """Return the least value of all placements without priorities."""
     found = evaluator.evaluate(list(every_placement(problem)))
-    return min((r.median_s for r in found if isinstance(r, Measurement)), default=math.inf)
+    return min((r.value_s for r in found if isinstance(r, Prediction)), default=math.inf)
 
 
 def solved(problem: Problem, evaluator: Simulator, method: CpSat | MinCut) -> Answer:
@@ -190,7 +190,7 @@ def test_a_minimum_cut_is_the_best_division_over_two_devices_in_turns(seed: int,
     answer = solved(problem, evaluator, MinCut())
     assert answer.lower_bound_s <= optimum * (1 + FLOATS)
     if not memory:
-        assert answer.best.result.median_s == pytest.approx(optimum, rel=FLOATS)
+        assert answer.best.result.value_s == pytest.approx(optimum, rel=FLOATS)
         assert answer.lower_bound_s == pytest.approx(optimum, rel=1e-8)
 
 
@@ -217,8 +217,8 @@ def test_the_cuts_sum_is_what_the_simulator_says(seed: int):
     evaluator = evaluator_of(problem, Sequential())
     placements = list(every_placement(problem))
     for placement, result in zip(placements, evaluator.evaluate(placements), strict=True):
-        assert isinstance(result, Measurement)
-        assert cut.value_s(placement.device) == pytest.approx(result.median_s, rel=FLOATS)
+        assert isinstance(result, Prediction)
+        assert cut.value_s(placement.device) == pytest.approx(result.value_s, rel=FLOATS)
 
 
 @pytest.mark.parametrize("level", sorted(LEVELS))
@@ -233,7 +233,7 @@ def test_the_program_of_concurrent_devices_finds_the_optimum_over_all_orders(see
     answer = solved(problem, evaluator, CpSat())
     assert answer.lower_bound_s <= optimum * (1 + FLOATS)
     assert answer.lower_bound_s >= optimum * (1 - ROUNDING)
-    assert answer.best.result.median_s >= optimum * (1 - FLOATS)
+    assert answer.best.result.value_s >= optimum * (1 - FLOATS)
     bound_s, _ = lower_bound(problem, evaluator.execution, one_to_one=True)
     assert bound_s <= optimum * (1 + FLOATS)
 
@@ -247,7 +247,7 @@ def test_programs_without_order_find_the_optimum_and_prove_it(seed: int, measure
     if math.isinf(optimum):
         pytest.skip("the weights do not fit")
     answer = solved(problem, evaluator, CpSat())
-    assert answer.best.result.median_s == pytest.approx(optimum, rel=1e-6)
+    assert answer.best.result.value_s == pytest.approx(optimum, rel=1e-6)
     assert answer.lower_bound_s <= optimum * (1 + FLOATS)
     assert answer.lower_bound_s == pytest.approx(optimum, rel=1e-6)
     bound_s, _ = lower_bound(problem, evaluator.execution, one_to_one=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
@@ -145,8 +145,8 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
 
     def value(plan: Placement) -> float:
         answer = evaluator.evaluate([plan])[0]
-        assert isinstance(answer, Measurement)
-        return answer.median_s
+        assert isinstance(answer, Prediction)
+        return answer.value_s
 
     plan, now_s, tried = start, value(start), 0
     best, best_s = start, now_s

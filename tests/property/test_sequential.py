@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, contract
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.simulators.sequential import Sequential
@@ -99,9 +99,9 @@ def test_the_simulator_equals_the_plain_evaluator(case: tuple[Subject, list[Plac
             assert isinstance(answer, MeasurementFailed)
             assert answer.kind == "refused"
         else:
-            assert isinstance(answer, Measurement)
+            assert isinstance(answer, Prediction)
             # Sums of up to a hundred terms in another order: rounding at the last few bits.
-            np.testing.assert_allclose(answer.median_s, expected, rtol=1e-12)
+            np.testing.assert_allclose(answer.value_s, expected, rtol=1e-12)
 
 
 @settings(deadline=None)

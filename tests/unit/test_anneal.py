@@ -150,14 +150,14 @@ def test_nothing_is_drawn_where_nothing_can_move() -> None:
 def test_anneal_finds_the_optimum_of_small_problems(level: Level) -> None:
     for seed in range(6):
         problem = random_problem(seed)
-        best_s = annealed(problem, 1500, level=level, seed=seed).best.result.median_s  # type: ignore[union-attr]
+        best_s = annealed(problem, 1500, level=level, seed=seed).best.result.value_s  # type: ignore[union-attr]
         assert best_s == pytest.approx(optimum_of(problem, level), rel=1e-12)
 
 
 def test_anneal_finds_a_known_optimum_of_an_evaluator_that_is_no_simulator() -> None:
     problem = problem_of(toy_graph(CHAIN, [(i, i + 1) for i in range(CHAIN - 1)]), chain_times())
     answer = Anneal().place(problem, ToyEvaluator.of(problem), Budget(1500), seed=0, progress=silent)
-    assert answer.best.result.median_s == pytest.approx(CHAIN_OPTIMUM_S)  # type: ignore[union-attr]
+    assert answer.best.result.value_s == pytest.approx(CHAIN_OPTIMUM_S)  # type: ignore[union-attr]
 
 
 def test_anneal_orders_operations_where_it_may() -> None:
@@ -168,8 +168,8 @@ def test_anneal_orders_operations_where_it_may() -> None:
     start = replace(problem, start=Placement(np.array([0, 0, 1]), problem.topology.names))
     plain, free = annealed(start, 50), annealed(replace(start, ordered=True), 50)
     assert plain.best.placement.priority is None
-    assert plain.best.result.median_s == pytest.approx(7.5e-3)  # type: ignore[union-attr]
-    assert free.best.result.median_s == pytest.approx(6.5e-3)  # type: ignore[union-attr]
+    assert plain.best.result.value_s == pytest.approx(7.5e-3)  # type: ignore[union-attr]
+    assert free.best.result.value_s == pytest.approx(6.5e-3)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -187,7 +187,7 @@ def test_the_start_is_never_lost_nor_the_budget_exceeded(evaluations: int, order
     answer = Anneal().place(
         problem, simulator_of(problem), Budget(evaluations), seed=1, progress=lambda told: spent.append(told.done)
     )
-    assert answer.best.result.median_s <= good.result.median_s  # type: ignore[union-attr]
+    assert answer.best.result.value_s <= good.result.value_s  # type: ignore[union-attr]
     assert max(spent) <= evaluations
 
 
@@ -221,7 +221,7 @@ def test_a_time_limit_alone_ends_the_search() -> None:
     problem = random_problem(13, 12, p=3)
     answer = Anneal().place(problem, simulator_of(problem), Budget(10**9, seconds=0.3), seed=0, progress=silent)
     alone_s = problem.costs.op_s.sum(axis=0).min()  # type: ignore[union-attr]
-    assert answer.best.result.median_s < alone_s  # type: ignore[union-attr]
+    assert answer.best.result.value_s < alone_s  # type: ignore[union-attr]
 
 
 def test_anneal_finds_placements_that_fit_where_no_device_holds_all() -> None:
@@ -229,7 +229,7 @@ def test_anneal_finds_placements_that_fit_where_no_device_holds_all() -> None:
     problem = problem_of(graph, np.full((8, 3), 1e-3), topology=toy_topology(3, memory_bytes=50))
     best = annealed(problem, 800).best
     assert problem.fits(best.placement)
-    assert math.isfinite(best.result.median_s)  # type: ignore[union-attr]
+    assert math.isfinite(best.result.value_s)  # type: ignore[union-attr]
 
 
 def test_the_clock_follows_what_ends_first() -> None:

@@ -19,7 +19,7 @@ from pipeline.bench.methods import METHODS, BenchMethod, chosen, prepared
 from pipeline.bench.summary import rows_of
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, weight_side
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime import zoo
@@ -87,8 +87,8 @@ def test_where_weights_are_placed_changes_nothing(case: BenchCase) -> None:
     assert weights.any()
     apart = Placement(np.where(weights, 1, 0).astype(np.int32), case.devices)
     (found,) = case.bind(case.subject.grouping).evaluate([apart])
-    assert isinstance(found, Measurement)
-    assert found.median_s == pytest.approx(case.alone()["cpu"], rel=1e-12)
+    assert isinstance(found, Prediction)
+    assert found.value_s == pytest.approx(case.alone()["cpu"], rel=1e-12)
 
 
 def test_the_optimum_is_that_of_all_placements(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_optimum_is_that_of_all_placements(tmp_path: Path) -> None:
     groups = methods.coarsened(case, ("fold",), seed=0)
     plans = [Placement(np.array(d, np.int32), case.devices) for d in product((0, 1), repeat=groups.k)]
     answers = case.bind(groups).evaluate(plans)
-    least = min(a.median_s for a in answers if isinstance(a, Measurement))
+    least = min(a.value_s for a in answers if isinstance(a, Prediction))
     found = optimum(case, BenchMethod("min_cut", "min_cut"))
     assert found is not None
     assert found.proven
@@ -168,8 +168,8 @@ def test_a_cell_tells_what_was_found_and_how(case: BenchCase, tmp_path: Path) ->
     assert values == sorted(values, reverse=True)
     plan = Placement.from_json(record["placement"], case.subject.graph.names, case.devices)
     (again,) = case.bind(case.subject.grouping).evaluate([plan])
-    assert isinstance(again, Measurement)
-    assert again.median_s == pytest.approx(record["value_s"], rel=1e-9)
+    assert isinstance(again, Prediction)
+    assert again.value_s == pytest.approx(record["value_s"], rel=1e-9)
 
 
 def test_equal_cells_come_out_equal(case: BenchCase, tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def row(method: str, ratio: float, low: float | None = None, high: float | None 
         ),
         (
             [row("single gpu", 1.0, gap=0.0), row("hsdag", 1.0, gap=0.0)],
-            "no placement is faster than gpu alone, which is proven; hsdag, the best learned method, equals single gpu, "
-            "the best simple one.",
+            "no placement is faster than gpu alone, which is proven; hsdag, the best learned method, equals single "
+            "gpu, the best simple one.",
         ),
         ([row("random", 1.0)], "nothing beats gpu alone; no learned method stands beside."),
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.calibration.calibrate import Calibration, calibrate, median_error, relative_noise
@@ -68,18 +68,18 @@ class Machine:
     def __init__(self, truth: Subject, seed: int, noise: float = 0.03) -> None:
         self.evaluator, self.rng, self.noise = Sequential().bind(truth), np.random.default_rng(seed), noise
 
-    def measure(self, plans: list[Placement]) -> list[tuple[Placement, Measurement | MeasurementFailed]]:
+    def measure(self, plans: list[Placement]) -> list[tuple[Placement, Evaluation]]:
         found = []
         for plan, true in zip(plans, self.evaluator.evaluate(plans), strict=True):
-            assert isinstance(true, Measurement)
-            seconds = true.median_s * np.exp(self.rng.normal(0.0, self.noise))
+            assert isinstance(true, Prediction)
+            seconds = true.value_s * np.exp(self.rng.normal(0.0, self.noise))
             found.append((plan, Measurement(np.array([seconds]))))
         return found
 
 
-def seconds_of(subject: Subject, plans: list[Placement]) -> np.ndarray:
+def all_seconds(subject: Subject, plans: list[Placement]) -> np.ndarray:
     answers = Sequential().bind(subject).evaluate(plans)
-    return np.array([a.median_s if isinstance(a, Measurement) else np.inf for a in answers])
+    return np.array([seconds_of(a) for a in answers])
 
 
 def test_one_coefficient_by_hand() -> None:
@@ -165,7 +165,7 @@ def test_sequential_says_what_corrected_tables_were_fitted_to(
     value = rng.uniform(0.1, 2, len(terms.terms))
     costs, topology = terms.corrected(value)
     plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
-    exact = seconds_of(replace(terms.subject, costs=costs, topology=topology), plans)
+    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans)
     assert terms.rows(plans) @ value == pytest.approx(exact, rel=1e-9)
 
 
@@ -174,7 +174,7 @@ def test_sequential_with_the_calibrated_tables_predicts_what_the_calibration_doe
     pool = plausible_placements(subject, 60, seed=1)
     for launches in (True, False):
         found = calibrate(subject, Machine(perturbed(subject, 2), 3).measure(pool[:20]), launches=launches)
-        assert found.predict(pool) == pytest.approx(seconds_of(found.subject, pool), rel=1e-9)
+        assert found.predict(pool) == pytest.approx(all_seconds(found.subject, pool), rel=1e-9)
         assert found.costs.origin == ("measured", "measured")
 
 
@@ -188,9 +188,9 @@ def test_forty_measurements_bring_the_held_out_error_below_five_percent(seed: in
     machine = Machine(truth, seed)
     found = calibrate(subject, machine.measure([pool[i] for i in order[:40]]), launches=launches)
     held = [pool[i] for i in order[40:]]
-    true_s = seconds_of(truth, held)
+    true_s = all_seconds(truth, held)
     assert median_error(found.predict(held), true_s) < 0.05
-    assert median_error(found.predict(held), true_s) < 0.5 * median_error(seconds_of(subject, held), true_s)
+    assert median_error(found.predict(held), true_s) < 0.5 * median_error(all_seconds(subject, held), true_s)
     assert found.left_out_error < 0.06  # the measurements left out have 3 % of noise themselves
     assert found.error <= found.left_out_error
 
@@ -205,7 +205,7 @@ def learned(subject: Subject, truth: Subject, pool: list[Placement], seed: int, 
         drawn = [rest[i] for i in rng.choice(len(rest), 2, replace=False).tolist()]
         found: Calibration = calibrate(subject, measured)
         measured += machine.measure(found.next_placements(pool, 2, known=known) if active else drawn)
-    return median_error(calibrate(subject, measured).predict(pool), seconds_of(truth, pool))
+    return median_error(calibrate(subject, measured).predict(pool), all_seconds(truth, pool))
 
 
 def test_chosen_measurements_teach_more_than_drawn_ones() -> None:
@@ -305,7 +305,7 @@ def test_one_device_has_one_placement_and_its_own_factors() -> None:
     (plan,) = plausible_placements(alone, 9, seed=0)
     found = calibrate(alone, [(plan, Measurement(np.array([5.0])))])
     assert 4.0 < found.predict([plan])[0] < 5.0
-    assert found.predict([plan]) == pytest.approx(seconds_of(found.subject, [plan]))
+    assert found.predict([plan]) == pytest.approx(all_seconds(found.subject, [plan]))
 
 
 def test_a_written_topology_reads_back_as_it_was(tmp_path: Path) -> None:

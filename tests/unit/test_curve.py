@@ -298,9 +298,9 @@ def test_an_artifact_without_a_curve_gives_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (Progress(0, 10**12, math.inf), "p: nothing that fits yet; 0 evaluations"),
-        (Progress(1, 10**12, 0.5), "p: best 500 ms; 1 evaluation"),
-        (Progress(7, 10**12, 0.5), "p: best 500 ms; 7 evaluations"),
+        (Progress(0, None, math.inf), "p: nothing that fits yet; 0 evaluations"),
+        (Progress(1, None, 0.5), "p: best 500 ms; 1 evaluation"),
+        (Progress(7, None, 0.5), "p: best 500 ms; 7 evaluations"),
         (Progress(7, 9, 0.5, left_s=35.4), "p: best 500 ms; 7 of 9 evaluations; 35 s left"),
         (Progress(7, 9, 0.5, left_s=-0.1), "p: best 500 ms; 7 of 9 evaluations; 0 s left"),
         (Progress(7, 9, 0.5, left_s=125.0), "p: best 500 ms; 7 of 9 evaluations; 2 min 05 s left"),

@@ -18,7 +18,7 @@ from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Checkpointer, Snapshot
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
@@ -119,7 +119,7 @@ def told(answer: Answer) -> list[tuple[bytes, float, str]]:
 
 
 def value_s(candidate: Candidate) -> float:
-    return candidate.result.median_s if isinstance(candidate.result, Measurement) else math.inf
+    return seconds_of(candidate.result)
 
 
 def weights(arrays: Mapping[str, np.ndarray]) -> str:

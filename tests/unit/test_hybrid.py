@@ -15,7 +15,7 @@ from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
@@ -32,7 +32,7 @@ from tests.toys import toy_graph, toy_problem, toy_topology
 
 N = 10
 SLOWER = 5.0  # times the profiled seconds that the link really takes
-Result = Measurement | MeasurementFailed
+Result = Evaluation
 ROUNDS = Rounds(number=3, measurements=9, evaluations=600)
 
 
@@ -91,7 +91,7 @@ class Devices:
 def seconds(subject: Subject, placement: Placement) -> float:
     (answer,) = Sequential().bind(subject).evaluate([placement])
     assert isinstance(answer, Measurement)
-    return answer.median_s
+    return answer.value_s
 
 
 def optimum_s(subject: Subject) -> float:

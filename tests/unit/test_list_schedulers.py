@@ -411,7 +411,7 @@ def test_where_links_are_contended_a_plan_that_knows_it_is_tried_too(name: str, 
     own = [c for c in search.answer().candidates if c.found_by == "own"]
     assert len({round(c.planned_s, 6) for c in own}) >= 2
     best = search.answer().best
-    assert best.planned_s == pytest.approx(best.result.median_s)  # type: ignore[union-attr]
+    assert best.planned_s == pytest.approx(best.result.value_s)  # type: ignore[union-attr]
 
 
 def test_without_costs_nothing_is_planned_to_take_seconds():

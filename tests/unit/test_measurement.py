@@ -9,8 +9,8 @@ from pipeline.core.measurement import Measurement, median_interval, ratio_interv
 
 
 def test_the_median_of_a_measurement_by_hand() -> None:
-    assert Measurement(np.array([3.0, 1.0, 2.0])).median_s == 2.0
-    assert Measurement(np.array([3.0, 1.0])).median_s == 2.0
+    assert Measurement(np.array([3.0, 1.0, 2.0])).value_s == 2.0
+    assert Measurement(np.array([3.0, 1.0])).value_s == 2.0
 
 
 @pytest.mark.parametrize("samples", [[], [np.nan], [1.0, np.inf], [-1.0]])

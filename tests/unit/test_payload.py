@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
 from pipeline.shared import payload
 from tests.strategies import graphs
 
@@ -72,6 +72,13 @@ def test_a_measurement_survives_json() -> None:
     assert isinstance(again, Measurement)
     assert again.samples_s.tolist() == [1.5, 2.5]
     assert (again.warm_up, again.compile_s, again.executed_on, again.subgraphs) == (3, 0.5, ("A", "B"), 2)
+
+
+def test_a_prediction_survives_json_and_is_no_measurement_afterwards() -> None:
+    result = Prediction(1.5, ("A", "B"), 2)
+    document = json.loads(json.dumps(payload.result_to_json(result)))
+    assert payload.result_from_json(document) == result
+    assert document.keys() >= payload.result_to_json(Measurement(np.array([1.0]))).keys()
 
 
 def test_a_failure_survives_json() -> None:

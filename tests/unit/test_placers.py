@@ -219,7 +219,7 @@ def test_greedy_climbs_from_a_bad_start_until_no_single_move_helps():
     best = found[0].result
     assert not isinstance(best, MeasurementFailed)
     # One cut more than the optimum: no single move leads on from there.
-    assert best.median_s == pytest.approx(CHAIN_OPTIMUM_S + CUT_S)
+    assert best.value_s == pytest.approx(CHAIN_OPTIMUM_S + CUT_S)
     assert evaluator.evaluations < 500
 
 

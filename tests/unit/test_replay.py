@@ -49,7 +49,7 @@ def test_a_recorded_failure_is_answered(tmp_path: Path) -> None:
 def test_records_are_of_operations_not_groups(tmp_path: Path) -> None:
     found = answer(tmp_path, {"records": RECORDS}, placed(0, 1), Grouping(np.array([0, 0, 1])))
     assert isinstance(found, Measurement)
-    assert found.median_s == 2.0
+    assert found.value_s == 2.0
 
 
 def test_other_placements_take_otherwise(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, contract, is_acyclic
-from pipeline.core.measurement import Measurement
+from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Subject
@@ -466,7 +466,7 @@ def test_a_simulators_plans_are_refined_in_the_sketch_first():
         Multilevel(sketched=share).place(problem, simulator, Budget(200), seed=0, progress=silent).best.result
         for share in (0.7, 0.0)
     ]
-    assert all(isinstance(result, Measurement) and result.median_s < single_s for result in found)
+    assert all(isinstance(result, Prediction) and result.value_s < single_s for result in found)
 
 
 # Refining

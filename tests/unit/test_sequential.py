@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.simulators import cuts
@@ -33,8 +33,8 @@ def subject(graph: Graph, op_s: list[list[float]], grouping: Grouping | None = N
 
 def seconds(evaluator: SequentialEvaluator, *device: int) -> float:
     (answer,) = evaluator.evaluate([Placement(np.array(device), NAMES)])
-    assert isinstance(answer, Measurement)
-    return answer.median_s
+    assert isinstance(answer, Prediction)
+    return answer.value_s
 
 
 def fan() -> Graph:
@@ -60,8 +60,8 @@ def test_latency_by_hand() -> None:
 def test_answers_tell_devices_and_sub_graphs() -> None:
     evaluator = Sequential().bind(subject(fan(), FAN_S))
     two, one = evaluator.evaluate([Placement(np.array([0, 0, 1, 1]), NAMES), Placement(np.array([1, 0, 0, 0]), NAMES)])
-    assert isinstance(two, Measurement)
-    assert isinstance(one, Measurement)
+    assert isinstance(two, Prediction)
+    assert isinstance(one, Prediction)
     assert (two.executed_on, two.subgraphs) == (("A", "B"), 3)
     assert (one.executed_on, one.subgraphs) == (("A",), 1)  # the input follows its reader
 
@@ -104,13 +104,13 @@ def test_a_refused_operation_is_an_answer() -> None:
     evaluator = Sequential().bind(subject(fan(), op_s))
     refused, fine = evaluator.evaluate([Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [0, 0, 1, 0])])
     assert refused == MeasurementFailed("refused", "B does not run op3")
-    assert isinstance(fine, Measurement)
+    assert isinstance(fine, Prediction)
 
 
 def test_every_placement_counts_and_a_batch_equals_one_by_one() -> None:
     evaluator = Sequential().bind(subject(fan(), FAN_S))
     placements = [Placement(np.array([0, *np.unravel_index(i, (2, 2, 2))]), NAMES) for i in range(8)]
-    batch = [a.median_s for a in evaluator.evaluate(placements) if isinstance(a, Measurement)]
+    batch = [a.value_s for a in evaluator.evaluate(placements) if isinstance(a, Prediction)]
     assert evaluator.evaluations == 8
     assert batch == [seconds(evaluator, *p.device.tolist()) for p in placements]
     assert evaluator.evaluations == 16
@@ -152,10 +152,10 @@ def test_sub_graphs_are_counted_only_if_a_launch_costs_something_or_they_are_ask
     )
     assert (half.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.0, 1.5]
     assert (full.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.25, 1.75]
-    answers = [answer for answer in free.evaluate(plans) if isinstance(answer, Measurement)]
+    answers = [answer for answer in free.evaluate(plans) if isinstance(answer, Prediction)]
     assert [answer.subgraphs for answer in answers] == [1, 3]
     monkeypatch.setattr(cuts, "count", None)
-    assert free.simulate(device).value_s.tolist() == [answer.median_s for answer in answers]
+    assert free.simulate(device).value_s.tolist() == [answer.value_s for answer in answers]
     with pytest.raises(TypeError):
         half.simulate(device)
 
@@ -167,7 +167,7 @@ def test_weights_must_fit_a_device_of_known_memory() -> None:
     plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [1, 1, 1, 1])]
     full, fine = Sequential().bind(case).evaluate(plans)
     assert full == MeasurementFailed("out_of_memory", "A lacks 1e-06 MB of memory")
-    assert isinstance(fine, Measurement)
+    assert isinstance(fine, Prediction)
     assert isinstance(Sequential(memory=False).bind(case).evaluate(plans)[0], Measurement)
 
 

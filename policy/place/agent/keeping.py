@@ -71,7 +71,9 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
     trainer.boldness, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
     kept = facts["clock"]
     old, new = facts["budget"], trainer.search.budget
-    left = kept["left"] + new.evaluations - old["evaluations"]  # a larger budget may be given to go on
+    left = kept["left"]  # a larger budget may be given to go on
+    if new.evaluations is not None and old["evaluations"] is not None:
+        left += new.evaluations - old["evaluations"]
     left_s = np.inf if kept["left_s"] is None else kept["left_s"]
     if new.seconds is not None and old["seconds"] is not None:
         left_s += new.seconds - old["seconds"]
