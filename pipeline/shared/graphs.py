@@ -79,32 +79,34 @@ def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float
 
 def depths(graph: Graph) -> Int32:
     """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0."""
-    ptr, consumers = adjacency(graph)
-    return _depths(ptr, consumers)
+    return breadth_first(*adjacency(graph))[1]
 
 
 @compiled
-def _depths(ptr: Int64, consumers: Int32) -> Int32:
+def breadth_first(ptr: Int64, consumer: Int32) -> tuple[Int32, Int32]:
+    """Return a topological order, int32, by breadth, and the depth of each node, int32 [n].
+
+    Nodes on cycles, or behind one, are left out of the order, and what is behind a cycle alone has depth 0.
+    ptr: int64 [n + 1]; consumer: int32: node i feeds consumer[ptr[i]:ptr[i + 1]].
+    """
     n = ptr.size - 1
-    depth = np.zeros(n, np.int32)
-    waiting = np.zeros(n, np.int32)
-    for j in consumers:
+    depth, waiting, order = np.zeros(n, np.int32), np.zeros(n, np.int32), np.empty(n, np.int32)
+    for j in consumer:
         waiting[j] += 1
-    queue = np.empty(n, np.int32)
     tail = 0
     for i in range(n):
         if waiting[i] == 0:
-            queue[tail] = i
+            order[tail] = i
             tail += 1
     head = 0
     while head < tail:
-        i = queue[head]
+        i = order[head]
         head += 1
         for e in range(ptr[i], ptr[i + 1]):
-            j = consumers[e]
+            j = consumer[e]
             depth[j] = max(depth[j], depth[i] + 1)
             waiting[j] -= 1
             if waiting[j] == 0:
-                queue[tail] = j
+                order[tail] = j
                 tail += 1
-    return depth
+    return order[:tail], depth

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping
+from pipeline.core.graph import Graph, Grouping, row_ptr
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
+from pipeline.shared.graphs import breadth_first, longest
 from policy.place.levels.estimate import Sketch
 from policy.place.units import UNLIMITED
 
@@ -87,9 +88,7 @@ def cells_of(graph: Graph, label: Int32) -> Grouping:
 def _rows(source: Int32, target: Int32, k: int) -> tuple[Int64, Int32]:
     """Return (ptr, target): the targets of source i are target[ptr[i]:ptr[i + 1]]."""
     by_source = np.argsort(source, kind="stable")
-    ptr = np.zeros(k + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=k), out=ptr[1:])
-    return ptr, np.ascontiguousarray(target[by_source], dtype=np.int32)
+    return row_ptr(source, k), np.ascontiguousarray(target[by_source], dtype=np.int32)
 
 
 def _first_equal(key: Int64) -> Int32:
@@ -98,36 +97,12 @@ def _first_equal(key: Int64) -> Int32:
     return first[which].astype(np.int32)
 
 
-@compiled
 def _order(ptr: Int64, reader: Int32) -> tuple[Int32, Int32]:
-    """Return (order, depth), int32 [k]; nodes on cycles come last, at depths of their own."""
-    k = ptr.size - 1
-    waiting = np.zeros(k, np.int32)
-    for j in reader:
-        waiting[j] += 1
-    order, depth = np.empty(k, np.int32), np.zeros(k, np.int32)
-    tail = 0
-    for i in range(k):
-        if waiting[i] == 0:
-            order[tail] = i
-            tail += 1
-    head = 0
-    while head < tail:
-        i = order[head]
-        head += 1
-        for e in range(ptr[i], ptr[i + 1]):
-            j = reader[e]
-            depth[j] = max(depth[j], depth[i] + 1)
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                order[tail] = j
-                tail += 1
-    for i in range(k):
-        if waiting[i] > 0:
-            order[tail] = i
-            depth[i] = tail
-            tail += 1
-    return order, depth
+    """Return (order, depth), int32 [k]; nodes on or behind cycles come last, at depths of their own."""
+    order, depth = breadth_first(ptr, reader)
+    last = np.setdiff1d(np.arange(depth.size, dtype=np.int32), order)
+    depth[last] = np.arange(order.size, depth.size)
+    return np.append(order, last), depth
 
 
 @compiled
@@ -149,32 +124,11 @@ def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
     return head
 
 
-@compiled
 def _tails(sketch: Sketch) -> Float64:
-    """Return float64 [c], the longest way from each cell's begin to the end, on the fastest devices, without links."""
-    c, p = sketch.op_s.shape
-    waiting, order, tail = sketch.awaits.copy(), np.empty(c, np.int32), 0
-    for i in range(c):
-        if waiting[i] == 0:
-            order[tail] = i
-            tail += 1
-    head = 0
-    while head < tail:
-        i = order[head]
-        head += 1
-        for e in range(sketch.reader_ptr[sketch.tensor_ptr[i]], sketch.reader_ptr[sketch.tensor_ptr[i + 1]]):
-            j = sketch.reader[e]
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                order[tail] = j
-                tail += 1
-    tails = np.zeros(c)
-    for h in range(tail - 1, -1, -1):
-        i = order[h]
-        for e in range(sketch.reader_ptr[sketch.tensor_ptr[i]], sketch.reader_ptr[sketch.tensor_ptr[i + 1]]):
-            tails[i] = max(tails[i], tails[sketch.reader[e]])
-        fastest = sketch.op_s[i, 0]
-        for d in range(1, p):
-            fastest = min(fastest, sketch.op_s[i, d])
-        tails[i] += fastest
-    return tails
+    """Return float64 [c], the longest path from each cell's begin to the end, on the fastest devices, without links."""
+    ptr = sketch.reader_ptr[sketch.tensor_ptr]
+    order, _ = breadth_first(ptr, sketch.reader)
+    fastest = np.zeros(sketch.op_s.shape[0])
+    fastest[order] = sketch.op_s[order].min(axis=1)
+    no_links = np.zeros(sketch.reader.size)
+    return longest(order.astype(np.int64), ptr, sketch.reader.astype(np.int64), no_links, fastest)
