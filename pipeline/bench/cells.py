@@ -137,7 +137,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
     if not math.isfinite(value_s):
         return {"failed": f"{cell.device} cannot run everything.", "value_s": None}
     graph, devices = cell.case.subject.graph, cell.case.devices
-    plan = Placement.single(graph.n, devices.index(cell.device), devices)
+    placement = Placement.single(graph.n, devices.index(cell.device), devices)
     return {
         "failed": None,
         "value_s": value_s,
@@ -146,7 +146,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
         "found_by": SINGLE,
         "proven": False,
         "curve": [[1, 0.0, value_s]],
-        "placement": plan.to_json(graph.names),
+        "placement": placement.to_json(graph.names),
     }
 
 

@@ -38,8 +38,8 @@ def final(
     Raises:
         ChildError: the reference cannot be run on the CPU.
     """
-    plans = best_plans(case, records)
-    parts = {"case": dict(case.identity), "plans": {m: p.digest().hex() for m, p in plans.items()}}
+    placements = best_plans(case, records)
+    parts = {"case": dict(case.identity), "plans": {m: p.digest().hex() for m, p in placements.items()}}
     key = digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
     stem = Path(case.model).stem
     path = folder / f"{stem}.json"
@@ -47,7 +47,7 @@ def final(
     if known is not None:
         return known
     folder.mkdir(parents=True, exist_ok=True)
-    names, rows = _distinct(case, plans)
+    names, rows = _distinct(case, placements)
     journal = folder / f"{stem}-{key[:12]}.rounds.jsonl"
     measured = on_devices(case.subject, rows, settings, journal=journal, progress=progress)
     candidates = candidate_rows(measured, case.subject.seed)
@@ -88,18 +88,18 @@ def _on_file(path: Path, key: str) -> dict[str, Any] | None:
         return None
 
 
-def _distinct(case: BenchCase, plans: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return method -> the candidate that stands for its placement, and the plans to measure."""
     names: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     known: dict[bytes, str] = {}
-    for method, plan in plans.items():
-        used = plan.devices_used
-        name = used[0] if len(used) == 1 else known.get(plan.key())
+    for method, placement in placements.items():
+        used = placement.devices_used
+        name = used[0] if len(used) == 1 else known.get(placement.key())
         if name is None:
             name = f"{method} 1"
-            rows.append({"placer": method, "rank": 0, "placement": plan.to_json(case.subject.graph.names)})
-            known[plan.key()] = name
+            rows.append({"placer": method, "rank": 0, "placement": placement.to_json(case.subject.graph.names)})
+            known[placement.key()] = name
         names[method] = name
     return names, rows
 

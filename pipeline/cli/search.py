@@ -174,8 +174,8 @@ def _orders(document: Mapping[str, Any]) -> list[str]:
     if document["priority_s"] is None:
         return []
     planned = document.get("planned_s")
-    plan = "" if planned is None else f", as planned {_ms(planned)}"
-    return [f"by its order {_ms(document['priority_s'])}, first come first served {_ms(document['fifo_s'])}{plan}"]
+    placement = "" if planned is None else f", as planned {_ms(planned)}"
+    return [f"by its order {_ms(document['priority_s'])}, first come first served {_ms(document['fifo_s'])}{placement}"]
 
 
 def _device_table(document: Mapping[str, Any]) -> None:

@@ -113,19 +113,19 @@ class Moves:
         none = np.full(r, -1, np.int32)
         return cls(np.arange(r + 1), node, device, none, np.zeros(r), threshold_s)
 
-    def applied(self, i: int, plan: Placement) -> Placement:
+    def applied(self, i: int, placement: Placement) -> Placement:
         """Return the placement that move i makes of another."""
         nodes = self.node[self.ptr[i] : self.ptr[i + 1]]
-        target = plan.device[self.like[i]] if self.like[i] >= 0 else self.device[i]
-        device, priority = plan.device.copy(), plan.priority
+        target = placement.device[self.like[i]] if self.like[i] >= 0 else self.device[i]
+        device, priority = placement.device.copy(), placement.priority
         if target >= 0:
             turned = int(self.back[i] - self.ptr[i])
             device[nodes[:turned]] = target
-            device[nodes[turned:]] = plan.device[nodes[:1]]
+            device[nodes[turned:]] = placement.device[nodes[:1]]
         if priority is not None and self.shift[i] != 0:
             priority = priority.copy()
             priority[nodes] += self.shift[i]
-        return Placement(device, plan.devices, priority)
+        return Placement(device, placement.devices, priority)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

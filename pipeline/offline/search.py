@@ -233,17 +233,17 @@ def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
     }
 
 
-def _figures(case: LoadedScenario, simulator: Simulator, plan: Placement) -> dict[str, Any]:
+def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -> dict[str, Any]:
     """Return what the placement costs, run first come first served and, if it has an order, by its priorities."""
-    device = plan.device[None]
+    device = placement.device[None]
     fifo = simulator.simulate(device, None)
-    ordered = fifo if plan.priority is None else simulator.simulate(device, plan.priority[None])
+    ordered = fifo if placement.priority is None else simulator.simulate(device, placement.priority[None])
     names = case.topology.names
     return {
         "feasible": bool(ordered.over_bytes[0] == 0 and np.isfinite(ordered.value_s[0])),
         "over_bytes": int(ordered.over_bytes[0]),
         "fifo_s": float(fifo.value_s[0]),
-        "priority_s": None if plan.priority is None else float(ordered.value_s[0]),
+        "priority_s": None if placement.priority is None else float(ordered.value_s[0]),
         "busy_s": dict(zip(names, ordered.busy_s[0].tolist(), strict=True)),
         "peak_bytes": dict(zip(names, ordered.peak_bytes[0].tolist(), strict=True)),
         "cut_bytes": int(ordered.cut_bytes[0]),
@@ -255,9 +255,9 @@ def _plan(case: LoadedScenario, plan: Placement) -> dict[str, Any]:
     return {"placement": placement, "priority": priority}
 
 
-def _trace(simulator: Simulator, plan: Placement, path: str | Path | None) -> None:
+def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) -> None:
     if path is not None:
-        write_trace(Path(path), simulator.timeline(plan))
+        write_trace(Path(path), simulator.timeline(placement))
 
 
 def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError | None:
@@ -266,12 +266,12 @@ def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError 
 
     if not case.scenario.memory:
         return None
-    return explain_memory(case.problem, lambda plan: _peak_bytes(simulator, [plan]))
+    return explain_memory(case.problem, lambda placement: _peak_bytes(simulator, [placement]))
 
 
-def _peak_bytes(simulator: Simulator, plans: Sequence[Placement]) -> int:
+def _peak_bytes(simulator: Simulator, placements: Sequence[Placement]) -> int:
     """Return the most that a device holds under the placement where that is least."""
-    peak = simulator.simulate(np.stack([plan.device for plan in plans])).peak_bytes
+    peak = simulator.simulate(np.stack([placement.device for placement in placements])).peak_bytes
     return int(peak.max(axis=1).min())
 
 

@@ -205,8 +205,10 @@ def alternate(
 
 def _drawn(subject: Subject, grouping: Grouping, seed: int) -> list[tuple[Placement, str]]:
     """Return placements of the operations that a search might find, single devices first, with who they are from."""
-    plans = plausible_placements(replace(subject, grouping=grouping), DRAWN, seed=seed)
-    return [(plan.lift(grouping), "drawn" if len(plan.devices_used) > 1 else "single") for plan in plans]
+    placements = plausible_placements(replace(subject, grouping=grouping), DRAWN, seed=seed)
+    return [
+        (placement.lift(grouping), "drawn" if len(placement.devices_used) > 1 else "single") for placement in placements
+    ]
 
 
 def _say_round(say: Say, number: int, total: int, text: str) -> None:

@@ -87,4 +87,4 @@ class Remembered:
 
         self.evaluations += len(placements)
         graph, grouping = self._subject.graph, self._subject.grouping
-        return [self._journal.ask(settle(graph, plan.lift(grouping))) for plan in placements]
+        return [self._journal.ask(settle(graph, placement.lift(grouping))) for placement in placements]

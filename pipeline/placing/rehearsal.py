@@ -92,11 +92,11 @@ def _simulated(evaluator: str) -> None:
 
     for problem in _problems(evaluator):
         simulator = _simulator(evaluator, problem, Grouping.identity(problem.graph.n))
-        plans = np.zeros((2, problem.graph.n), np.int32)
-        plans[1] = np.arange(problem.graph.n) % problem.topology.p
-        simulator.simulate(plans)
+        placements = np.zeros((2, problem.graph.n), np.int32)
+        placements[1] = np.arange(problem.graph.n) % problem.topology.p
+        simulator.simulate(placements)
         if problem.ordered:
-            simulator.simulate(plans, np.zeros(plans.shape))
+            simulator.simulate(placements, np.zeros(placements.shape))
         lower_bound(problem, simulator.execution, seconds=BOUND_S, one_to_one=True)
 
 

@@ -275,22 +275,22 @@ class Search:
     def _walk_slowly(self, start: Placement, moves: Moves) -> LocalSearch:
         """Walk by asking about one placement after the other; what does not fit is never taken."""
         tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
-        plan, plan_s = start, float(self.evaluate([start])[0])
-        best, best_s = plan, plan_s
+        placement, plan_s = start, float(self.evaluate([start])[0])
+        best, best_s = placement, plan_s
         for i in range(moves.r):
             if self.left <= 0:
                 break
-            moved = moves.applied(i, plan)
+            moved = moves.applied(i, placement)
             nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
-            if moved.key() == plan.key() or not self.problem.allowed[nodes, moved.device[nodes]].all():
+            if moved.key() == placement.key() or not self.problem.allowed[nodes, moved.device[nodes]].all():
                 continue
             value = float(self.evaluate([moved])[0])
             tried[i], value_s[i] = True, value
             if value <= plan_s + moves.threshold_s[i]:
-                taken[i], plan, plan_s = True, moved, value
+                taken[i], placement, plan_s = True, moved, value
             if value < best_s:
                 best, best_s = moved, value
-        return LocalSearch(tried, value_s, taken, plan, plan_s, best, best_s)
+        return LocalSearch(tried, value_s, taken, placement, plan_s, best, best_s)
 
     def leaders(self, limit: int) -> list[tuple[float, Placement]]:
         """Return the `limit` best placements of finite value, best first, with their values in seconds."""

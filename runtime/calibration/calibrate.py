@@ -82,7 +82,7 @@ class Calibration:
         """
         rows = self._terms.rows(pool)
         possible = _finite(rows)
-        open_ = possible & np.array([plan.key() not in known for plan in pool], bool)
+        open_ = possible & np.array([placement.key() not in known for placement in pool], bool)
         chosen: list[Placement] = []
         if not open_.any():
             return chosen
@@ -95,7 +95,7 @@ class Calibration:
             gain = weight @ covariance**2 / (np.diag(covariance) + NOISE**2)
             best = int(np.argmax(np.where(open_, gain, -np.inf)))
             chosen.append(pool[best])
-            open_ &= np.array([plan.key() != pool[best].key() for plan in pool], bool)
+            open_ &= np.array([placement.key() != pool[best].key() for placement in pool], bool)
             column = covariance[:, best]
             covariance = covariance - np.outer(column, column) / (column[best] + NOISE**2)
         return chosen
@@ -112,9 +112,9 @@ def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool 
         MeasurementError: not one placement was measured.
     """
     terms = Terms.of(subject, launches=launches)
-    plans = [plan for plan, result in measured if not isinstance(result, MeasurementFailed)]
+    placements = [placement for placement, result in measured if not isinstance(result, MeasurementFailed)]
     results = [result for _, result in measured if not isinstance(result, MeasurementFailed)]
-    rows = terms.rows(plans)
+    rows = terms.rows(placements)
     seconds = np.array([result.value_s for result in results])
     usable = _finite(rows) & (seconds > 0)
     if not usable.any():
@@ -148,7 +148,7 @@ def check_splits_run(measured: Sequence[Measured]) -> None:
     Raises:
         MeasurementError: they did; what is left says nothing of links.
     """
-    split = [result for plan, result in measured if len(plan.devices_used) > 1]
+    split = [result for placement, result in measured if len(placement.devices_used) > 1]
     failed = [result for result in split if isinstance(result, MeasurementFailed)]
     if split and len(failed) == len(split):
         raise _unusable(failed)

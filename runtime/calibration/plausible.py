@@ -66,5 +66,5 @@ def _keep(
     """Add a placement to those found; nodes that its devices do not support go where they are."""
     lost = np.flatnonzero(~allowed[np.arange(device.size), device])
     device[lost] = np.argmax(allowed[lost], axis=1)
-    plan = Placement(device.astype(np.int32), names)
-    found.setdefault(plan.key(), plan)
+    placement = Placement(device.astype(np.int32), names)
+    found.setdefault(placement.key(), placement)

@@ -78,15 +78,15 @@ class Terms:
 
     def rows(self, placements: Sequence[Placement]) -> Float64:
         """Return float64 [b, q], what each placement multiplies the coefficients with; inf where it is refused."""
-        return np.array([self._row(plan) for plan in placements]).reshape(len(placements), len(self.terms))
+        return np.array([self._row(placement) for placement in placements]).reshape(len(placements), len(self.terms))
 
-    def _row(self, plan: Placement) -> Float64:
+    def _row(self, placement: Placement) -> Float64:
         graph, p = self.subject.graph, self.subject.topology.p
-        placed = plan.device[self.subject.grouping.group]
+        placed = placement.device[self.subject.grouping.group]
         op_s = self.costs.op_s[np.arange(graph.n), placed]
         operations = np.zeros((len(self.types), p))
         np.add.at(operations, (self.kind_of, placed), op_s)
-        device = plan.device[self._node]
+        device = placement.device[self._node]
         sent = Sent.of(graph, device, np.zeros(graph.n, np.int64))
         count, size = np.zeros((p, p)), np.zeros((p, p))
         np.add.at(count, (sent.source, sent.target), 1.0)

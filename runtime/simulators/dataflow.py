@@ -37,11 +37,11 @@ def _hold(state: DataflowState, d: int, amount: float) -> None:
 
 
 @inlined
-def _let_go(machine: DataflowMachine, state: DataflowState, plan: Dispatch, i: int) -> None:
+def _let_go(machine: DataflowMachine, state: DataflowState, placement: Dispatch, i: int) -> None:
     """Note that one of those for whom the output of i is held is done with it."""
     state.needed[i] -= 1
     if state.needed[i] == 0:
-        state.held[plan.device[i]] -= machine.own[i]
+        state.held[placement.device[i]] -= machine.own[i]
 
 
 @inlined
@@ -74,30 +74,30 @@ def _send(machine: DataflowMachine, state: DataflowState, d: int, k: int, now_s:
 
 
 @inlined
-def _release(state: DataflowState, plan: Dispatch, j: int) -> None:
+def _release(state: DataflowState, placement: Dispatch, j: int) -> None:
     state.waiting[j] -= 1
     if state.waiting[j] == 0:
-        enqueue(state, plan, j)
+        enqueue(state, placement, j)
 
 
 @inlined
-def _forget_inputs(machine: DataflowMachine, state: DataflowState, plan: Dispatch, i: int) -> None:
+def _forget_inputs(machine: DataflowMachine, state: DataflowState, placement: Dispatch, i: int) -> None:
     """Give back what operation i was the last to read."""
     for at in range(machine.in_ptr[i], machine.in_ptr[i + 1]):
         slot = machine.in_slot[at]
         k = machine.slot_tensor[slot]
         source = machine.maker[k]
-        if plan.device[source] == plan.device[i]:
-            _let_go(machine, state, plan, source)
+        if placement.device[source] == placement.device[i]:
+            _let_go(machine, state, placement, source)
             continue
         x = state.copy[slot]
         state.unread[x] -= 1
         if state.unread[x] == 0:
-            state.held[plan.device[i]] -= machine.size[k]
+            state.held[placement.device[i]] -= machine.size[k]
 
 
 @inlined
-def _complete(machine: DataflowMachine, state: DataflowState, plan: Dispatch, d: int) -> None:
+def _complete(machine: DataflowMachine, state: DataflowState, placement: Dispatch, d: int) -> None:
     """End what device d runs: release readers here, send to readers elsewhere."""
     i, now_s = state.running[d], state.due_s[d]
     state.running[d] = -1
@@ -109,36 +109,36 @@ def _complete(machine: DataflowMachine, state: DataflowState, plan: Dispatch, d:
         away = False
         for slot in range(machine.reader_ptr[k], machine.reader_ptr[k + 1]):
             j = machine.reader[slot]
-            e = plan.device[j]
+            e = placement.device[j]
             if e == d:
                 if machine.track:
                     state.needed[i] += 1
-                _release(state, plan, j)
+                _release(state, placement, j)
             else:
                 state.sends[e] = 1
                 away = True
         if away:
             _send(machine, state, d, k, now_s)
     if machine.track:
-        _let_go(machine, state, plan, i)
-        _forget_inputs(machine, state, plan, i)
+        _let_go(machine, state, placement, i)
+        _forget_inputs(machine, state, placement, i)
 
 
 @inlined
-def _arrive(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> None:
+def _arrive(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> None:
     """Hand the transfer that arrives next to its readers."""
     x = land(state)
     k, e = state.sent[x], state.target[x]
     if machine.track:
         state.unread[x] = 0
-        _let_go(machine, state, plan, machine.maker[k])
+        _let_go(machine, state, placement, machine.maker[k])
     for slot in range(machine.reader_ptr[k], machine.reader_ptr[k + 1]):
         j = machine.reader[slot]
-        if plan.device[j] == e:
+        if placement.device[j] == e:
             if machine.track:
                 state.copy[slot] = x
                 state.unread[x] += 1
-            _release(state, plan, j)
+            _release(state, placement, j)
 
 
 @inlined
@@ -148,9 +148,9 @@ def _blocked_s(block_s: float, always: bool, cost_s: float) -> float:
 
 
 @inlined
-def _start(machine: DataflowMachine, state: DataflowState, plan: Dispatch, d: int, now_s: float) -> None:
+def _start(machine: DataflowMachine, state: DataflowState, placement: Dispatch, d: int, now_s: float) -> None:
     """Let device d take its next operation."""
-    i = dequeue(state, plan, d)
+    i = dequeue(state, placement, d)
     cost_s = machine.op_s[i, d]
     end_s = now_s + cost_s
     state.running[d], state.start_s[i], state.end_s[i], state.due_s[d] = i, now_s, end_s, end_s
@@ -192,13 +192,13 @@ def _waking(due_s: Float64, now_s: float, d: int) -> int:
 
 
 @inlined
-def _load(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> bool:
+def _load(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> bool:
     """Add up for how long its work takes each device; return whether all of it is supported."""
     total_s = 0.0
     for d in range(state.load_s.size):
         state.load_s[d] = 0.0
-    for i in range(plan.device.size):
-        d = plan.device[i]
+    for i in range(placement.device.size):
+        d = placement.device[i]
         cost_s = machine.op_s[i, d]
         state.load_s[d] += cost_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
         total_s += cost_s
@@ -206,15 +206,15 @@ def _load(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> boo
 
 
 @inlined
-def _add_weights(machine: DataflowMachine, state: DataflowState, plan: Dispatch) -> None:
+def _add_weights(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> None:
     """Add what stays to what was held at most."""
-    for i in range(plan.device.size):
-        state.peak[plan.device[i]] += machine.weight[i]
+    for i in range(placement.device.size):
+        state.peak[placement.device[i]] += machine.weight[i]
 
 
 @inlined
 def _start_free_devices(
-    machine: DataflowMachine, state: DataflowState, plan: Dispatch, limit_s: float, now_s: float
+    machine: DataflowMachine, state: DataflowState, placement: Dispatch, limit_s: float, now_s: float
 ) -> bool:
     """Let every free device take what is ready; return False if one cannot end its work within the limit.
 
@@ -224,31 +224,31 @@ def _start_free_devices(
     while d < state.due_s.size:
         if now_s + (state.load_s[d] - state.taken_s[d]) > limit_s:
             return False
-        _start(machine, state, plan, d, now_s)
+        _start(machine, state, placement, d, now_s)
         d = _waking(state.due_s, now_s, d + 1)
     return True
 
 
 @inlined
-def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Dispatch, first_s: float) -> float:
+def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, placement: Dispatch, first_s: float) -> float:
     """Go back to the last mark before a moment; return up to when everything has happened."""
     seen_s = restore(machine, state, marks, first_s)
     if seen_s == BEFORE_S:
-        for i in range(plan.device.size):
+        for i in range(placement.device.size):
             if state.waiting[i] == 0:
-                enqueue(state, plan, i)
+                enqueue(state, placement, i)
     return seen_s
 
 
 @kernel
-def run(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Dispatch, part: Part) -> float:
+def run(machine: DataflowMachine, state: DataflowState, marks: Marks, placement: Dispatch, part: Part) -> float:
     """Return the seconds of a placement; inf if a device does not support its work, or the run was given up.
 
     `state` tells the rest.
     """
-    if not _load(machine, state, plan):
+    if not _load(machine, state, placement):
         return math.inf
-    now_s = last_s = _begin(machine, state, marks, plan, part.first_s)
+    now_s = last_s = _begin(machine, state, marks, placement, part.first_s)
     n, most = state.waiting.size, marks.seen_s.size
     mark = next_mark(marks.kept[0], most, n)
     while True:
@@ -263,12 +263,12 @@ def run(machine: DataflowMachine, state: DataflowState, marks: Marks, plan: Disp
         last_s = now_s
         d = _ending(state.due_s, state.running, now_s, 0)
         while d < state.due_s.size:
-            _complete(machine, state, plan, d)
+            _complete(machine, state, placement, d)
             d = _ending(state.due_s, state.running, now_s, d + 1)
         while state.tally[UNDER_WAY] > 0 and state.flight_s[0] <= now_s:
-            _arrive(machine, state, plan)
-        if not _start_free_devices(machine, state, plan, part.limit_s, now_s):
+            _arrive(machine, state, placement)
+        if not _start_free_devices(machine, state, placement, part.limit_s, now_s):
             return math.inf
     if machine.track:
-        _add_weights(machine, state, plan)
+        _add_weights(machine, state, placement)
     return _most(state.free_s, _most(state.out_s, max(0.0, last_s)))

@@ -40,12 +40,14 @@ def run_all(machine: DataflowMachine, device: Int32, priority: Float64, ordered:
 
 @kernel
 def _run_rows(
-    machine: DataflowMachine, state: DataflowState, marks: Marks, plans: Dispatch, figures: DataflowFigures
+    machine: DataflowMachine, state: DataflowState, marks: Marks, placements: Dispatch, figures: DataflowFigures
 ) -> None:
     """Note what every placement costs; the arrays of `plans` have a row for each."""
     for row in range(figures.value_s.size):
-        plan = Dispatch(plans.device[row], plans.priority[row if plans.ordered else 0], plans.ordered)
-        figures.value_s[row] = run(machine, state, marks, plan, Part(BEFORE_S, math.inf))
+        placement = Dispatch(
+            placements.device[row], placements.priority[row if placements.ordered else 0], placements.ordered
+        )
+        figures.value_s[row] = run(machine, state, marks, placement, Part(BEFORE_S, math.inf))
         if figures.value_s[row] == math.inf:
             continue
         figures.over[row] = _excess(state.peak, machine.capacity)
@@ -110,7 +112,7 @@ class Steps(NamedTuple):
 
 
 @inlined
-def _apply(trials: WalkTrials, i: int, plan: Dispatch, before: Int32, earlier: Float64) -> bool:
+def _apply(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> bool:
     """Make move i; return whether it changed anything.
 
     `before` receives the devices that the operations had, and `earlier` their priorities.
@@ -118,40 +120,40 @@ def _apply(trials: WalkTrials, i: int, plan: Dispatch, before: Int32, earlier: F
     first, last = trials.ptr[i], trials.ptr[i + 1]
     target = trials.target[i]
     if trials.like[i] >= 0:
-        target = plan.device[trials.like[i]]
-    home = plan.device[trials.node[first]] if first < last else target
+        target = placement.device[trials.like[i]]
+    home = placement.device[trials.node[first]] if first < last else target
     if target >= 0:
         for at in range(first, last):
             if not trials.allowed[trials.node[at], target if at < trials.back[i] else home]:
                 return False
-    changed = plan.ordered and trials.shift[i] != 0.0
+    changed = placement.ordered and trials.shift[i] != 0.0
     for at in range(first, last):
         j = trials.node[at]
-        before[at - first] = plan.device[j]
+        before[at - first] = placement.device[j]
         goal = target if at < trials.back[i] else home
-        if target >= 0 and plan.device[j] != goal:
-            plan.device[j] = goal
+        if target >= 0 and placement.device[j] != goal:
+            placement.device[j] = goal
             changed = True
-    if plan.ordered:
+    if placement.ordered:
         for at in range(first, last):
-            earlier[at - first] = plan.priority[trials.node[at]]
-            plan.priority[trials.node[at]] += trials.shift[i]
+            earlier[at - first] = placement.priority[trials.node[at]]
+            placement.priority[trials.node[at]] += trials.shift[i]
     return changed
 
 
 @inlined
-def _undo(trials: WalkTrials, i: int, plan: Dispatch, before: Int32, earlier: Float64) -> None:
+def _undo(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> None:
     """Take move i back."""
     first, last = trials.ptr[i], trials.ptr[i + 1]
     for at in range(first, last):
-        plan.device[trials.node[at]] = before[at - first]
-        if plan.ordered:
-            plan.priority[trials.node[at]] = earlier[at - first]
+        placement.device[trials.node[at]] = before[at - first]
+        if placement.ordered:
+            placement.priority[trials.node[at]] = earlier[at - first]
 
 
 @inlined
 def _first_look_s(
-    machine: DataflowMachine, trials: WalkTrials, i: int, plan: Dispatch, before: Int32, ended_s: Float64
+    machine: DataflowMachine, trials: WalkTrials, i: int, placement: Dispatch, before: Int32, ended_s: Float64
 ) -> float:
     """Return the first moment at which something looks at what move i changed, or an earlier one.
 
@@ -160,10 +162,10 @@ def _first_look_s(
     changed.
     """
     first_s = math.inf
-    shifted = plan.ordered and trials.shift[i] != 0.0
+    shifted = placement.ordered and trials.shift[i] != 0.0
     for at in range(trials.ptr[i], trials.ptr[i + 1]):
         j = trials.node[at]
-        moved = plan.device[j] != before[at - trials.ptr[i]]
+        moved = placement.device[j] != before[at - trials.ptr[i]]
         if not (moved or shifted):
             continue
         if machine.in_ptr[j] == machine.in_ptr[j + 1]:
@@ -183,7 +185,7 @@ def _forget_from(marks: Marks, first_s: float) -> None:
         marks.kept[0] -= 1
 
 
-def walk_all(machine: DataflowMachine, trials: WalkTrials, plan: Dispatch) -> Steps:
+def walk_all(machine: DataflowMachine, trials: WalkTrials, placement: Dispatch) -> Steps:
     """Return where the moves lead from a placement; its arrays become those of the last placement."""
     r, widest = trials.target.size, max(1, trials.node.size)
     state = new_state(machine)
@@ -191,15 +193,15 @@ def walk_all(machine: DataflowMachine, trials: WalkTrials, plan: Dispatch) -> St
         np.zeros(r, np.bool_),
         np.zeros(r, np.bool_),
         np.full(r, math.nan),
-        plan.device.copy(),
-        plan.priority.copy(),
+        placement.device.copy(),
+        placement.priority.copy(),
         np.empty(3),
         np.empty(widest, np.int32),
         np.empty(widest),
-        np.empty(plan.device.size),
+        np.empty(placement.device.size),
     )
     most = min(MARKS, r, MARKS_BYTES // (state.ints.nbytes + state.floats.nbytes))
-    _walk(machine, trials, plan, state, new_marks(state, most), steps)
+    _walk(machine, trials, placement, state, new_marks(state, most), steps)
     return steps
 
 
@@ -207,14 +209,14 @@ def walk_all(machine: DataflowMachine, trials: WalkTrials, plan: Dispatch) -> St
 def _walk(
     machine: DataflowMachine,
     trials: WalkTrials,
-    plan: Dispatch,
+    placement: Dispatch,
     state: DataflowState,
     marks: Marks,
     steps: Steps,
 ) -> None:
     """Try the moves, and note down what comes of them."""
-    n = plan.device.size
-    now_s = run(machine, state, marks, plan, Part(math.inf, math.inf))
+    n = placement.device.size
+    now_s = run(machine, state, marks, placement, Part(math.inf, math.inf))
     over = _over(machine, state.peak, now_s)
     copied(state.end_s, steps.ended_s)
     best_s = now_s if over == 0.0 else math.inf
@@ -222,24 +224,26 @@ def _walk(
     for i in range(trials.target.size):
         if left == 0:
             break
-        if not _apply(trials, i, plan, steps.before, steps.earlier):
+        if not _apply(trials, i, placement, steps.before, steps.earlier):
             continue
         left -= 1
-        first_s = _first_look_s(machine, trials, i, plan, steps.before, steps.ended_s) if now_s < math.inf else BEFORE_S
+        first_s = (
+            _first_look_s(machine, trials, i, placement, steps.before, steps.ended_s) if now_s < math.inf else BEFORE_S
+        )
         limit_s = math.inf
         if trials.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
             limit_s = max(now_s + trials.threshold_s[i], best_s)
             limit_s += abs(limit_s) * n * ROUNDING
-        new_s = run(machine, state, marks, plan, Part(first_s, limit_s))
+        new_s = run(machine, state, marks, placement, Part(first_s, limit_s))
         new_over = _over(machine, state.peak, new_s)
         steps.tried[i] = True
         steps.value_s[i] = new_s if new_over == 0.0 else math.inf
         if steps.value_s[i] < best_s:
             best_s = new_s
-            copied(plan.device, steps.best_device)
-            copied(plan.priority, steps.best_priority)
+            copied(placement.device, steps.best_device)
+            copied(placement.priority, steps.best_priority)
         if not acceptable(now_s, over, new_s, new_over, trials.threshold_s[i], trials.price_s_per_byte):
-            _undo(trials, i, plan, steps.before, steps.earlier)
+            _undo(trials, i, placement, steps.before, steps.earlier)
             continue
         steps.taken[i] = True
         now_s, over = new_s, new_over

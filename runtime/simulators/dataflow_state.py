@@ -193,13 +193,13 @@ def _merged(state: DataflowState, priority: Float64, a: int, b: int) -> int:
 
 
 @inlined
-def enqueue(state: DataflowState, plan: Dispatch, i: int) -> None:
+def enqueue(state: DataflowState, placement: Dispatch, i: int) -> None:
     """Let an operation wait for its device."""
-    d = plan.device[i]
+    d = placement.device[i]
     state.link[i] = -1
-    if plan.ordered:
+    if placement.ordered:
         state.right[i] = -1
-        state.head[d] = _merged(state, plan.priority, state.head[d], i)
+        state.head[d] = _merged(state, placement.priority, state.head[d], i)
     else:
         if state.head[d] < 0:
             state.head[d] = i
@@ -211,12 +211,12 @@ def enqueue(state: DataflowState, plan: Dispatch, i: int) -> None:
 
 
 @inlined
-def dequeue(state: DataflowState, plan: Dispatch, d: int) -> int:
+def dequeue(state: DataflowState, placement: Dispatch, d: int) -> int:
     """Return the operation that device d takes next, which leaves its queue."""
     first = state.head[d]
     rest = state.link[first]
-    if plan.ordered and state.right[first] >= 0:
-        rest = _merged(state, plan.priority, rest, state.right[first])
+    if placement.ordered and state.right[first] >= 0:
+        rest = _merged(state, placement.priority, rest, state.right[first])
     state.head[d] = rest
     return int(first)
 

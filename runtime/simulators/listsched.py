@@ -152,14 +152,14 @@ class ListSchedEvaluator:
             limit,
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
-        plan = Dispatch(owned(start.device[group]), order, ordered)
-        steps = walk_all(self._quick, trials, plan)
+        placement = Dispatch(owned(start.device[group]), order, ordered)
+        steps = walk_all(self._quick, trials, placement)
         end_s, best_s, over = steps.summary.tolist()
         local_search = LocalSearch(
             steps.tried,
             steps.value_s,
             steps.taken,
-            self._plan(start, plan.device, plan.priority),
+            self._plan(start, placement.device, placement.priority),
             end_s if over == 0 else np.inf,
             self._plan(start, steps.best_device, steps.best_priority),
             best_s,

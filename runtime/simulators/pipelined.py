@@ -107,14 +107,14 @@ class PipelinedEvaluator:
         """Return the predicted seconds between two inferences for each placement, or why the devices cannot run it."""
         if not placements:
             return []
-        devices = np.stack([plan.device for plan in placements])
+        devices = np.stack([placement.device for placement in placements])
         found = self.simulate(devices)
         used = np.zeros((len(placements), len(self._nodes.devices)), bool)
         np.put_along_axis(used, devices.astype(np.int64), True, axis=1)
         edges, group = self._subject.graph.edges, self._subject.grouping.group
         return [
-            self._nodes.answer(plan, float(value_s), held, on, pieces(edges, plan.device[group]))
-            for plan, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
+            self._nodes.answer(placement, float(value_s), held, on, pieces(edges, placement.device[group]))
+            for placement, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
         ]
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
@@ -167,8 +167,8 @@ class PipelinedEvaluator:
         found = kernels.PipelinedFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64)
         )
-        plans = np.array(device, np.int32, order="C")
-        kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
+        placements = np.array(device, np.int32, order="C")
+        kernels.simulate(self._machine, kernels.blank(self._machine), placements, found)
         over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
         return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
 

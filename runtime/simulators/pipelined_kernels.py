@@ -136,11 +136,11 @@ def greatest_s(state: PipelinedState) -> float:
 
 
 @compiled
-def simulate(machine: PipelinedMachine, state: PipelinedState, plans: Int32, figures: PipelinedFigures) -> None:
+def simulate(machine: PipelinedMachine, state: PipelinedState, placements: Int32, figures: PipelinedFigures) -> None:
     """Write down what b placements cost, int32 [b, k]."""
     p = state.held_bytes.size
-    for b in range(plans.shape[0]):
-        placed(machine, state, plans[b])
+    for b in range(placements.shape[0]):
+        placed(machine, state, placements[b])
         figures.value_s[b] = greatest_s(state)
         for d in range(p):
             figures.held_bytes[b, d] = state.held_bytes[d]

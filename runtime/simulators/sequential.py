@@ -113,10 +113,10 @@ class SequentialEvaluator:
         self.evaluations += len(placements)
         if not placements:
             return []
-        found = self._figures(np.stack([plan.device for plan in placements]), counted=True)
+        found = self._figures(np.stack([placement.device for placement in placements]), counted=True)
         return [
-            self._nodes.answer(plan, float(value_s), held, counts > 0, int(counts.sum()))
-            for plan, value_s, held, counts in zip(
+            self._nodes.answer(placement, float(value_s), held, counts > 0, int(counts.sum()))
+            for placement, value_s, held, counts in zip(
                 placements, found.value_s, found.held_bytes, found.counts, strict=True
             )
         ]
@@ -197,15 +197,15 @@ class SequentialEvaluator:
         found = kernels.SequentialFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
         )
-        plans = np.array(device, np.int32, order="C")
+        placements = np.array(device, np.int32, order="C")
         if counted or self._whole.launching:
-            self._count(plans, found.counts)
-        kernels.simulate(self._machine, kernels.blank(self._machine), plans, found)
+            self._count(placements, found.counts)
+        kernels.simulate(self._machine, kernels.blank(self._machine), placements, found)
         return found
 
-    def _count(self, plans: Int32, counts: Int64) -> None:
+    def _count(self, placements: Int32, counts: Int64) -> None:
         """Count the sub-graphs of b placements, int32 [b, k], by device, into int64 [b, p]."""
-        running = plans.take(self._machine.unit_node, axis=1)
+        running = placements.take(self._machine.unit_node, axis=1)
         cuts.count(self._whole.counter, running, counts, cuts.unbounded(counts.shape[1]))
 
 

@@ -141,16 +141,16 @@ def placed(machine: SequentialMachine, state: SequentialState, device: Int32) ->
 
 
 @kernel
-def simulate(machine: SequentialMachine, state: SequentialState, plans: Int32, figures: SequentialFigures) -> None:
+def simulate(machine: SequentialMachine, state: SequentialState, placements: Int32, figures: SequentialFigures) -> None:
     """Write down what b placements cost, int32 [b, k], whose sub-graphs are counted."""
-    for b in range(plans.shape[0]):
-        figures.sent_bytes[b] = placed(machine, state, plans[b])
+    for b in range(placements.shape[0]):
+        figures.sent_bytes[b] = placed(machine, state, placements[b])
         figures.value_s[b] = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), figures.counts[b])
         for d in range(state.held_bytes.size):
             figures.held_bytes[b, d] = state.held_bytes[d]
             figures.busy_s[b, d] = figures.counts[b, d] * machine.launch_s[d]
-        for j in range(plans.shape[1]):
-            figures.busy_s[b, plans[b, j]] += machine.op_s[j, plans[b, j]]
+        for j in range(placements.shape[1]):
+            figures.busy_s[b, placements[b, j]] += machine.op_s[j, placements[b, j]]
 
 
 @kernel

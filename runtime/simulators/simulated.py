@@ -53,23 +53,23 @@ class Nodes:
             capacity_bytes(subject.topology, memory=memory),
         )
 
-    def answer(self, plan: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Evaluation:
+    def answer(self, placement: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Evaluation:
         """Return what an evaluator says of a placement.
 
         seconds: inf if a device refuses a node. held_bytes: int64 [p], the most each device holds. used: bool [p],
         the devices that run something.
         """
         if not np.isfinite(seconds):
-            return self._refusal(plan)
+            return self._refusal(placement)
         short = held_bytes - self.capacity_bytes
         if np.any(short > 0):
             return self._shortage(short)
         names = tuple(self.devices[d] for d in np.flatnonzero(used))
         return Prediction(float(seconds), executed_on=names, subgraphs=subgraphs)
 
-    def _refusal(self, plan: Placement) -> MeasurementFailed:
-        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), plan.device]))
-        pairs = [f"{self.devices[plan.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
+    def _refusal(self, placement: Placement) -> MeasurementFailed:
+        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
+        pairs = [f"{self.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
         return MeasurementFailed("refused", "; ".join(pairs))
 
     def _shortage(self, short: Int64) -> MeasurementFailed:
@@ -121,8 +121,8 @@ def batches(placements: Sequence[Placement]) -> Iterator[tuple[list[int], Int32,
 
     Each as (their b indices, device int32 [b, k], priority float64 [b, k] or None).
     """
-    plain = [i for i, plan in enumerate(placements) if plan.priority is None]
-    ordered = [i for i, plan in enumerate(placements) if plan.priority is not None]
+    plain = [i for i, placement in enumerate(placements) if placement.priority is None]
+    ordered = [i for i, placement in enumerate(placements) if placement.priority is not None]
     if plain:
         yield plain, np.stack([placements[i].device for i in plain]), None
     if ordered:

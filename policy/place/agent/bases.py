@@ -43,26 +43,26 @@ class Bases:
             for new, place in zip(anew.tolist(), rank.tolist(), strict=True)
         ]
 
-    def of(self, value_s: float, plan: Placement) -> Base:
+    def of(self, value_s: float, placement: Placement) -> Base:
         """Return a placement as something to change."""
-        key = plan.digest()
+        key = placement.digest()
         if key not in self.known:
             if len(self.known) >= KEPT:
                 del self.known[next(iter(self.known))]
-            self.known[key] = (value_s, self.made(value_s, plan, counted=True))
+            self.known[key] = (value_s, self.made(value_s, placement, counted=True))
         return self.known[key][1]
 
-    def made(self, value_s: float, plan: Placement, *, counted: bool) -> Base:
+    def made(self, value_s: float, placement: Placement, *, counted: bool) -> Base:
         """Return a new base; its timeline counts as an evaluation, or was counted before."""
-        order = self._longest_first if plan.priority is None else ranks(plan.priority)
-        base = Base(plan, value_s / self.world.unit_s, order=order)
+        order = self._longest_first if placement.priority is None else ranks(placement.priority)
+        base = Base(placement, value_s / self.world.unit_s, order=order)
         simulator = self.search.simulator
         if simulator is None or simulator.execution.kind != "listsched":
             return base
-        timeline = self.search.timeline(plan) if counted else simulator.timeline(plan)
+        timeline = self.search.timeline(placement) if counted else simulator.timeline(placement)
         if timeline is None or timeline.names != self.search.problem.graph.names:
             return base
-        if plan.priority is None and order is not None:
+        if placement.priority is None and order is not None:
             base = replace(base, order=ranks(timeline.start_s, timeline.end_s))
         try:
             return replace(base, schedule=Schedule.of(timeline, self.search.problem.graph, self.world))

@@ -84,8 +84,8 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
     trainer.plan = standing[0] if standing else None
     bases = _part(arrays, BASES)
     trainer.bases.known = {
-        plan.digest(): (value_s, trainer.bases.made(value_s, plan, counted=False))
-        for value_s, plan in zip(bases["value_s"].tolist(), _placements(bases, names), strict=True)
+        placement.digest(): (value_s, trainer.bases.made(value_s, placement, counted=False))
+        for value_s, placement in zip(bases["value_s"].tolist(), _placements(bases, names), strict=True)
     }
 
 
@@ -93,14 +93,14 @@ def _part(arrays: Any, prefix: str) -> Arrays:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
-def _plans(prefix: str, plans: list[Placement | None], n: int) -> Arrays:
+def _plans(prefix: str, placements: list[Placement | None], n: int) -> Arrays:
     """Return arrays of placements; those that are None are left out."""
-    known = [plan for plan in plans if plan is not None]
+    known = [placement for placement in placements if placement is not None]
     unordered = np.full(n, np.nan)
     return {
-        prefix + "device": stacked([plan.device for plan in known], n, np.int32),
+        prefix + "device": stacked([placement.device for placement in known], n, np.int32),
         prefix + "priority": stacked(
-            [unordered if plan.priority is None else plan.priority for plan in known], n, np.float64
+            [unordered if placement.priority is None else placement.priority for placement in known], n, np.float64
         ),
     }
 

@@ -68,18 +68,20 @@ class MoveProposal:
     entropy: Tensor
 
 
-def options(actor: Actor, nodes: Tensor, base: Base, plan: Placement, *, r: int, rng: np.random.Generator) -> Options:
+def options(
+    actor: Actor, nodes: Tensor, base: Base, placement: Placement, *, r: int, rng: np.random.Generator
+) -> Options:
     """Return what r drawn groupings could do to a placement, the one of `base`."""
     samples = actor.policy.grouper.draws(nodes, actor.problem.graph, r, rng=rng)
     groups = GroupBatch.of([made_feasible(actor.problem, sample.grouping) for sample in samples])
     z, p = pooled(nodes, groups), actor.world.p
-    device = torch.tensor(plan.device, dtype=torch.int64).expand(r, -1)
+    device = torch.tensor(placement.device, dtype=torch.int64).expand(r, -1)
     at = context(actor.world, groups, device, [base.schedule] * r, value=torch.full((r,), base.value))
     score = actor.policy.changing.scores(z, at)
     stay = score[:, p:].masked_fill(at.forbidden[:, p:], 0.0)
     shift = actor.policy.ordering(z)
     ordering = shift[:, [0, 2]] - shift[:, STILL, None]
-    if plan.priority is None:
+    if placement.priority is None:
         ordering = torch.full_like(ordering, -torch.inf)
     every = torch.cat([score[:, :p] - stay, ordering], dim=1)
     parts = torch.split(every, groups.k.tolist())

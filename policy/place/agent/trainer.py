@@ -110,9 +110,9 @@ class Trainer:
     def _walked(self, share: float) -> Tensor | None:
         """Try single moves one after another, each on what the ones before have left; return the loss."""
         actor, search, hyper = self.actor, self.search, self.hyper
-        plan, plan_s = self._standing()
-        base = self.bases.of(plan_s, plan)
-        found = options(actor, actor.nodes(), base, plan, r=hyper.groupings, rng=self.rng)
+        placement, plan_s = self._standing()
+        base = self.bases.of(plan_s, placement)
+        found = options(actor, actor.nodes(), base, placement, r=hyper.groupings, rng=self.rng)
         self._tell(found.entropy, float(found.groups.k.float().mean()))
         reach = 1.0 + float(self.rng.exponential(1.0)) ** 2
         proposal = propose(found, each=max(1, 2 * hyper.batch // hyper.groupings), reach=reach, rng=self.rng)
@@ -120,7 +120,7 @@ class Trainer:
             return None
         warmth_s = self.scale_s * hyper.temperature * (hyper.last_temperature / hyper.temperature) ** share
         moves = replace(proposal.moves, threshold_s=-warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
-        local_search = search.local_search(plan, moves)
+        local_search = search.local_search(placement, moves)
         self.plan, self.plan_s = levelled(local_search.end), local_search.end_s
         ratio = _ratios(local_search, plan_s)
         tried = torch.from_numpy(np.flatnonzero(local_search.tried))
@@ -162,15 +162,15 @@ class Trainer:
         elif seen < FRESH * asked:
             self.boldness = max(self.boldness / BOLDER, 1.0)
 
-    def imitate(self, plan: Placement, steps: int, *, seconds: float) -> None:
+    def imitate(self, placement: Placement, steps: int, *, seconds: float) -> None:
         """Make it likelier, in so many steps as are begun in time, that groups are placed anew as in a placement."""
         end_s = time.monotonic() + seconds
         for _ in range(steps):
             if time.monotonic() >= end_s:
                 return
-            self._step(self._unlike(plan))
+            self._step(self._unlike(placement))
 
-    def _unlike(self, plan: Placement) -> Tensor:
+    def _unlike(self, placement: Placement) -> Tensor:
         """Return the scalar mean of -log p over groups of which a placement has all members on one device."""
         actor, world = self.actor, self.actor.world
         nodes = actor.nodes()
@@ -179,7 +179,7 @@ class Trainer:
         anew = torch.full((1, world.n), world.p)
         at = context(world, groups, anew, [None], value=torch.ones(1))
         log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
-        device = torch.tensor(plan.device, dtype=torch.int64)[None]
+        device = torch.tensor(placement.device, dtype=torch.int64)[None]
         on = groups.sum(nn.functional.one_hot(device, world.p + 1).float())  # [K, p + 1]
         share, home = (on / on.sum(dim=1, keepdim=True)).max(dim=1)
         whole = (share == 1.0) & ~at.forbidden.gather(1, home[:, None])[:, 0]

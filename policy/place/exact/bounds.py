@@ -275,7 +275,9 @@ def least_memory(problem: Problem) -> int:
     return high
 
 
-def explain_memory(problem: Problem, peak_bytes: Callable[[Placement], int] = lambda plan: 0) -> DeviceError | None:
+def explain_memory(
+    problem: Problem, peak_bytes: Callable[[Placement], int] = lambda placement: 0
+) -> DeviceError | None:
     """Return the error to raise if no packing of the weights into the devices is found; None if one is.
 
     peak_bytes: the most a device holds under a placement, outputs and all; what is named suffices for the packing

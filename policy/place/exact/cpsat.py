@@ -149,10 +149,10 @@ def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | 
     if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
         return None
     times = Times.of(problem, units, execution, search.best_s)
-    plan = None
+    placement = None
     if timeline is not None and device is not None and problem.fits(units.placement(device)):
-        plan = (device, timeline.start_s, timeline.end_s)
-    return listsched(problem, units, times, plan, search.bound_s)
+        placement = (device, timeline.start_s, timeline.end_s)
+    return listsched(problem, units, times, placement, search.bound_s)
 
 
 def _folded(problem: Problem) -> Units:
@@ -190,13 +190,13 @@ class _Asking:
     def __call__(self, value: Callable[[Any], int], objective: float) -> bool:
         """Ask about one solution; return whether to go on. value: what a variable is in it."""
         device = np.array([next(d for d, on in enumerate(row) if value(on)) for row in self.made.x], np.int32)
-        plans = [self.units.placement(device)]
+        placements = [self.units.placement(device)]
         if self.search.problem.ordered and self.made.start:
             start = np.array([value(s) for s in self.made.start], np.int64)
             rank = np.empty(start.size)
             rank[np.lexsort((self.depth, start))] = np.arange(start.size)
-            plans.insert(0, Placement(plans[0].device, plans[0].devices, rank))
-        self.search.evaluate(plans, planned_s=[objective * self.made.tick_s] * len(plans))
+            placements.insert(0, Placement(placements[0].device, placements[0].devices, rank))
+        self.search.evaluate(placements, planned_s=[objective * self.made.tick_s] * len(placements))
         return not self.search.done
 
 

@@ -194,7 +194,7 @@ def serial_ticks(times: Times) -> int:
     return work + int(times.head_ticks.max(initial=0)) + away * sends
 
 
-def listsched(problem: Problem, units: Units, times: Times, plan: Plan | None, least_s: float) -> Made:
+def listsched(problem: Problem, units: Units, times: Times, placement: Plan | None, least_s: float) -> Made:
     """Return the program of a problem whose graph is acyclic.
 
     placement: what to start from, or None. least_s: seconds that no placement falls below.
@@ -203,7 +203,7 @@ def listsched(problem: Problem, units: Units, times: Times, plan: Plan | None, l
         raise ValueError("a problem without costs")
     alike = alike_devices(problem, units, problem.costs.op_s)
     draft = None
-    if plan is not None:
-        device, start_s, end_s = plan
+    if placement is not None:
+        device, start_s, end_s = placement
         draft = Draft.of(times, in_order_of_use(device, alike, times.unit_order()), start_s, end_s)
     return ScheduleProgram(units, times, draft, alike).made(math.floor(least_s / times.tick_s))

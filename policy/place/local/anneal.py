@@ -97,28 +97,28 @@ class Anneal(Method):
 
     def _cool(self, search: Search, rng: np.random.Generator, moves: Neighbourhood, hot: float) -> None:
         """Walk from the incumbent while the temperature falls, until the budget ends."""
-        plan = search.best or moves.anywhere(search.problem.topology.names)
+        placement = search.best or moves.anywhere(search.problem.topology.names)
         if search.problem.ordered:
-            plan = best_order(search, plan)
+            placement = best_order(search, placement)
         cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
         chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
         if short and hot >= self.hot:
-            self._squeeze(search, rng, moves, plan, cooling)
+            self._squeeze(search, rng, moves, placement, cooling)
             return
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
-            local_search = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, chunk))
+            local_search = self._walk(search, rng, moves, placement, cooling.drawn_s(rng, chunk))
             forbidden = np.count_nonzero(np.isinf(local_search.value_s)) / max(local_search.evaluations, 1)
             if short and not search.done and forbidden > PRESSED:
                 self._squeeze(search, rng, moves, levelled(search.best or local_search.end), cooling)
                 return
-            plan = levelled(local_search.end)
+            placement = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _squeeze(
-        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, cooling: Cooling
+        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, cooling: Cooling
     ) -> None:
         """Go on as `_cool` does where memory bars the way: through placements that do not fit, for a price, and back.
 
@@ -132,10 +132,10 @@ class Anneal(Method):
         while not search.done and idle < PATIENCE * CHUNK // SHORT:
             spent = search.spent
             if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
-                price.s_per_byte, plan = math.inf, levelled(search.best or plan)
-            local_search = self._walk(search, rng, moves, plan, cooling.drawn_s(rng, SHORT), price.s_per_byte)
+                price.s_per_byte, placement = math.inf, levelled(search.best or placement)
+            local_search = self._walk(search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price.s_per_byte)
             price.learn(local_search)
-            plan = levelled(local_search.end)
+            placement = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _walk(
@@ -143,7 +143,7 @@ class Anneal(Method):
         search: Search,
         rng: np.random.Generator,
         moves: Neighbourhood,
-        plan: Placement,
+        placement: Placement,
         threshold_s: Float64,
         price_s: float | None = None,
     ) -> LocalSearch:
@@ -152,7 +152,7 @@ class Anneal(Method):
         price_s: of a byte beyond the memory, and then some moves are swaps; None for no price.
         """
         r = threshold_s.size
-        ordered = plan.priority is not None
+        ordered = placement.priority is not None
         stays = (rng.random(r) < self.orders) & ordered
         several = ~stays & (rng.random(r) < self.clusters)
         choice = MoveKinds(
@@ -162,38 +162,45 @@ class Anneal(Method):
             shifted=stays | ((rng.random(r) < self.shifts) & ordered),
             swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
         )
-        drawn = moves.drawn(rng, plan, choice, threshold_s)
+        drawn = moves.drawn(rng, placement, choice, threshold_s)
         if price_s is None:  # where memory is short, moves that it bars are counted by their values
-            return search.local_search(plan, replace(drawn, bounded=not tight(search)))
-        return search.local_search(plan, replace(drawn, price_s_per_byte=price_s, bounded=True))
+            return search.local_search(placement, replace(drawn, bounded=not tight(search)))
+        return search.local_search(placement, replace(drawn, price_s_per_byte=price_s, bounded=True))
 
 
-def best_order(search: Search, plan: Placement) -> Placement:
+def best_order(search: Search, placement: Placement) -> Placement:
     """Return the placement in its own order, if it has one, or else in the fastest of several orders.
 
     Of equally fast ones it is the first: the order in which the placement runs first come, first served.
     """
     work = work_of(search.problem)
-    keys = [-b_level(work, plan.device), -upward(work)]
-    orders = [with_order(search, plan), *(Placement(plan.device, plan.devices, ranks(key)) for key in keys)]
+    keys = [-b_level(work, placement.device), -upward(work)]
+    orders = [
+        with_order(search, placement),
+        *(Placement(placement.device, placement.devices, ranks(key)) for key in keys),
+    ]
     values = search.evaluate(orders)
     return orders[int(np.argmin(np.where(np.isnan(values), math.inf, values)))]
 
 
-def with_order(search: Search, plan: Placement) -> Placement:
+def with_order(search: Search, placement: Placement) -> Placement:
     """Return the plan with priorities that keep its order of execution, as far as that can be known."""
-    if plan.priority is not None:
-        return plan
-    timeline = None if math.isinf(search.best_s) else search.timeline(plan)
+    if placement.priority is not None:
+        return placement
+    timeline = None if math.isinf(search.best_s) else search.timeline(placement)
     if timeline is None:
-        return Placement(plan.device, plan.devices, np.arange(plan.n, dtype=np.float64))
+        return Placement(placement.device, placement.devices, np.arange(placement.n, dtype=np.float64))
     # What takes no time ran before what started at the same moment on its device.
-    return Placement(plan.device, plan.devices, ranks(timeline.start_s, timeline.end_s))
+    return Placement(placement.device, placement.devices, ranks(timeline.start_s, timeline.end_s))
 
 
-def levelled(plan: Placement) -> Placement:
+def levelled(placement: Placement) -> Placement:
     """Return the plan with ranks for priorities, if it has any: shift upon shift would leave the range of floats."""
-    return plan if plan.priority is None else Placement(plan.device, plan.devices, ranks(plan.priority))
+    return (
+        placement
+        if placement.priority is None
+        else Placement(placement.device, placement.devices, ranks(placement.priority))
+    )
 
 
 def ranks(*keys: Float64) -> Float64:

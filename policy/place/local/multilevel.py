@@ -96,22 +96,22 @@ class Multilevel(Method):
     def _sketch(self, search: Search, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
         """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
         clock = PartClock.of(search, self.sketched, min(CHEAP * search.left, MOST))
-        plan, best_s, count = rough.devices_of(begun), np.inf, WALK // 4
+        placement, best_s, count = rough.devices_of(begun), np.inf, WALK // 4
         while (done := clock.done()) < 1 and not search.done:
             moves = draw(_upto(rough.grains, done), count, search.problem.topology.p, self.near, rng)
             allowance = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
             trials = SketchTrials(*moves, allowance, rough.allowed)
             began_s = time.monotonic()
-            plan, end_s, met, met_s = local_search(rough.sketch, trials, plan)
+            placement, end_s, met, met_s = local_search(rough.sketch, trials, placement)
             clock.tick(count, time.monotonic() - began_s)
             if met_s < best_s:
                 best, best_s = met, met_s
                 search.evaluate([rough.placement(met)])
             elif end_s > best_s * (1 + 3 * self.heat * (1 - done)):
-                plan = best
+                placement = best
 
     def _refine(
-        self, search: Search, plan: Placement, chosen: list[Level], rng: np.random.Generator, skip: int
+        self, search: Search, placement: Placement, chosen: list[Level], rng: np.random.Generator, skip: int
     ) -> None:
         """Anneal with the evaluator; skip: how many of the levels are left behind from the beginning.
 
@@ -127,14 +127,14 @@ class Multilevel(Method):
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
             allowance = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            walked = search.local_search(plan, Moves(*moves, np.zeros(count), allowance, bounded=True))
+            walked = search.local_search(placement, Moves(*moves, np.zeros(count), allowance, bounded=True))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
-            plan = walked.end
+            placement = walked.end
             if search.spent == spent:
                 idle += skip == len(grains) - 1
                 skip = min(skip + 1, len(grains) - 1)
             if walked.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
-                plan = search.best or plan
+                placement = search.best or placement
 
 
 def _try(search: Search, begun: Iterator[Placement], rough: Rough | None) -> Placement:

@@ -77,12 +77,12 @@ class Neighbourhood:
         device[self.member] = np.repeat(self.home[self.homes_ptr[:-1]], np.diff(self.ptr))
         return Placement(device, devices)
 
-    def drawn(self, rng: np.random.Generator, plan: Placement, choice: MoveKinds, threshold_s: Float64) -> Moves:
+    def drawn(self, rng: np.random.Generator, placement: Placement, choice: MoveKinds, threshold_s: Float64) -> Moves:
         """Return r moves of the kinds chosen; none if no group has a choice and the placement has no order.
 
         A move may turn out to change nothing, or to put a group where it must not be; such moves are skipped.
         """
-        if self.free.size == 0 and plan.priority is None:
+        if self.free.size == 0 and placement.priority is None:
             return Moves(np.zeros(1, np.int64), *(np.zeros(0, np.int32),) * 3, np.zeros(0), np.zeros(0))
         r = threshold_s.size
         group = rng.integers(0, self.k, r)
@@ -98,10 +98,10 @@ class Neighbourhood:
             walks[swaps, 1] = other[swaps]
             like = np.where(swaps, self.member[self.ptr[other]], like)
         shift = np.zeros(r)
-        if plan.priority is not None:
-            goal = np.where(target >= 0, target, plan.device[self.member[self.ptr[group]]])
-            goal = np.where(like >= 0, plan.device[like], goal)
-            shift = np.where(choice.shifted, self._shifts(rng, plan.priority, plan.device, group, goal), 0.0)
+        if placement.priority is not None:
+            goal = np.where(target >= 0, target, placement.device[self.member[self.ptr[group]]])
+            goal = np.where(like >= 0, placement.device[like], goal)
+            shift = np.where(choice.shifted, self._shifts(rng, placement.priority, placement.device, group, goal), 0.0)
         move, which = np.nonzero(walks >= 0)
         chosen = walks[move, which]
         count = self.ptr[chosen + 1] - self.ptr[chosen]

@@ -122,7 +122,9 @@ def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int
     return device
 
 
-def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: Placement, steps: int) -> Placement:
+def _shed(
+    search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, steps: int
+) -> Placement:
     """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""
     steps = max(2, min(steps, search.left // CHUNK))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
@@ -130,15 +132,15 @@ def _shed(search: Search, rng: np.random.Generator, moves: Neighbourhood, plan: 
     for step in range(steps):
         if search.best is not None or search.left <= 0:
             break
-        peak_bytes = search.simulate(plan.device[None]).peak_bytes
+        peak_bytes = search.simulate(placement.device[None]).peak_bytes
         if search.best is not None or not len(peak_bytes):
             break
-        chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, plan, peak_bytes[0]))
+        chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, placement, peak_bytes[0]))
         warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
         threshold_s = price * warm * rng.exponential(1.0, CHUNK)
-        drawn = chosen.drawn(rng, plan, _choice(rng, CHUNK), threshold_s)
-        plan = search.local_search(plan, replace(drawn, price_s_per_byte=price)).end
-    return plan
+        drawn = chosen.drawn(rng, placement, _choice(rng, CHUNK), threshold_s)
+        placement = search.local_search(placement, replace(drawn, price_s_per_byte=price)).end
+    return placement
 
 
 def _outweighing(search: Search) -> float:
@@ -149,13 +151,13 @@ def _outweighing(search: Search) -> float:
     return 10.0 * max(work_s + sent_s, 1e-9)
 
 
-def _crowded(search: Search, moves: Neighbourhood, plan: Placement, peak_bytes: Int64) -> Int32:
+def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_bytes: Int64) -> Int32:
     """Return the groups that have a choice and are on devices that hold too much; all with a choice if there are none.
 
     peak_bytes: int64 [p], the most each device holds under the placement.
     """
     room = search.problem.derived(Units.of).room_bytes
-    home = plan.device[moves.member[moves.ptr[moves.free]]]
+    home = placement.device[moves.member[moves.ptr[moves.free]]]
     found = moves.free[(peak_bytes > room)[home]]
     return found if found.size else moves.free
 
