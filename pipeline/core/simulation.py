@@ -13,6 +13,8 @@ from pipeline.core.placement import Placement
 
 Kind = Literal["sequential", "listsched", "pipelined"]
 Level = Literal["T0", "T1", "T2"]
+LEVELS: tuple[Level, ...] = ("T0", "T1", "T2")
+T0, T1, T2 = range(3)  # levels of contention as numbers, see `ExecutionModel.contention`
 
 ORDERED = ("listsched",)  # simulators to which priorities matter
 NO_SWAPS = np.zeros(0, np.int64)
@@ -36,6 +38,11 @@ class ExecutionModel:
     block_s: float = 0.0
     gap_s: float = 0.0
     memory: bool = True
+
+    @property
+    def contention(self) -> int:
+        """Return the level as a number: T0, T1 or T2."""
+        return LEVELS.index(self.level)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,12 +13,11 @@ from __future__ import annotations
 import math
 
 from pipeline.core.arrays import Float64, Int32
+from pipeline.core.simulation import T0, T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, next_mark, restore, save
 from runtime.simulators.dataflow_state import (
     ENDED,
-    T0,
-    T1,
     UNDER_WAY,
     DataflowMachine,
     DataflowState,

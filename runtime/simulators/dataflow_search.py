@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.simulation import T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, copied, new_marks
-from runtime.simulators.dataflow_state import BEGUN, T1, DataflowMachine, DataflowState, Dispatch, new_state
+from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, DataflowState, Dispatch, new_state
 from runtime.simulators.local_search import acceptable
 
 MARKS = 16  # along a run at most

@@ -10,7 +10,6 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import inlined
 
-T0, T1, T2 = 0, 1, 2
 BEGUN, UNDER_WAY, ENDED = 0, 1, 2  # places in State.tally
 
 

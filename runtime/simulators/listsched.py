@@ -231,7 +231,7 @@ def machine_of(subject: Subject, execution: ExecutionModel, quirks: bool) -> Dat
         per_byte_s=1.0 / topology.link_bytes_per_s,
         latency_s=owned(topology.link_latency_s),
         capacity=_capacity(topology, execution),
-        level=("T0", "T1", "T2").index(execution.level),
+        level=execution.contention,
         block_s=execution.block_s,
         gap_s=execution.gap_s,
         blocks_always=quirks,

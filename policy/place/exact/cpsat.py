@@ -122,7 +122,7 @@ def size_of(search: Search) -> int:
     tensors = int(np.unique(sent, axis=1).shape[1])
     if execution is None or not timed:
         return (divided + tensors * p) // DIVISION
-    of_tensor = {"T0": 0, "T1": p + 2, "T2": p * (p + 1)}[execution.level]
+    of_tensor = (0, p + 2, p * (p + 1))[execution.contention]
     return divided + problem.graph.n + int(np.count_nonzero(apart)) + tensors * of_tensor
 
 

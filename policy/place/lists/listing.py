@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.simulation import T0, T1, T2
 from pipeline.shared.compiled import allocating, compiled, inner
 from pipeline.shared.heaps import new_heap, pop, push
-from policy.place.lists.work import T0, T1, T2, ScheduleInputs
+from policy.place.lists.work import ScheduleInputs
 
 GAPS = 256  # idle gaps remembered per device for insertion
 NEAR = 1e-12  # relative difference below which two finishing times count as equal

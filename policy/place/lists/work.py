@@ -10,11 +10,10 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import T0, ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import least_index_first, longest, visit_order
 
-T0, T1, T2 = 0, 1, 2  # levels of contention, see `ExecutionModel`
 NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
 ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 
@@ -71,8 +70,7 @@ def work_of(
     work = problem.derived(_uncontended) if plain else _uncontended(problem, grouping, demand)
     if execution is None or execution.kind != "listsched":
         return work
-    level = ("T0", "T1", "T2").index(execution.level)
-    return work._replace(level=level, block_s=float(execution.block_s), gap_s=float(execution.gap_s))
+    return work._replace(level=execution.contention, block_s=float(execution.block_s), gap_s=float(execution.gap_s))
 
 
 def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:
