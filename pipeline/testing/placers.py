@@ -18,6 +18,7 @@ from pipeline.core.stages import Answer, Candidate, Evaluator, LearningPlacer, P
 from pipeline.testing.problems import (
     CHAIN,
     PROBLEMS,
+    MemoryKeeper,
     SumEvaluator,
     chain_graph,
     chain_problem,
@@ -220,6 +221,18 @@ def check_policy_inputs(placer: Placer) -> None:
     raise AssertionError(f"{placer} learns, and raises no UsageError where the problem has no policy inputs")
 
 
+def check_keeper(placer: Placer) -> None:
+    """Require of a placer that learns that it publishes its policy exactly if it says so by `keeps`."""
+    if not isinstance(placer, LearningPlacer):
+        return
+    keeper, problem = MemoryKeeper(), chain_problem()
+    if problem.policy is not None:
+        problem = replace(problem, policy=replace(problem.policy, keeper=keeper))
+    _place(placer, problem, SumEvaluator.of(problem))
+    published = bool(keeper.published)
+    require(published == placer.keeps, placer, f"has keeps={placer.keeps} and has published={published} a policy")
+
+
 PROMISES = (
     check_answers,
     check_no_question_twice,
@@ -236,6 +249,7 @@ PROMISES = (
     check_global_state,
     check_groups,
     check_policy_inputs,
+    check_keeper,
 )
 
 

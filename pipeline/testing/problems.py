@@ -12,7 +12,7 @@ from embed.features import node_features
 from pipeline.core.arrays import Bool, Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.learning import PolicyInputs
+from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem, Progress
@@ -177,6 +177,26 @@ class SumEvaluator:
             else Measurement(np.array([self.value_s(placement)]))
             for placement in placements
         ]
+
+
+class MemoryKeeper:
+    """Keeps snapshots in memory: the last state saved, and all policies published."""
+
+    def __init__(self) -> None:
+        self.state: Snapshot | None = None
+        self.published: list[Snapshot] = []
+
+    def load(self) -> Snapshot | None:
+        """Return the state saved last."""
+        return self.state
+
+    def save(self, state: Snapshot) -> None:
+        """Keep a state."""
+        self.state = state
+
+    def publish(self, policy: Snapshot) -> None:
+        """Keep a policy."""
+        self.published.append(policy)
 
 
 def silent(_: Progress) -> None:
