@@ -1,21 +1,19 @@
-"""What every registered coarsener promises."""
+"""Every registered coarsener keeps the promises of `pipeline.testing.coarseners`, on graphs that hypothesis draws."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import registry
-from pipeline.core.graph import Graph, contract, is_acyclic
-from pipeline.core.stages import Coarsener
-from tests.strategies import graph_of, graphs
+from pipeline.core.graph import Graph
+from pipeline.testing import coarseners
+from tests.strategies import graphs
 
 # Further parameters to try; a name that is missing here is tried with its defaults alone.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -53,21 +51,17 @@ def with_kernel(graph: Graph) -> Graph:
 
 
 @every_coarsener
+def test_a_coarsener_keeps_its_promises(name: str, values: dict[str, Any]) -> None:
+    coarseners.check_coarsener(registry.build("coarsen", name, values))
+
+
+@every_coarsener
 @settings(max_examples=25)  # for each of a dozen parametrisations
 @given(graph=readable_graphs(), seed=st.integers(0, 3))
 def test_grouping_covers_the_graph_and_keeps_its_promises(
     name: str, values: dict[str, Any], graph: Graph, seed: int
 ) -> None:
-    coarsener: Coarsener = registry.build("coarsen", name, values)
-    grouping = coarsener.coarsen(graph, seed=seed)
-    small = contract(graph, grouping)
-    assert grouping.n == graph.n
-    assert small.n == grouping.k
-    assert small.flops.sum() == graph.flops.sum()
-    assert small.weight_bytes.sum() == graph.weight_bytes.sum()
-    assert not coarsener.acyclic or is_acyclic(small)
-    again = registry.build("coarsen", name, values).coarsen(graph, seed=seed)
-    assert np.array_equal(again.group, grouping.group)
+    coarseners.check_grouping(registry.build("coarsen", name, values), graph, seed=seed)
 
 
 @every_coarsener
@@ -76,56 +70,4 @@ def test_grouping_covers_the_graph_and_keeps_its_promises(
 def test_grouping_depends_on_neither_names_nor_units(
     name: str, values: dict[str, Any], graph: Graph, seed: int
 ) -> None:
-    coarsener: Coarsener = registry.build("coarsen", name, values)
-    other = dataclasses.replace(
-        graph,
-        names=tuple(reversed(graph.names)),
-        flops=graph.flops * 1024,  # powers of two leave every quotient of floats as it was
-        weight_bytes=graph.weight_bytes * 1024,
-        out_bytes=graph.out_bytes * 1024,
-        edge_bytes=graph.edge_bytes * 1024,
-    )
-    before, after = (coarsener.coarsen(g, seed=seed) for g in (graph, other))
-    assert np.array_equal(before.group, after.group)
-
-
-@every_coarsener
-@pytest.mark.parametrize(
-    "graph",
-    [
-        graph_of(1, [], kernel=[0]),
-        graph_of(2, [], kernel=[0, 1]),
-        graph_of(2, [(0, 1)], kernel=[0, 0]),
-        graph_of(2, [(1, 0)], kernel=[0, -1], types=["MatMul", "Constant"], flops=[0, 0], out_bytes=[0, 0]),
-        graph_of(9, [], kernel=[0] * 9),
-        graph_of(9, [], kernel=[0] * 9, types=["Constant"] * 9),
-        graph_of(40, [(0, i) for i in range(1, 40)], kernel=[0] * 40),
-        graph_of(0, []),
-    ],
-    ids=["1 node", "2 nodes", "1 edge", "no cost", "no edges", "constants", "star", "empty"],
-)
-def test_smallest_graphs_are_grouped(name: str, values: dict[str, Any], graph: Graph) -> None:
-    coarsener: Coarsener = registry.build("coarsen", name, values)
-    grouping = coarsener.coarsen(graph, seed=0)
-    assert grouping.n == graph.n
-    assert not coarsener.acyclic or is_acyclic(contract(graph, grouping))
-
-
-@every_coarsener
-def test_global_random_state_stays_as_it_was(name: str, values: dict[str, Any]) -> None:
-    graph = graph_of(40, [(i, i + 1) for i in range(39)], kernel=[i // 2 for i in range(40)])
-    np.random.seed(1)  # noqa: NPY002
-    random.seed(1)
-    registry.build("coarsen", name, values).coarsen(graph, seed=5)
-    drawn = np.random.random(), random.random()  # noqa: NPY002
-    np.random.seed(1)  # noqa: NPY002
-    random.seed(1)
-    assert drawn == (np.random.random(), random.random())  # noqa: NPY002
-
-
-@every_coarsener
-def test_version_and_promise_are_stated(name: str, values: dict[str, Any]) -> None:
-    coarsener: Coarsener = registry.build("coarsen", name, values)
-    assert coarsener.version >= 1
-    assert isinstance(coarsener.acyclic, bool)
-    assert all(p.help for p in registry.parameters(type(coarsener)))
+    coarseners.check_indifference(registry.build("coarsen", name, values), graph, seed=seed)

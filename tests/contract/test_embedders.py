@@ -1,4 +1,4 @@
-"""What every registered embedder promises."""
+"""Every registered embedder keeps the promises of `pipeline.testing.embedders`, and what some promise beyond them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Embedder
 from pipeline.registry import build, table
 from pipeline.shared.torch_tools import seeded
+from pipeline.testing import embedders
 from tests.strategies import graphs
 from tests.toys import toy_graph
 
@@ -45,14 +46,23 @@ def random_features(n: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_embedder_keeps_its_promises(name: str):
+    embedders.check_embedder(embedder(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
 @settings(deadline=None, max_examples=10)
 @given(graph=graphs(min_n=1))
 def test_an_encoder_gives_a_finite_row_of_its_width_for_every_node(name: str, graph: Graph):
-    encoder = embedder(name).encoder(FEATURES, seed=0)
-    found = encoder(random_features(graph.n), edges_of(graph))
-    assert found.shape == (graph.n, encoder.width)
-    assert found.dtype == torch.float32
-    assert bool(found.isfinite().all())
+    embedders.check_rows(embedder(name), graph)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None, max_examples=10)
+@given(graph=graphs(min_n=1), data=st.data())
+def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.DataObject):
+    number = np.array(data.draw(st.permutations(range(graph.n))))
+    embedders.check_equivariance(embedder(name), graph, number)
 
 
 def test_encoders_leave_no_temporary_files(tmp_path: Path):
@@ -66,72 +76,6 @@ def test_encoders_leave_no_temporary_files(tmp_path: Path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=10)
-@given(graph=graphs(min_n=1), data=st.data())
-def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.DataObject):
-    number = torch.tensor(data.draw(st.permutations(range(graph.n))))
-    encoder = embedder(name).encoder(FEATURES, seed=0)
-    x, edges = random_features(graph.n), edges_of(graph)
-    moved = torch.empty_like(x)
-    moved[number] = x
-    found = encoder(moved, number[edges])
-    assert torch.allclose(found[number], encoder(x, edges), atol=1e-4)  # float32 sums in another order
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_gradient_reaches_every_parameter(name: str):
-    graph, features = toy()
-    encoder = embedder(name).encoder(features.shape[1], seed=0)
-    weights = torch.randn(graph.n, encoder.width, generator=torch.Generator().manual_seed(1))
-    total = (encoder(torch.tensor(features), edges_of(graph)) * weights).sum()
-    for label, parameter in encoder.module.named_parameters():
-        (gradient,) = torch.autograd.grad(total, parameter, retain_graph=True)
-        assert bool((gradient != 0).any()), label
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_equal_seeds_give_equal_embeddings_and_other_seeds_other_weights(name: str):
-    graph, features = toy()
-    first, again, other = (embedder(name).embed(features, graph, seed=seed) for seed in (3, 3, 4))
-    assert np.array_equal(first.nodes, again.nodes)
-    assert first.nodes.shape[0] == graph.n
-    assert np.isfinite(first.nodes).all()
-    for label, weight in first.weights.items():
-        assert np.array_equal(weight, again.weights[label])
-    if first.weights:
-        assert not np.array_equal(first.nodes, other.nodes)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_encoder_with_the_weights_left_behind_gives_the_embedding(name: str):
-    graph, features = toy()
-    made = embedder(name)
-    embedding = made.embed(features, graph, seed=3)
-    encoder = made.encoder(features.shape[1], seed=99)
-    encoder.module.load_state_dict({label: torch.tensor(weight) for label, weight in embedding.weights.items()})
-    encoder.module.eval()
-    with seeded(0):  # one thread, as embed() computes: the sums are then taken in one order
-        found = encoder(torch.tensor(features), edges_of(graph)).detach().numpy()
-    assert np.array_equal(found, embedding.nodes)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_embedding_leaves_torchs_own_generator_and_threads_alone(name: str):
-    graph, features = toy()
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    embedder(name).embed(features, graph, seed=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_graph_of_one_node_can_be_embedded(name: str):
-    graph = toy_graph(1, [])
-    embedding = embedder(name).embed(node_features(graph, Grouping.identity(1), None).values, graph, seed=0)
-    assert np.isfinite(embedding.nodes).all()
 
 
 @pytest.mark.parametrize("name", ["gcn", "directed"])

@@ -1,4 +1,4 @@
-"""What a run directory holds is put to use the same way by the README's snippet and by `Result.compile`."""
+"""What a run directory holds is put to use the same way by the snippet of docs/result.md and by `Result.compile`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests import models
 from tests.openvino_calls import RecordingCore
 from tests.unit.test_devices import PLUGINS
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "result.md"
 OPERATIONS = ("x", "op0", "op1", "out")
 
 
@@ -42,8 +42,8 @@ def placed_run(folder: Path, devices: tuple[DeviceSpec, ...]) -> dict[str, Any]:
 
 
 def snippet_calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Return what the README's snippet asks of OpenVINO in a folder that holds `run/`."""
-    section = README.read_text(encoding="utf-8").split("## What to do with the result")[1]
+    """Return what the page's snippet asks of OpenVINO in a folder that holds `run/`."""
+    section = PAGE.read_text(encoding="utf-8").split("# What to do with a result")[1]
     code = section.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}

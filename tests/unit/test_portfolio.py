@@ -17,6 +17,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Subject
 from pipeline.placing.searchers import Searcher
+from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import portfolio as module
 from policy.place.exact import bounds
 from policy.place.exact.cpsat import CpSat, size_of
@@ -25,7 +26,6 @@ from policy.place.local import room
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 from policy.place.search import Method, Search
-from tests.contract.test_placers_on_simulators import simulator_of, wide_problem
 from tests.toys import chain_problem, silent
 
 LONG = 2 * 2 * 200 * 18  # evaluations of which the first round leaves enough for two walks over 18 groups

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
-import json
 import sys
 
 import pytest
 
 from pipeline import registry
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.testing.promises import check_declaration
 
 EVERY = [(stage, name) for stage in registry.STAGES for name in registry.table(stage)]
 
 
 @pytest.mark.parametrize(("stage", "name"), EVERY)
-def test_every_registered_name_builds_with_its_defaults(stage: str, name: str) -> None:
-    built = registry.build(stage, name)
-    assert isinstance(built.version, int)
-    assert built.version >= 1
-    assert dataclasses.is_dataclass(built)
-    assert type(built).__dataclass_params__.frozen
-    assert not hasattr(built, "__dict__"), "slots keep a misspelt parameter out"
-
-
-@pytest.mark.parametrize(("stage", "name"), EVERY)
-def test_every_parameter_is_explained_typed_and_plain(stage: str, name: str) -> None:
-    cls = registry.implementation(stage, name)
-    assert cls.__doc__
-    for p in registry.parameters(cls):
-        assert p.help, f"{stage}.{name}.{p.name} has no help text"
-        assert p.default is not dataclasses.MISSING
-    parameters = registry.canonical(registry.build(stage, name))
-    json.dumps(parameters, allow_nan=False)
-    assert sorted(parameters) == sorted(p.name for p in registry.parameters(cls))
+def test_every_registered_name_builds_with_its_defaults_and_explains_itself(stage: str, name: str) -> None:
+    check_declaration(registry.build(stage, name))
 
 
 def test_an_unknown_stage_name_or_parameter_is_answered_with_the_nearest() -> None:

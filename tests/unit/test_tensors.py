@@ -10,13 +10,13 @@ from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Measurer, Subject
 from pipeline.core.tensors import tensors_read
+from pipeline.testing.simulated import simulator_of
 from policy.place.exact.cpsat import size_of
 from policy.place.exact.nets import Cut
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
-from tests.contract.test_placers_on_simulators import simulator_of
 from tests.strategies import graph_of
 from tests.toys import silent, toy_problem
 

@@ -11,10 +11,10 @@ import pytest
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import Moves
+from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
 from policy.place.local.anneal import Anneal
 from policy.place.search import Search
 from policy.place.together import together
-from tests.contract.test_placers_on_simulators import SIMULATORS, simulator_of, wide_problem
 from tests.toys import ToyEvaluator, silent
 
 ENDLESS = 10**9

@@ -18,8 +18,9 @@ from policy.place.search import Method, Search
 class CriticalPath(Method):
     """Plans ready operations by falling upward rank, each at the end of the queue of the device where it ends first.
 
-    Where the evaluator uses contention, one plan does too: a tensor leaves when its producer's device has sent
-    XX
+    Where the evaluator has contention, one schedule has it too: a tensor leaves when its producer's device has sent
+    all that was scheduled before, by the rules of the evaluator's level. A second schedule takes links to be free of
+    it, and a third, without it, places neighbours as one whose tensors cost more than their producers (`fused`).
     """
 
     version: ClassVar[int] = 1

@@ -31,7 +31,7 @@ ORDERS = 4  # evaluations that the orders tried for one placement take, the look
 
 @dataclass(frozen=True, slots=True)
 class Anneal(Method):
-    """Local searches from the incumbent, by moves of single groups and small clusters.
+    """Anneals from the incumbent by moves of single groups and small clusters.
 
         accept with probability exp(-(t_new - t) / T),  T falls geometrically from `hot` to `cold`
 

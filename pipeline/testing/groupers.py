@@ -1,0 +1,116 @@
+"""What every grouper promises, and the models it builds."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from pipeline.core.graph import Graph, Grouping, contract
+from pipeline.core.learning import Grouper, GroupSample
+from pipeline.testing.graphs import graph_of, random_graphs
+from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+
+WIDTH = 5
+DRAWS = 3
+# Large enough that every grouper has something to merge.
+LARGE = graph_of(40, [(i, i + 1) for i in range(38)] + [(i, i + 7) for i in range(0, 30, 5)])
+
+
+def check_grouper(grouper: Grouper) -> None:
+    """Hold a grouper, and the models it builds, to all promises of their Protocols.
+
+    Raises:
+        AssertionError: it breaks one of them; the message says which.
+    """
+    check_declaration(grouper)
+    for promise in PROMISES:
+        promise(grouper)
+    for seed, graph in enumerate(random_graphs()):
+        check_draw(grouper, graph, seed=seed, greedy=seed % 2 == 0)
+        labels = np.random.default_rng(seed).integers(0, graph.n, graph.n)
+        check_quotient(grouper, graph, Grouping.of_labels(labels))
+
+
+def check_draw(grouper: Grouper, graph: Graph, *, seed: int, greedy: bool) -> None:
+    """Require that a draw groups every node, and that its probability is found again from its choice."""
+    model, z = grouper.build(WIDTH, seed=0), nodes(graph.n)
+    sample = model.group(z, graph, rng=np.random.default_rng(seed), greedy=greedy)
+    require(sample.grouping.n == graph.n, grouper, f"groups {sample.grouping.n} of {graph.n} nodes")
+    require(sample.choice.dtype == torch.int64, grouper, f"gives a choice of {sample.choice.dtype}, not int64")
+    scalars = sample.log_prob.shape == sample.entropy.shape == ()
+    require(scalars, grouper, f"gives log_prob {sample.log_prob.shape} and entropy {sample.entropy.shape}, not scalars")
+    log_prob, entropy = float(sample.log_prob.detach()), float(sample.entropy.detach())
+    require(log_prob <= 1e-6, grouper, f"gives a draw the log-probability {log_prob}")  # rounding
+    require(entropy >= -1e-6, grouper, f"gives the entropy {entropy}")
+    equal = torch.equal(model.log_prob(z, graph, sample.choice), sample.log_prob)
+    require(equal, grouper, "finds another log-probability for a choice than `group` gave with it")
+
+
+def check_draws(grouper: Grouper) -> None:
+    """Require that `draws` gives as many draws as asked for, each with the log-probability of its choice."""
+    model, z = grouper.build(WIDTH, seed=0), nodes(LARGE.n)
+    samples = model.draws(z, LARGE, DRAWS, rng=np.random.default_rng(0))
+    require(len(samples) == DRAWS, grouper, f"gives {len(samples)} draws instead of {DRAWS}")
+    for sample in samples:
+        again = model.log_prob(z, LARGE, sample.choice)
+        close = torch.allclose(again, sample.log_prob, rtol=1e-4, atol=1e-4)  # float32 sums, many draws at once
+        require(close, grouper, "finds another log-probability for a choice than `draws` gave with it")
+
+
+def check_quotient(grouper: Grouper, graph: Graph, grouping: Grouping) -> None:
+    """Require that a quotient graph, which may be cyclic, can be grouped."""
+    quotient = contract(graph, grouping)
+    grouped = draw(grouper, quotient).grouping.n
+    require(grouped == quotient.n, grouper, f"groups {grouped} of the {quotient.n} nodes of a quotient graph")
+
+
+def check_greedy(grouper: Grouper) -> None:
+    """Require that the most likely grouping does not depend on the generator."""
+    first, other = (draw(grouper, LARGE, seed=seed, greedy=True) for seed in (0, 1))
+    same = np.array_equal(first.grouping.group, other.grouping.group) and torch.equal(first.choice, other.choice)
+    require(same, grouper, "draws at random although `greedy` asks for the most likely grouping")
+
+
+def check_generators(grouper: Grouper) -> None:
+    """Require that equal generators give equal draws."""
+    first, again = (draw(grouper, LARGE, seed=7) for _ in range(2))
+    same = np.array_equal(first.grouping.group, again.grouping.group)
+    same = same and torch.equal(first.log_prob, again.log_prob)
+    require(same, grouper, "draws differently from equal generators")
+
+
+def check_seeds(grouper: Grouper) -> None:
+    """Require that equal seeds build equal models."""
+    first, again = (grouper.build(WIDTH, seed=5).module.state_dict() for _ in range(2))
+    require(first.keys() == again.keys(), grouper, "builds models of different parameters from one seed")
+    for label, weight in first.items():
+        require(torch.equal(weight, again[label]), grouper, f"builds models of different {label} from one seed")
+
+
+def check_gradients(grouper: Grouper) -> None:
+    """Require that the gradient of a draw's log-probability reaches every parameter."""
+    model = grouper.build(WIDTH, seed=0)
+    sample = model.group(nodes(LARGE.n), LARGE, rng=np.random.default_rng(0), greedy=False)
+    for label, parameter in model.module.named_parameters():
+        (gradient,) = torch.autograd.grad(sample.log_prob, parameter, retain_graph=True)
+        require(bool((gradient != 0).any()), grouper, f"has a parameter that no gradient reaches: {label}")
+
+
+def check_global_state(grouper: Grouper) -> None:
+    """Require that it leaves generators and threads of the process alone."""
+    with global_state_unchanged(grouper):
+        draw(grouper, LARGE)
+
+
+PROMISES = (check_draws, check_greedy, check_generators, check_seeds, check_gradients, check_global_state)
+
+
+def nodes(n: int) -> torch.Tensor:
+    """Return float32 [n, WIDTH], embeddings drawn from a seed."""
+    return torch.randn(n, WIDTH, generator=torch.Generator().manual_seed(n))
+
+
+def draw(grouper: Grouper, graph: Graph, *, seed: int = 0, greedy: bool = False) -> GroupSample:
+    """Return a draw of a fresh model on drawn embeddings."""
+    model = grouper.build(WIDTH, seed=0)
+    return model.group(nodes(graph.n), graph, rng=np.random.default_rng(seed), greedy=greedy)

@@ -1,0 +1,253 @@
+"""The matrix of all placers: what each does, needs and promises; `python -m pipeline.testing.matrix > docs/placers.md`.
+
+Facts come from the code where it tells them: docstrings, Protocols, and the packages that a placer's functions import.
+The rest stands in FACTS, which tests compare with what placers do.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.core.stages import LearningPlacer
+from pipeline.core.start import HOME, PACKAGES
+from policy.place import TABLE
+
+TOOLS = {"torch": "torch", "ortools": "OR-Tools", "pymetis": "METIS", "scipy.optimize": "HiGHS"}
+FAMILIES = {
+    "rules": "rule of thumb",
+    "lists": "list scheduler",
+    "local": "local search",
+    "exact": "exact method",
+    "agent": "learned",
+    "parsing": "learned",
+}
+PAGE = """# Placers
+
+<!-- Written by `python -m pipeline.testing.matrix > docs/placers.md`; a test compares. -->
+
+`placewright search ... --placer NAME` runs one, `place.use=[NAME, ...]` sets those of `tune`, and
+`placewright explain place.NAME` prints its whole description and its parameters. `portfolio`, the default, runs the
+others in turn ([how](search.md#what-the-portfolio-does-with-its-budget)).
+
+All of them stay within the budget, evaluate the start and the devices on their own first, heed memory, pins and
+colocation constraints, place whole groups (but for those that learn groups of their own), and answer the same for equal
+seed and number of evaluations. [`pipeline.testing`](plugins.md#test-it) holds them to that.
+
+## What they do
+
+| placer | family | what it does | source |
+|---|---|---|---|
+{methods}
+
+## What they need and promise
+
+| placer | runs on | without costs | lower bound | proven optimal | priorities | draws | learns |
+|---|---|---|---|---|---|---|---|
+{promises}
+
+- **runs on**: packages that do the work beside NumPy and Numba; they are installed with placewright.
+- **without costs**: what it does where no times of operations are known; with FLOPs all devices count as equally fast.
+- **lower bound**: the execution models in which it proves one for two devices; for more, `min_cut` does in all of them.
+- **proven optimal**: where the bound meets the answer.
+- **priorities**: with `--mode order` it also proposes the order of execution.
+- **draws**: the answer depends on the seed.
+- **learns**: "resumes": takes `--checkpoint` and `--policy`. "own stages": brings its own coarseners, features, encoder
+  and grouper.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the code of a placer does not tell.
+
+    without_costs: what it does where no costs are known. bounds: execution models in which it proves a lower bound for
+    two devices. optimal: where its answer is proven optimal. priorities: whether it proposes any. source: where its
+    docstring has no paragraph for it.
+    """
+
+    without_costs: str = "plans from FLOPs"
+    bounds: tuple[str, ...] = ()
+    optimal: str = ""
+    priorities: bool = True
+    source: str = ""
+
+
+MODELS = ("sequential", "dataflow", "pipelined")
+SAME, SEARCHES, NOTHING = "the same", "searches", "nothing"
+FACTS: Mapping[str, Facts] = {
+    "anneal": Facts(SEARCHES),
+    "brkga": Facts(SEARCHES),
+    "cem": Facts(SEARCHES),
+    "cpsat": Facts(NOTHING, MODELS, "small graphs"),
+    "greedy": Facts(
+        SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
+    ),
+    "hsdag": Facts(SEARCHES, MODELS, "where the portfolio is, from which it starts"),
+    "hsdag_paper": Facts(SEARCHES, priorities=False),
+    "hsdag_released": Facts(SEARCHES, priorities=False),
+    "min_cut": Facts(
+        NOTHING,
+        ("sequential",),
+        "two devices, `sequential`, no launch times, enough memory",
+        priorities=False,
+        source="beyond two devices: Boykov, Veksler and Zabih, IEEE TPAMI 23, 2001",
+    ),
+    "multilevel": Facts(SEARCHES, priorities=False),
+    "portfolio": Facts(SEARCHES, MODELS, "where `min_cut` or `cpsat` is, or all placements can be tried"),
+    "random": Facts(SAME, priorities=False),
+    "round_robin": Facts(SAME),
+    "single": Facts(SAME, priorities=False),
+}
+
+
+def page() -> str:
+    """Return docs/placers.md, for the placers of this package."""
+    names = sorted(TABLE)
+    methods, promises = ("\n".join(f"| {' | '.join(row(name))} |" for name in names) for row in (_method, _promises))
+    return PAGE.format(methods=methods, promises=promises)
+
+
+def facts_of(name: str) -> Facts:
+    """Return what FACTS says of a placer; most list schedulers and rules of thumb have no entry of their own."""
+    return FACTS.get(name, Facts())
+
+
+def draws(name: str) -> bool:
+    """Return whether a placer makes use of its seed."""
+    module, _ = _home(name)
+    nodes = ast.walk(_source(module).tree)
+    return any(isinstance(n, ast.Name) and n.id == "seed" and isinstance(n.ctx, ast.Load) for n in nodes)
+
+
+def _method(name: str) -> tuple[str, ...]:
+    module, _ = _home(name)
+    text = inspect.getdoc(registry.implementation("place", name)) or ""
+    first = text.partition("\n\n")[0].replace("\n", " ").rstrip(".")
+    return f"`{name}`", FAMILIES.get(module.split(".")[2], "all of these"), first, _cited(text) or facts_of(name).source
+
+
+def _cited(text: str) -> str:
+    """Return the work that a docstring's paragraph "Source:" begins with: up to the year, and the section of it."""
+    paragraphs = [p.replace("\n", " ") for p in text.split("\n\n") if p.startswith("Source: ")]
+    sentence = re.split(r"[.;] ", "".join(paragraphs).removeprefix("Source: "))[0]
+    found = re.match(r".*\b(19|20)\d\d\b(, sections? [\d.]*\d( and [\d.]*\d)?)?", sentence)
+    return found.group() if found else sentence.rstrip(".")
+
+
+def _promises(name: str) -> tuple[str, ...]:
+    facts = facts_of(name)
+    bounds = "all" if facts.bounds == MODELS else ", ".join(f"`{model}`" for model in facts.bounds)
+    return (
+        f"`{name}`",
+        ", ".join(sorted(tools(name))),
+        facts.without_costs,
+        bounds,
+        facts.optimal,
+        "yes" if facts.priorities else "",
+        "yes" if draws(name) else "",
+        ", ".join(_learning(name)),
+    )
+
+
+def _learning(name: str) -> Iterator[str]:
+    placer: Any = registry.build("place", name)
+    if isinstance(placer, LearningPlacer):
+        yield "yes"
+        if placer.keeps:
+            yield "resumes"
+        if placer.recipe is not None:
+            yield "own stages"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The text of a module of ours: what it defines, and what it imports by name, (module, name in it)."""
+
+    tree: ast.Module
+    defined: Mapping[str, ast.AST]
+    imported: Mapping[str, tuple[str, str]]
+
+
+def tools(name: str) -> set[str]:
+    """Return which of TOOLS the functions and classes of a placer, and what they call by name, import."""
+    waiting, seen, used = [_home(name)], set[tuple[str, str]](), set[str]()
+    while waiting:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        module, attribute = at
+        if module.partition(".")[0] not in PACKAGES:
+            used |= {tool for package, tool in TOOLS.items() if f"{module}.".startswith(f"{package}.")}
+            continue
+        waiting += _reached(module, attribute)
+    return used
+
+
+def _reached(module: str, attribute: str) -> Iterator[tuple[str, str]]:
+    """Yield what a definition of a module of ours mentions: definitions beside it, and names it imports."""
+    if _path(f"{module}.{attribute}").is_file():  # a module imported by its name: all that it defines
+        yield from ((f"{module}.{attribute}", name) for name in _source(f"{module}.{attribute}").defined)
+        return
+    source = _source(module)
+    node = source.defined.get(attribute)
+    if node is None:
+        if attribute in source.imported:
+            yield source.imported[attribute]
+        return
+    yield from _imports(node).values()
+    for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+        if name in source.defined:
+            yield module, name
+        elif name in source.imported:
+            yield source.imported[name]
+
+
+@cache
+def _source(module: str) -> _Source:
+    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
+    defined: dict[str, ast.AST] = {}
+    imported: dict[str, tuple[str, str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {t.id: node for t in targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):  # those under TYPE_CHECKING lie deeper
+            imported |= _imports(node)
+    return _Source(tree, defined, imported)
+
+
+def _imports(node: ast.AST) -> dict[str, tuple[str, str]]:
+    """Return what the import statements in a piece of source bind: {name: (module, name in it, "" for all of it)}."""
+    bound: dict[str, tuple[str, str]] = {}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Import):
+            bound |= {(a.asname or a.name).partition(".")[0]: (a.name, "") for a in part.names}
+        elif isinstance(part, ast.ImportFrom) and part.module:
+            bound |= {a.asname or a.name: (part.module, a.name) for a in part.names}
+    return bound
+
+
+def _home(name: str) -> tuple[str, str]:
+    """Return the module and the class of a placer."""
+    module, _, attribute = TABLE[name].partition(":")
+    return module, attribute
+
+
+def _path(module: str) -> Path:
+    return HOME.joinpath(*module.split(".")).with_suffix(".py")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,75 @@
+"""What the suites of all stages share: how a broken promise is told, and what every implementation declares."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline import registry
+
+
+def require(kept: bool | np.bool_, implementation: object, fault: str) -> None:
+    """Raise AssertionError unless a promise is kept; the message is the implementation and its fault.
+
+    >>> require(False, "Mine()", "has no version")
+    Traceback (most recent call last):
+    AssertionError: Mine() has no version
+    """
+    if not kept:
+        raise AssertionError(f"{implementation} {fault}")
+
+
+def check_declaration(implementation: object) -> None:
+    """Hold an implementation to what the registry, the help and the cache keys read: version and parameters."""
+    cls = type(implementation)
+    version = getattr(implementation, "version", None)
+    require(isinstance(version, int) and version >= 1, implementation, f"has the version {version!r}, not 1 or more")
+    declared = getattr(cls, "__dataclass_params__", None)
+    require(declared is not None and declared.frozen, implementation, "must be a dataclass(frozen=True)")
+    require(
+        not hasattr(implementation, "__dict__"),
+        implementation,
+        "takes misspelt attributes; use dataclass(slots=True), and __slots__ = () in classes it inherits from",
+    )
+    require(bool((cls.__doc__ or "").strip()), implementation, "has no docstring for `placewright explain`")
+    parameters = registry.parameters(cls)
+    for parameter in parameters:
+        require(
+            bool(parameter.help), implementation, f"has no help text for {parameter.name}; use param(default, text)"
+        )
+        require(parameter.default is not dataclasses.MISSING, implementation, f"has no default for {parameter.name}")
+    values = registry.canonical(implementation)
+    named = sorted(values) == sorted(parameter.name for parameter in parameters)
+    require(named, implementation, "has a field that is no parameter")
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{implementation} has a parameter that JSON cannot hold: {error}") from error
+
+
+@contextmanager
+def global_state_unchanged(implementation: object) -> Iterator[None]:
+    """Require that the body leaves the generators of Python, NumPy and torch, and torch's threads, as they were."""
+    before = _global_state()
+    yield
+    for what, value in _global_state().items():
+        same = bool(np.array_equal(value, before[what]))
+        require(same, implementation, f"changes {what}; draw from a generator of its own, seeded with `seed`")
+
+
+def _global_state() -> dict[str, Any]:
+    """Return what belongs to the whole process, and to no implementation."""
+    numpy_state: Any = np.random.get_state(legacy=False)  # noqa: NPY002
+    return {
+        "the generator of `random`": np.array(random.getstate()[1]),
+        "the generator of numpy.random": np.append(numpy_state["state"]["key"], numpy_state["state"]["pos"]),
+        "torch's generator": torch.get_rng_state().numpy(),
+        "torch's number of threads": np.array([torch.get_num_threads()]),
+    }

@@ -1,0 +1,151 @@
+"""What every placer promises where the evaluator is a simulator, and where placements may carry priorities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.arrays import Int32
+from pipeline.core.graph import Grouping
+from pipeline.core.measurement import Prediction, seconds_of
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Answer, Placer, Simulator, Subject
+from pipeline.registry import build
+from pipeline.testing.graphs import graph_of
+from pipeline.testing.problems import silent, small_problem, small_topology
+from pipeline.testing.promises import require
+
+SIMULATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sequential": ("sequential", {}),
+    "T0": ("listsched", {"level": "T0"}),
+    "T1": ("listsched", {"level": "T1"}),
+    "T2": ("listsched", {"level": "T2"}),
+    "pipelined": ("pipelined", {}),
+}
+DATAFLOW = ("T0", "T1", "T2")  # those to which priorities matter
+EVALUATIONS = 60
+BUDGETS = (1, 2, 5, EVALUATIONS)
+OPERATIONS = 18
+COLOCATED, PINNED = (2, 9), (5, 1)  # operations that share a device; an operation and the one device that it may use
+DEVICES = ("A", "B", "C")
+
+
+def wide_problem(*, ordered: bool = False, memory_bytes: int = 0, start: Placement | None = None) -> Problem:
+    """Return four chains of four operations between a source and a sink; two operations colocated, one pinned."""
+    rng = np.random.default_rng(0)
+    chains = [[1 + 4 * c + i for i in range(4)] for c in range(4)]
+    edges = [(0, c[0]) for c in chains] + [(c[-1], OPERATIONS - 1) for c in chains]
+    edges += [pair for c in chains for pair in itertools.pairwise(c)]
+    colocate = [0 if i in COLOCATED else -1 for i in range(OPERATIONS)]
+    graph = graph_of(OPERATIONS, edges, colocate=colocate, weight_bytes=[10] * OPERATIONS, out_bytes=[4] * OPERATIONS)
+    allowed = np.ones((OPERATIONS, 3), bool)
+    allowed[PINNED[0]] = np.arange(3) == PINNED[1]
+    return small_problem(
+        graph,
+        1e-3 * (0.5 + rng.random((OPERATIONS, 3))),
+        allowed=allowed,
+        topology=small_topology(3, memory_bytes=memory_bytes),
+        group="edge_score",
+        ordered=ordered,
+        start=start,
+    )
+
+
+def simulator_of(problem: Problem, rules: str) -> Simulator:
+    """Return a simulator of a problem's operations; rules: a name in SIMULATORS."""
+    name, values = SIMULATORS[rules]
+    subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
+    simulator: Simulator = build("measure", name, values).bind(subject)
+    return simulator
+
+
+def check_on_every_simulator(placer: Placer) -> None:
+    """Require of every simulator: budget, bound, values as it says, constraints kept, and who found what."""
+    for rules in SIMULATORS:
+        check_on_simulator(placer, rules)
+
+
+def check_on_simulator(placer: Placer, rules: str) -> None:
+    """Require of one simulator what `check_on_every_simulator` requires of all."""
+    problem, where = wide_problem(), f"on the simulator {rules}"
+    simulator = simulator_of(problem, rules)
+    answer = _place(placer, problem, simulator)
+    spent = simulator.evaluations
+    require(1 <= spent <= EVALUATIONS, placer, f"asks about {spent} placements of {EVALUATIONS} {where}")
+    for candidate in answer.candidates:
+        placement = candidate.placement
+        require(problem.fits(placement), placer, f"answers with a device that is not allowed {where}")
+        require(_constraints_hold(placement.device), placer, f"breaks a colocation constraint or a pin {where}")
+        require(placement.priority is None, placer, f"gives priorities, which the problem does not allow, {where}")
+        require(bool(candidate.found_by), placer, f"does not say who found a placement {where}")
+        if isinstance(candidate.result, Prediction):
+            said = _evaluated_s(simulator, placement)
+            same = math.isclose(candidate.result.value_s, said, rel_tol=1e-6)
+            require(same, placer, f"says {candidate.result.value_s} s of a placement that takes {said} s {where}")
+    bounded = answer.lower_bound_s <= answer.value_s * (1 + 1e-9)  # both are sums of the same times, in another order
+    require(bounded, placer, f"finds a placement faster than its lower bound {where}")
+
+
+def check_priorities(placer: Placer) -> None:
+    """Require with priorities: an answer no worse than the start, equal for equal seeds."""
+    device = np.where(np.arange(OPERATIONS) % 2 == 0, 0, 1).astype(np.int32)
+    device[list(COLOCATED)], device[PINNED[0]] = 0, PINNED[1]
+    start = Placement(device, DEVICES, np.arange(float(OPERATIONS))[::-1])
+    problem = wide_problem(ordered=True, start=start)
+    for rules in DATAFLOW:
+        first, again = (_place(placer, problem, simulator_of(problem, rules), seed=3) for _ in range(2))
+        start_s = _evaluated_s(simulator_of(problem, rules), start)
+        require(first.value_s <= start_s, placer, f"ends worse than its start on the simulator {rules}")
+        keys = [[c.placement.key() for c in answer.candidates] for answer in (first, again)]
+        require(keys[0] == keys[1], placer, f"answers differently for an equal seed on the simulator {rules}")
+
+
+def check_budgets_with_priorities(placer: Placer) -> None:
+    """Require that looking for an order keeps the budget as well."""
+    problem = wide_problem(ordered=True)
+    for evaluations in BUDGETS:
+        simulator = simulator_of(problem, "T2")
+        _place(placer, problem, simulator, evaluations=evaluations)
+        spent = simulator.evaluations
+        require(spent <= evaluations, placer, f"asks about {spent} placements of {evaluations}, looking for an order")
+
+
+def check_activations(placer: Placer) -> None:
+    """Require that activations count against memory where the simulator says so."""
+    # 18 weights of 10 bytes and tensors of 4: no device holds them all, two do only just.
+    device = (np.arange(OPERATIONS) % 3).astype(np.int32)
+    device[list(COLOCATED)], device[PINNED[0]] = 0, PINNED[1]
+    problem = wide_problem(memory_bytes=95, start=Placement(device, DEVICES))
+    simulator = simulator_of(problem, "T2")
+    for candidate in _place(placer, problem, simulator).candidates:
+        if isinstance(candidate.result, Prediction):
+            over_bytes = simulator.simulate(candidate.placement.device[None]).over_bytes[0]
+            require(over_bytes == 0, placer, f"answers with a placement {over_bytes} bytes over memory")
+
+
+SIMULATED_PROMISES = (
+    check_on_every_simulator,
+    check_priorities,
+    check_budgets_with_priorities,
+    check_activations,
+)
+
+
+def _place(
+    placer: Placer, problem: Problem, simulator: Simulator, *, evaluations: int = EVALUATIONS, seed: int = 0
+) -> Answer:
+    return placer.place(problem, simulator, Budget(evaluations), seed=seed, progress=silent)
+
+
+def _constraints_hold(device: Int32) -> bool:
+    return bool(device[COLOCATED[0]] == device[COLOCATED[1]] and device[PINNED[0]] == PINNED[1])
+
+
+def _evaluated_s(simulator: Simulator, placement: Placement) -> float:
+    result = simulator.evaluate([placement])[0]
+    return seconds_of(result)

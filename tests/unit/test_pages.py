@@ -1,0 +1,165 @@
+"""The pages of docs/ and the README: commands that exist, links that lead somewhere, and a matrix that is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from pipeline.cli.main import COMMANDS, LazyGroup
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Answer, LearningPlacer, Placer
+from pipeline.registry import build
+from pipeline.testing import matrix
+from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem
+from pipeline.testing.simulated import simulator_of, wide_problem
+from policy.place import TABLE
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
+QUICK = {"hsdag_paper": {"episodes": 5}, "hsdag_released": {"episodes": 5}}
+SIMULATORS = {"sequential": "sequential", "dataflow": "T2", "pipelined": "pipelined"}
+
+SELDOM = {"cpsat", "hsdag_released", "metis"}  # to them a seed seldom matters on a small graph
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+every_placer = pytest.mark.parametrize("name", sorted(TABLE))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the placewright commands in the indented blocks of a page, in words, without comments."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.startswith("    placewright ")]
+    parts = [part for line in lines for part in re.split(r" && ", line.split(" #")[0])]
+    return [words[1:] for part in parts if (words := shlex.split(part, comments=True))[:1] == ["placewright"]]
+
+
+@cache
+def command(name: str) -> click.Command:
+    found = LazyGroup("placewright").get_command(click.Context(LazyGroup("placewright")), name)
+    assert found is not None, f"no command {name}"
+    return found
+
+
+@every_page
+def test_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+    for name, *words in commands(page):
+        assert name in COMMANDS, name
+        options = {text for p in command(name).params for text in (*p.opts, *p.secondary_opts)}
+        used = {word.split("=")[0] for word in words if word.startswith("--")}
+        assert used <= options, f"placewright {name} {words}"
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 120
+    first = [line.split("#")[0].strip() for line in lines if line.startswith("    ")][:2]
+    assert first == ["make demo", "make test"]
+
+
+def test_the_matrix_of_placers_is_that_of_the_code() -> None:
+    written = (ROOT / "docs" / "placers.md").read_text(encoding="utf-8")
+    assert written == matrix.page(), "run python -m pipeline.testing.matrix > docs/placers.md"
+
+
+def placer(name: str) -> Placer:
+    return build("place", name, QUICK.get(name))  # type: ignore[no-any-return]
+
+
+def place(name: str, problem: Problem, simulator: Any, *, evaluations: int, seed: int = 0) -> Answer:
+    return placer(name).place(problem, simulator, Budget(evaluations), seed=seed, progress=silent)
+
+
+@every_placer
+def test_priorities_are_proposed_by_those_of_whom_the_matrix_says_so(name: str) -> None:
+    problem = wide_problem(ordered=True)
+    answer = place(name, problem, simulator_of(problem, "T2"), evaluations=100)
+    proposed = any(c.placement.priority is not None for c in answer.candidates)
+    assert proposed == matrix.facts_of(name).priorities
+
+
+@every_placer
+def test_bounds_for_two_devices_are_proven_where_the_matrix_says_so(name: str) -> None:
+    op_s = 1e-3 * (0.5 + np.random.default_rng(1).random((18, 2)))
+    problem = small_problem(wide_problem().graph, op_s, group="edge_score")
+    proven = [
+        model
+        for model, rules in SIMULATORS.items()
+        if place(name, problem, simulator_of(problem, rules), evaluations=60).lower_bound_s > 0
+    ]
+    assert tuple(proven) == matrix.facts_of(name).bounds
+
+
+@pytest.mark.parametrize("name", ["min_cut", "cpsat", "portfolio"])
+def test_two_devices_that_take_turns_are_placed_optimally(name: str) -> None:
+    problem = crown_problem()
+    assert matrix.facts_of(name).optimal
+    assert place(name, problem, simulator_of(problem, "sequential"), evaluations=500).proven
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(TABLE) if not matrix.draws(name)])
+def test_a_placer_that_draws_nothing_answers_the_same_for_every_seed(name: str) -> None:
+    problem = wide_problem()
+    asked = [place(name, problem, simulator_of(problem, "T2"), evaluations=100, seed=seed) for seed in (0, 1)]
+    assert [c.placement.key() for c in asked[0].candidates] == [c.placement.key() for c in asked[1].candidates]
+
+
+@pytest.mark.parametrize("name", sorted(filter(matrix.draws, set(TABLE) - SELDOM)))
+def test_a_placer_that_draws_asks_differently_for_another_seed(name: str) -> None:
+    problem = crown_problem()
+    evaluators = [SumEvaluator.of(problem) for _ in range(3)]
+    for seed, evaluator in enumerate(evaluators):
+        place(name, problem, evaluator, evaluations=60, seed=seed)
+    assert len({tuple(p.key() for p in evaluator.asked) for evaluator in evaluators}) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(TABLE) if matrix.facts_of(name).without_costs == "the same"])
+def test_without_costs_some_do_the_same(name: str) -> None:
+    evaluators = [SumEvaluator.of(chain_problem()) for _ in range(2)]
+    for known, evaluator in zip((True, False), evaluators, strict=True):
+        place(name, chain_problem(costs_known=known), evaluator, evaluations=40)
+    assert [p.key() for p in evaluators[0].asked] == [p.key() for p in evaluators[1].asked]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, facts in matrix.FACTS.items() if facts.without_costs == matrix.NOTHING]
+)
+def test_without_costs_some_do_nothing(name: str) -> None:
+    evaluator = SumEvaluator.of(chain_problem())
+    place(name, chain_problem(costs_known=False), evaluator, evaluations=40)
+    assert evaluator.evaluations == 2  # each device alone
+
+
+@every_placer
+def test_what_learns_runs_on_torch_and_nothing_else_does(name: str) -> None:
+    assert ("torch" in matrix.tools(name)) == isinstance(placer(name), LearningPlacer)
+
+
+def test_tools_are_found_through_what_a_placer_calls() -> None:
+    assert matrix.tools("metis") == {"METIS"}
+    assert matrix.tools("m_sct") == {"HiGHS"}
+    assert matrix.tools("min_cut") == {"HiGHS", "OR-Tools"}
+    assert matrix.tools("heft") == set()
