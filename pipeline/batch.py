@@ -297,12 +297,14 @@ def _row(p: _Progress) -> dict[str, Any]:
     if p.failed:
         return row
     result = Result.load(p.directory.path)
-    latency = result.best["latency_s"]
+    latency, speedup = result.best.latency_s, result.record.speedup_over_best_single
+    if latency is None:
+        raise ValueError(f"the best candidate of {p.directory.path} has no latency")
     return row | {
-        "best": result.document["best"],
-        "median_s": latency["median"],
-        "low_s": latency["low"],
-        "high_s": latency["high"],
-        "speedup": result.document["speedup_over_best_single"]["ratio"],
+        "best": result.record.best,
+        "median_s": latency.median,
+        "low_s": latency.low,
+        "high_s": latency.high,
+        "speedup": speedup.ratio,
         "verdict": result.verdict,
     }

@@ -202,11 +202,12 @@ def coerce(wanted: Any, value: Any, key: str) -> Any:
     """
     from pydantic import TypeAdapter, ValidationError
 
+    from pipeline.shared.validation import must_be
+
     try:
         return TypeAdapter(wanted).validate_python(value)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise UsageError(f"{key} = {value!r}: {reason}.") from error
+        raise UsageError(f"{key} = {value!r}, but {must_be(error.errors())}.") from error
 
 
 def parse_budget(value: Any) -> float:

@@ -7,22 +7,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Annotated, Any, Required
 
 import numpy as np
+from pydantic import BeforeValidator, Field
+from typing_extensions import TypedDict
 
-from coarsen.reading.parts import NAMED, Faults, Parts, graph_from
-from pipeline.core.arrays import Float64, Int32, Int64
+from coarsen.reading.parts import MOST, REMEDY, Parts, graph_from
+from pipeline.core.arrays import Float64, Int64
+from pipeline.core.errors import ModelError
 from pipeline.core.workload import Tags, Workload
+from pipeline.shared.validation import Faults, Name, listed, repeated, table
 
 FORMAT = "placewright.graph/1"
-DOCUMENT_KEYS = ("format", "operations", "edges", "link_bytes_per_s", "memory_bytes")
-OPERATION_KEYS = (
-    *("name", "type", "flops", "weight_bytes", "output_bytes"),
-    *("time_s", "shape", "colocate", "layer", "step"),
-)
-EDGE_KEYS = ("from", "to", "bytes")
+NO_TAG = -1  # of an operation without a layer or step
+
+Amount = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0)]
+Tag = Annotated[int, Field(ge=NO_TAG, lt=2**31 - 1)]
+Dimension = Annotated[int, Field(ge=-1, lt=2**63)]
+
+
+def _by_device(value: Any) -> Any:
+    """Return times by device; one number, or null, stands for every device."""
+    return value if isinstance(value, Mapping) else {"*": value}
+
+
+Times = Annotated[
+    dict[str, Seconds | None],
+    BeforeValidator(_by_device, json_schema_input_type=Seconds | None | dict[str, Seconds | None]),
+]
+
+
+@table()
+class OperationEntry(TypedDict, total=False):
+    """An operation of a document; null as a time is a device that does not support it."""
+
+    name: Required[Name]
+    type: str
+    flops: Amount
+    weight_bytes: Amount
+    output_bytes: Amount | None
+    time_s: Times
+    shape: list[Dimension]
+    colocate: str | int | None
+    layer: Tag
+    step: Tag
+
+
+EdgeEntry = TypedDict("EdgeEntry", {"from": Required[str], "to": Required[str], "bytes": Amount | None}, total=False)
+table()(EdgeEntry)
+
+
+@table()
+class GraphDocument(TypedDict, total=False):
+    """A graph as JSON; docs/graph.md says what its keys mean."""
+
+    format: str
+    operations: Required[Annotated[list[OperationEntry], Field(min_length=1)]]
+    edges: Required[list[EdgeEntry]]
+    link_bytes_per_s: Amount
+    memory_bytes: Amount
 
 
 def read_document(document: Mapping[str, Any], *, where: str, source: str = "") -> Workload:
@@ -31,40 +76,34 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
     Raises:
         ModelError: something in it is wrong; the operations are named.
     """
-    faults = Faults(where)
-    faults.keys(document, DOCUMENT_KEYS, "the document")
-    operations = faults.tables(document, "operations")
-    edges = faults.tables(document, "edges")
-    names = _names(operations, faults)
-    pairs, carried = _edges(edges, names, faults)
+    faults = Faults(where, ModelError, REMEDY)
+    found = faults.checked(GraphDocument, document)
     faults.end()
-    out_bytes = _outputs(operations, names, pairs, carried, faults)
-    edge_bytes = np.where(np.isnan(carried), out_bytes[pairs[0]], carried)
-    types = [str(op.get("type", "Operation")) for op in operations]
-    shapes = [_shape(op, name, faults) for op, name in zip(operations, names, strict=True)]
-    flops, weight_bytes = (faults.column(operations, names, key) for key in ("flops", "weight_bytes"))
-    times = _times(operations, names, faults)
-    labels = _labels(operations, names, faults)
-    tags = Tags(_whole(operations, names, "layer", faults), _whole(operations, names, "step", faults))
-    link_bytes_per_s = faults.number(document.get("link_bytes_per_s", 0), "link_bytes_per_s")
-    memory_bytes = faults.number(document.get("memory_bytes", 0), "memory_bytes")
+    operations, edges = found["operations"], found["edges"]
+    names = tuple(op["name"] for op in operations)
+    pairs = _pairs(edges, names, faults)
+    times = _times([op.get("time_s", {}) for op in operations], names, faults)
     faults.end()
+    carried = np.array([edge.get("bytes") for edge in edges], np.float64)  # nan where none are given
+    out_bytes = _outputs(operations, pairs, carried)
     graph = graph_from(
         Parts(
             names=names,
-            types=types,
+            types=[op.get("type", "Operation") for op in operations],
             pairs=pairs,
-            edge_bytes=edge_bytes,
-            flops=flops,
-            weight_bytes=weight_bytes,
+            edge_bytes=np.where(np.isnan(carried), out_bytes[pairs[0]], carried),
+            flops=np.array([op.get("flops", 0.0) for op in operations]),
+            weight_bytes=np.array([op.get("weight_bytes", 0.0) for op in operations]),
             out_bytes=out_bytes,
-            labels=labels,
-            shapes=shapes,
+            labels=[op.get("colocate") for op in operations],
+            shapes=[tuple(op.get("shape", ())) for op in operations],
         ),
         where=where,
         source=source,
     )
-    return Workload(graph, tags, times, link_bytes_per_s, int(memory_bytes))
+    layers, steps = ([op.get(key, NO_TAG) for op in operations] for key in ("layer", "step"))
+    tags = Tags(np.array(layers, np.int32), np.array(steps, np.int32))
+    return Workload(graph, tags, times, found.get("link_bytes_per_s", 0.0), int(found.get("memory_bytes", 0.0)))
 
 
 def to_document(workload: Workload) -> dict[str, Any]:
@@ -97,109 +136,46 @@ def to_document(workload: Workload) -> dict[str, Any]:
     return {"format": FORMAT, **{k: v for k, v in limits.items() if v}, "operations": operations, "edges": edges}
 
 
-def _names(operations: Sequence[Mapping[str, Any]], faults: Faults) -> tuple[str, ...]:
-    seen: set[str] = set()
-    for i, operation in enumerate(operations):
-        name = operation.get("name")
-        if not isinstance(name, str) or not name:
-            faults.add(f"operation {i + 1} needs a name, has {name!r}")
-            continue
-        if name in seen:
-            faults.add(f"two operations are called {name!r}")
-        seen.add(name)
-        faults.keys(operation, OPERATION_KEYS, f"operation {name!r}")
-    if not operations:
-        faults.add("there are no operations")
-    return tuple(str(operation.get("name")) for operation in operations)
-
-
-def _edges(edges: Sequence[Mapping[str, Any]], names: Sequence[str], faults: Faults) -> tuple[Int64, Float64]:
-    """Return the edges, int64 [2, m] as they stand, and their bytes, float64 [m], nan where none are given."""
+def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], faults: Faults) -> Int64:
+    """Return the edges, int64 [2, m] as they stand; names must be unique and known, and no edge there twice."""
     index = {name: i for i, name in enumerate(names)}
-    pairs: list[tuple[int, int]] = []
-    sizes: list[float] = []
-    for edge in edges:
-        faults.keys(edge, EDGE_KEYS, "an edge")
-        start, end = edge.get("from"), edge.get("to")
-        strange = [name for name in (start, end) if not isinstance(name, str) or name not in index]
-        if strange:
-            faults.add(f"the edge {start!r} -> {end!r} names {strange[0]!r}, which is no operation")
-            continue
-        pairs.append((index[str(start)], index[str(end)]))
-        size = edge.get("bytes")
-        sizes.append(math.nan if size is None else faults.number(size, f"bytes of the edge {start} -> {end}"))
-    for a, b in _repeated(pairs):
-        faults.add(f"the edge {names[a]} -> {names[b]} is there twice")
-    return np.array(pairs, np.int64).reshape(-1, 2).T, np.array(sizes)
+    for name in repeated(names) if len(index) < len(names) else ():
+        faults.add(f"two operations are called {name!r}")
+    ends = [(edge["from"], edge["to"]) for edge in edges]
+    strange = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
+    for a, b, name in strange:
+        faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is no operation")
+    for a, b in repeated(ends) if len(set(ends)) < len(ends) else ():
+        faults.add(f"the edge {a} -> {b} is there twice")
+    if strange:
+        return np.empty((2, 0), np.int64)
+    return np.array([(index[a], index[b]) for a, b in ends], np.int64).reshape(-1, 2).T
 
 
-def _repeated(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    seen: set[tuple[int, int]] = set()
-    return [pair for pair in pairs if pair in seen or seen.add(pair)]  # type: ignore[func-returns-value]
-
-
-def _outputs(
-    operations: Sequence[Mapping[str, Any]], names: Sequence[str], pairs: Int64, carried: Float64, faults: Faults
-) -> Float64:
+def _outputs(operations: Sequence[OperationEntry], pairs: Int64, carried: Float64) -> Float64:
     """Return float64 [n], bytes each operation puts out: as given, else the most that an edge carries from it."""
-    most = np.zeros(len(names))
+    most = np.zeros(len(operations))
     known = ~np.isnan(carried)
     np.maximum.at(most, pairs[0][known], carried[known])
-    for i, operation in enumerate(operations):
-        if "output_bytes" in operation:
-            most[i] = faults.number(operation["output_bytes"], f"output_bytes of {names[i]}")
-    return most
+    given = np.array([op.get("output_bytes") for op in operations], np.float64)
+    return np.where(np.isnan(given), most, given)
 
 
-def _times(operations: Sequence[Mapping[str, Any]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:
+def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:
     """Return device, kind or "*" -> float64 [n] seconds; null stands for not supported.
 
     The "*" of an operation holds for what it does not name; it counts for further devices only if all have one.
     """
-    rows = [op.get("time_s", {}) for op in operations]
-    tables = [row if isinstance(row, Mapping) else {"*": row} for row in rows]
-    devices = dict.fromkeys(key for table in tables for key in table if key != "*")
+    devices = dict.fromkeys(key for row in rows for key in row if key != "*")
     found: dict[str, Float64] = {}
-    for device in [*devices, *(["*"] if all("*" in table for table in tables) else [])]:
-        missing = [n for n, table in zip(names, tables, strict=True) if device not in table and "*" not in table]
+    for device in [*devices, *(["*"] if all("*" in row for row in rows) else [])]:
+        missing = [n for n, row in zip(names, rows, strict=True) if device not in row and "*" not in row]
         if missing:
-            more = " ..." if len(missing) > NAMED else ""
-            faults.add(f"there is no time_s on {device!r} for {', '.join(missing[:NAMED])}{more}; null is unsupported")
+            faults.add(f"there is no time_s on {device!r} for {listed(missing)}; null is unsupported")
             continue
-        given = [table.get(device, table.get("*")) for table in tables]
-        values = [math.inf if value is None else value for value in given]
-        found[str(device)] = faults.numbers(values, names, partial(_time_of, str(device)), finite=False)
-    if tables and not found and any(tables) and not faults.found:
-        missing = [name for name, table in zip(names, tables, strict=True) if not table]
-        faults.add(f"there is no time_s for {', '.join(missing[:NAMED])}, though others have one; null is unsupported")
+        given = [row[device] if device in row else row["*"] for row in rows]
+        found[device] = np.array([math.inf if value is None else value for value in given])
+    if not found and any(rows) and not faults.found:
+        missing = [name for name, row in zip(names, rows, strict=True) if not row]
+        faults.add(f"there is no time_s for {listed(missing)}, though others have one; null is unsupported")
     return found
-
-
-def _time_of(device: str, name: str) -> str:
-    return f"time_s of {name} on {device}"
-
-
-def _whole(tables: Sequence[Mapping[str, Any]], names: Sequence[str], key: str, faults: Faults) -> Int32:
-    """Return int32 [n], a whole number of at least 0 of every operation, -1 where it has none."""
-    values = [table.get(key, -1) for table in tables]
-    for name, value in zip(names, values, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 2**31 - 1:
-            faults.add(f"{key} of {name} is {value!r}, which is not a whole number of at least 0")
-            return np.full(len(names), -1, np.int32)
-    return np.array(values, np.int32)
-
-
-def _shape(operation: Mapping[str, Any], name: str, faults: Faults) -> tuple[int, ...]:
-    shape = operation.get("shape", [])
-    if isinstance(shape, list) and all(isinstance(d, int) and not isinstance(d, bool) and d >= -1 for d in shape):
-        return tuple(shape)
-    faults.add(f"shape of {name} is {shape!r}, which is not a list of whole numbers, -1 for any")
-    return ()
-
-
-def _labels(operations: Sequence[Mapping[str, Any]], names: Sequence[str], faults: Faults) -> list[str | int | None]:
-    labels = [operation.get("colocate") for operation in operations]
-    for name, label in zip(names, labels, strict=True):
-        if not isinstance(label, str | int | None):
-            faults.add(f"colocate of {name} is {label!r}, which is neither a text nor a whole number")
-    return labels

@@ -1,9 +1,5 @@
 """The JSON format of Tarnawski et al., Efficient algorithms for device placement of DNN graph operators, NeurIPS 2020.
 
-    maxSizePerFPGA, maxFPGAs, maxCPUs
-    nodes: id, supportedOnFpga, cpuLatency, fpgaLatency, isBackwardNode, colorClass?, size?, name?, layerId?
-    edges: sourceId, destId, cost, size?
-
 Latencies and costs are milliseconds; "FPGA" is any accelerator. A cost is the time to move the source's output once
 between an accelerator and the host, equal on all edges that leave one source.
 """
@@ -12,19 +8,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
+from pydantic import BeforeValidator, Field
+from typing_extensions import TypedDict
 
-from coarsen.reading.parts import MOST, Faults, Parts, graph_from
-from pipeline.core.arrays import Float64, Int64
+from coarsen.reading.parts import MOST, REMEDY, Parts, graph_from
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.errors import ModelError
 from pipeline.core.workload import Tags, Workload
+from pipeline.shared.validation import Faults, Finite, repeated, table
 
 LINK_BYTES_PER_S = 2.0**31  # the published costs are bytes over 2 GiB/s
 MS = 1e-3
 SAME_COST = 1e-6
 TYPES = ("Forward", "Backward")
-Node = Mapping[str, Any]
+
+Truth = Literal[False, True, 0, 1]
+
+
+@table("ignore")
+class NodeEntry(TypedDict, total=False):
+    """A node: an operation, with times in milliseconds."""
+
+    id: Required[int]
+    name: Annotated[str, BeforeValidator(str)]
+    supportedOnFpga: Truth
+    cpuLatency: Required[Finite]
+    fpgaLatency: Required[Finite]
+    isBackwardNode: Truth
+    colorClass: int | None
+    size: Annotated[float, Field(ge=0, le=MOST)]
+    layerId: Any
+
+
+@table("ignore")
+class TransferEntry(TypedDict, total=False):
+    """An edge, with the milliseconds that moving its source's output takes."""
+
+    sourceId: Required[int]
+    destId: Required[int]
+    cost: Finite
+
+
+@table("ignore")
+class OfficialDocument(TypedDict, total=False):
+    """A graph in the format of Tarnawski et al.; docs/graph.md says what its keys mean."""
+
+    maxSizePerFPGA: Annotated[float, Field(ge=0)]
+    nodes: Required[Annotated[list[NodeEntry], Field(min_length=1)]]
+    edges: Required[list[TransferEntry]]
 
 
 def is_msr(document: Mapping[str, Any]) -> bool:
@@ -45,39 +79,32 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     Raises:
         ModelError: something in it is wrong; the nodes are named.
     """
-    faults = Faults(where)
-    nodes, edges = faults.tables(document, "nodes"), faults.tables(document, "edges")
-    index = _index(nodes, faults)
+    faults = Faults(where, ModelError, REMEDY)
+    found = faults.checked(OfficialDocument, document)
     faults.end()
+    nodes, edges = found["nodes"], found["edges"]
     names = _names(nodes)
-    pairs, cost = _edges(edges, index, names, faults)
-    cpu_ms, fpga_ms = (faults.column(nodes, names, key, None) for key in ("cpuLatency", "fpgaLatency"))
-    size = faults.column(nodes, names, "size")
-    supported = np.array([_truth(node.get("supportedOnFpga", True), "supportedOnFpga", faults) for node in nodes])
-    backward = [_truth(node.get("isBackwardNode", False), "isBackwardNode", faults) for node in nodes]
-    labels = [_label(node.get("colorClass"), faults) for node in nodes]
-    memory_bytes = faults.number(document.get("maxSizePerFPGA", 0), "maxSizePerFPGA", finite=False)
-    if np.any(cost * (cost_scale * MS * LINK_BYTES_PER_S) > MOST):
+    pairs, cost = _edges(edges, [node["id"] for node in nodes], names, faults)
+    edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
+    if np.any(edge_bytes > MOST):
         faults.add(f"a cost of {cost.max():g} ms is no time that a transfer takes")
     faults.end()
-    edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
     out_bytes = np.zeros(len(names))
     np.maximum.at(out_bytes, pairs[0], edge_bytes)
     parts = Parts(
         names=names,
-        types=[TYPES[b] for b in backward],
+        types=[TYPES[node.get("isBackwardNode", False)] for node in nodes],
         pairs=pairs,
         edge_bytes=edge_bytes,
         flops=np.zeros(len(names)),
-        weight_bytes=size,
+        weight_bytes=np.array([node.get("size", 0.0) for node in nodes]),
         out_bytes=out_bytes,
-        labels=labels,
+        labels=[node.get("colorClass") for node in nodes],
         shapes=[()] * len(names),
     )
-    times = {
-        "cpu": cpu_ms * MS,
-        "*": np.where(supported, fpga_ms * MS, math.inf),
-    }
+    memory_bytes = found.get("maxSizePerFPGA", 0.0)
+    fpga_ms = [node["fpgaLatency"] if node.get("supportedOnFpga", True) else math.inf for node in nodes]
+    times = {"cpu": np.array([node["cpuLatency"] for node in nodes]) * MS, "*": np.array(fpga_ms) * MS}
     return Workload(
         graph_from(parts, where=where, source=source),
         Tags(_layers(nodes), np.full(len(names), -1)),
@@ -87,63 +114,35 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     )
 
 
-def _index(nodes: Sequence[Node], faults: Faults) -> dict[int, int]:
-    """Return the place of every node by its id."""
-    index: dict[int, int] = {}
-    for i, node in enumerate(nodes):
-        number = node.get("id")
-        if not isinstance(number, int) or isinstance(number, bool):
-            faults.add(f"node {i + 1} needs a whole number as id, has {number!r}")
-        elif number in index:
-            faults.add(f"two nodes have the id {number}")
-        else:
-            index[number] = i
-    if not nodes:
-        faults.add("there are no nodes")
-    return index
-
-
-def _names(nodes: Sequence[Node]) -> tuple[str, ...]:
-    names = [str(node.get("name", "")) for node in nodes]
+def _names(nodes: Sequence[NodeEntry]) -> tuple[str, ...]:
+    names = [node.get("name", "") for node in nodes]
     if all(names) and len(set(names)) == len(names):
         return tuple(names)
     return tuple(f"{name}#{node['id']}" for name, node in zip(names, nodes, strict=True))
 
 
-def _truth(value: Any, key: str, faults: Faults) -> bool:
-    if value in (0, 1):  # False and True as well
-        return bool(value)
-    faults.add(f"{key} is {value!r}, which is neither true nor false")
-    return False
-
-
-def _label(value: Any, faults: Faults) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    faults.add(f"colorClass is {value!r}, which is not a whole number")
-    return None
-
-
 def _edges(
-    edges: Sequence[Node], index: Mapping[int, int], names: Sequence[str], faults: Faults
+    edges: Sequence[TransferEntry], ids: Sequence[int], names: Sequence[str], faults: Faults
 ) -> tuple[Int64, Float64]:
     """Return the edges, int64 [2, m], and their costs, float64 [m] milliseconds; an edge told twice counts once."""
+    index = {number: i for i, number in enumerate(ids)}
+    for number in repeated(ids):
+        faults.add(f"two nodes have the id {number}")
     cost_of: dict[int, float] = {}
-    found: dict[tuple[int, int], float] = {}
+    costs: dict[tuple[int, int], float] = {}
     for edge in edges:
-        ends = [edge.get("sourceId"), edge.get("destId")]
-        strange = [end for end in ends if not isinstance(end, int) or end not in index]
+        ends = (edge["sourceId"], edge["destId"])
+        strange = [end for end in ends if end not in index]
         if strange:
-            faults.add(f"the edge {ends[0]!r} -> {ends[1]!r} names {strange[0]!r}, which is no node's id")
+            faults.add(f"the edge {ends[0]} -> {ends[1]} names {strange[0]}, which is no node's id")
             continue
-        source, target = index[int(ends[0] or 0)], index[int(ends[1] or 0)]
-        cost = faults.number(edge.get("cost", 0), f"cost of the edge {names[source]} -> {names[target]}")
+        source, cost = index[ends[0]], edge.get("cost", 0.0)
         if abs(cost - cost_of.setdefault(source, cost)) > SAME_COST:
             faults.add(f"the edges that leave {names[source]} cost {cost_of[source]:g} and {cost:g}: give all one cost")
-        found[source, target] = cost
-    return np.array(list(found), np.int64).reshape(-1, 2).T, np.array(list(found.values()))
+        costs[source, index[ends[1]]] = cost
+    return np.array(list(costs), np.int64).reshape(-1, 2).T, np.array(list(costs.values()))
 
 
-def _layers(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    values = [node.get("layerId", -1) for node in nodes]
+def _layers(nodes: Sequence[NodeEntry]) -> Int32:
+    values = [node.get("layerId") for node in nodes]
     return np.array([v if isinstance(v, int) and 0 <= v < 2**31 - 1 else -1 for v in values], np.int32)

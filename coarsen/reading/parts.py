@@ -1,12 +1,9 @@
-"""What files of graphs share: collecting what is wrong with them, and the graph that their parts make."""
+"""What files of graphs share: the graph that their parts make."""
 
 from __future__ import annotations
 
-import contextlib
-import difflib
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,68 +11,11 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.errors import CyclicGraphError, ModelError
 from pipeline.core.graph import Graph
+from pipeline.shared.validation import NAMED
 
-NAMED = 5  # faults that a message lists
+REMEDY = "Correct the file; docs/graph.md describes both formats."
 MOST_TYPES = 2**15 - 1
-MOST = 2**62  # more bytes, or FLOPs, are surely a slip
-
-
-@dataclass(slots=True)
-class Faults:
-    """Collects what is wrong with a document, so that all of it can be said at once; `where` names the document."""
-
-    where: str
-    found: list[str] = field(default_factory=list)
-
-    def add(self, text: str) -> None:
-        """Note one fault."""
-        self.found.append(text)
-
-    def end(self) -> None:
-        """Raise ModelError if there are faults."""
-        if self.found:
-            more = f"; and {len(self.found) - NAMED} more" if len(self.found) > NAMED else ""
-            raise ModelError(
-                f"In {self.where}: {'; '.join(self.found[:NAMED])}{more}.",
-                "Correct the file; docs/graph.md describes both formats.",
-            )
-
-    def keys(self, table: Mapping[str, Any], known: Sequence[str], place: str) -> None:
-        """Note keys that nobody reads."""
-        for key in table.keys() - known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            self.add(f"{place} has an unknown key {key!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-
-    def tables(self, document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        """Return a list of objects; [] where it is none."""
-        value = document.get(key)
-        if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-            return value
-        self.add(f"{key!r} must be a list of objects")
-        return []
-
-    def number(self, value: Any, place: str, *, finite: bool = True) -> float:
-        """Return a number of at least 0; nan, and a fault, where it is none."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and (0 <= value <= MOST or (value == math.inf and not finite)):
-            return float(value)
-        self.add(f"{place} is {value!r}, which is not a number of at least 0")
-        return math.nan
-
-    def numbers(
-        self, values: Sequence[Any], names: Sequence[str], place: Callable[[str], str], *, finite: bool = True
-    ) -> Float64:
-        """Return float64 [n], numbers of at least 0, one per name; `place` says where the one of a name stands."""
-        if set(map(type, values)) <= {int, float}:
-            with contextlib.suppress(OverflowError):
-                array = np.array(values, np.float64)
-                if np.all((array >= 0) & ((array <= MOST) | ((array == math.inf) & (not finite)))):
-                    return array
-        return np.array([self.number(v, place(n), finite=finite) for v, n in zip(values, names, strict=True)])
-
-    def column(self, tables: Sequence[Mapping[str, Any]], names: Sequence[str], key: str, default: Any = 0) -> Float64:
-        """Return float64 [n], one key of every table, the default where it has none."""
-        return self.numbers([table.get(key, default) for table in tables], names, lambda name: f"{key} of {name}")
+MOST = 2.0**62  # more bytes, or FLOPs, are surely a slip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pipeline.core.measurement import Interval, ratio_interval
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.finals import on_devices
+from pipeline.runs.records import CandidateRecord, to_json
 from pipeline.runs.result import candidate_rows
 from pipeline.shared import payload
 
@@ -57,7 +58,7 @@ def final(
         "model": case.model,
         "plans": names,
         **_compared(case, names, candidates, {r["method"] for r in records if r["learned"]}),
-        "candidates": candidates,
+        "candidates": [to_json(c) for c in candidates],
     }
     write_json(path, document)
     journal.unlink(missing_ok=True)
@@ -105,13 +106,13 @@ def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[
 
 
 def _compared(
-    case: BenchCase, names: Mapping[str, str], candidates: Sequence[Record], learned: set[str]
+    case: BenchCase, names: Mapping[str, str], candidates: Sequence[CandidateRecord], learned: set[str]
 ) -> dict[str, Any]:
     """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
 
     Intervals of ratios to the single device are widened so that all of them hold together with 95 % (Bonferroni).
     """
-    samples = {c["name"]: np.array(c["samples_s"]) for c in candidates if c["failed"] is None}
+    samples = {c.name: np.array(c.samples_s) for c in candidates if c.failed is None}
     alone = [d for d in case.devices if d in samples]
     if not alone:
         return {"best_single": None, "ratios": {}, "learned_over_simple": None}

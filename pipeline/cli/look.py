@@ -48,6 +48,16 @@ def devices(as_json: bool, debug: bool) -> None:
     console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
 
 
+@click.command()
+@click.argument("kind")
+@debug_option
+def schema(kind: str, debug: bool) -> None:
+    """Print the JSON schema of a kind of file: result, placement, graph, topology or costs."""
+    from pipeline.runs.schemas import schema_of
+
+    console.print_json(schema_of(kind))
+
+
 @click.group()
 def zoo() -> None:
     """Models and graphs that are built in code."""

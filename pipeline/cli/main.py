@@ -30,6 +30,7 @@ COMMANDS = {
     "zoo": "pipeline.cli.look:zoo",
     "list": "pipeline.cli.look:list_",
     "explain": "pipeline.cli.look:explain",
+    "schema": "pipeline.cli.look:schema",
     "doctor": "pipeline.cli.look:doctor",
     "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",

@@ -188,7 +188,7 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
     name = f"{candidate['placer']} {candidate['rank'] + 1}"
     counts = ", ".join(f"{device} {count}" for device, count in sorted(candidate["devices"].items()))
     if candidate["failed"]:
-        return [name, "-", failure_text(candidate["failed"]), counts, candidate["found_by"]]
+        return [name, "-", failure_text(**candidate["failed"]), counts, candidate["found_by"]]
     level = "measured" if candidate["measured"] else "predicted"
     return [name, f"{candidate['value_s'] * 1e3:.2f}", level, counts, candidate["found_by"]]
 
@@ -197,25 +197,25 @@ def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
     from pipeline.runs.words import failure_text, search_text, winner_text
 
-    document = result.document
+    record = result.record
     rows = []
-    for c in document["candidates"]:
-        mark = "*" if c["name"] == document["best"] else ""
-        if c["failed"]:
-            rows.append([mark + c["name"], "-", "-", failure_text(c["failed"])[:MOST_WORDS]])
+    for c in record.candidates:
+        mark = "*" if c.name == record.best else ""
+        if c.latency_s is None:
+            failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
+            rows.append([mark + c.name, "-", "-", failure[:MOST_WORDS]])
             continue
-        latency = c["latency_s"]
-        interval = f"{latency['low'] * 1e3:.2f} to {latency['high'] * 1e3:.2f}"
-        rows.append([mark + c["name"], f"{latency['median'] * 1e3:.2f}", interval, c["about"]])
+        interval = f"{c.latency_s.low * 1e3:.2f} to {c.latency_s.high * 1e3:.2f}"
+        rows.append([mark + c.name, f"{c.latency_s.median * 1e3:.2f}", interval, c.about])
     console.table("", ["candidate", "median ms", "95 % interval", "what it is"], rows)
-    for line in (*map(search_text, document["searches"]), winner_text(document["candidates"]), *document["notes"]):
+    for line in (*map(search_text, record.searches), winner_text(record.candidates), *record.notes):
         if line:
             console.say(line)
-    waited = max((c["waited_share"] or 0.0 for c in document["candidates"]), default=0.0)
+    waited = max((c.waited_share or 0.0 for c in record.candidates), default=0.0)
     if waited > DISTURBED:
         console.say(
             "Other processes disturbed the measurement: "
             f"its threads spent up to {waited:.0%} of their time waiting for a processor."
         )
-    console.say(document["verdict"])
-    console.say(f"Written to {result.path}: {', '.join(document['files'].values())}")
+    console.say(record.verdict)
+    console.say(f"Written to {result.path}: {', '.join(record.files.values())}")

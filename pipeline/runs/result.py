@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +23,21 @@ from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
 from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.runs.records import (
+    CandidateRecord,
+    DeviceRecord,
+    FailureRecord,
+    LatencyRecord,
+    ModelRecord,
+    PlacementRecord,
+    RegisteredRecord,
+    ResultRecord,
+    SourceRecord,
+    SpeedupRecord,
+    StageRecord,
+    from_json,
+    to_json,
+)
 from pipeline.runs.report import render
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
@@ -29,7 +45,7 @@ from pipeline.shared import payload
 if TYPE_CHECKING:
     import openvino as ov
 
-SCHEMA = "placewright.result/1"
+SCHEMA: Literal["placewright.result/1"] = "placewright.result/1"
 PACKAGES = ("placewright", "openvino", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
 
 
@@ -38,7 +54,7 @@ class Result:
     """The outcome of `tune`: the run directory and what its result.json holds."""
 
     path: Path
-    document: Mapping[str, Any]
+    record: ResultRecord
 
     @classmethod
     def load(cls, path: Path) -> Result:
@@ -52,24 +68,28 @@ class Result:
             raise StoreError(f"{path} holds no result.", "Run `placewright tune` or `placewright measure` first.")
         try:
             document = payload.read_json(file)
-            known = document["schema"] == SCHEMA
+            if document["schema"] == SCHEMA:
+                return cls(path, from_json(ResultRecord, document))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{file} is damaged.", "Run `placewright measure` again to write it anew.") from error
-        if not known:
-            raise StoreError(
-                f"{file} is of schema {document['schema']!r}; this version reads {SCHEMA}.", "Run `placewright tune`."
-            )
-        return cls(path, document)
+        raise StoreError(
+            f"{file} is of schema {document['schema']!r}; this version reads {SCHEMA}.", "Run `placewright tune`."
+        )
 
     @property
-    def best(self) -> Mapping[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        return to_json(self.record)
+
+    @property
+    def best(self) -> CandidateRecord:
         """Return the record of the best candidate."""
-        return next(c for c in self.document["candidates"] if c["name"] == self.document["best"])
+        return next(c for c in self.record.candidates if c.name == self.record.best)
 
     @property
     def verdict(self) -> str:
         """Return the verdict in one sentence."""
-        return str(self.document["verdict"])
+        return self.record.verdict
 
     @property
     def placement(self) -> dict[str, str]:
@@ -96,7 +116,7 @@ def versions() -> dict[str, str]:
 
 def candidate_rows(
     measured: Sequence[Mapping[str, Any]], seed: int, profiled: tuple[Graph, CostTable] | None = None
-) -> list[dict[str, Any]]:
+) -> list[CandidateRecord]:
     """Return the documented record of every candidate, fastest first, failed ones last.
 
     profiled: the graph and what its operations take; None to leave out which device does how much.
@@ -106,82 +126,79 @@ def candidate_rows(
         latency = None
         if not row["failed"]:
             i = median_interval(np.array(row["samples_s"]), seed=seed)
-            latency = {"median": i.median, "low": i.low, "high": i.high}
+            latency = LatencyRecord(i.median, i.low, i.high)
         shares = time_shares(row["placement"], *profiled) if profiled and row["placement"] else {}
         rows.append(
-            {
-                "name": row["name"],
-                "placer": row["placer"],
-                "baseline": row["baseline"],
-                "single": row["single"],
-                "devices_used": row.get("executed_on", []),
-                "subgraphs": row.get("subgraphs"),
-                "precision": row.get("precision", ""),
-                "waited_share": row.get("waited_share"),
-                "realtime": row.get("realtime"),
-                "latency_s": latency,
-                "samples_s": row.get("samples_s", []),
-                "failed": row["failed"],
-                "shares": shares,
-                "about": about(row, shares) if profiled else "",
-            }
+            CandidateRecord(
+                name=row["name"],
+                placer=row["placer"],
+                baseline=row["baseline"],
+                single=row["single"],
+                devices_used=row.get("executed_on", []),
+                subgraphs=row.get("subgraphs"),
+                precision=row.get("precision", ""),
+                waited_share=row.get("waited_share"),
+                realtime=row.get("realtime"),
+                latency_s=latency,
+                samples_s=row.get("samples_s", []),
+                failed=FailureRecord(**row["failed"]) if row["failed"] else None,
+                shares=shares,
+                about=about(row, shares) if profiled else "",
+            )
         )
-    return sorted(rows, key=lambda r: (r["latency_s"] is None, (r["latency_s"] or {}).get("median")))
+    return sorted(rows, key=lambda r: math.inf if r.latency_s is None else r.latency_s.median)
 
 
-def decide(rows: Sequence[Mapping[str, Any]], seed: int) -> tuple[str, str, dict[str, float]]:
-    """Return (best candidate's name, verdict, {ratio, low, high} of its speed over the best single device).
+def decide(rows: Sequence[CandidateRecord], seed: int) -> tuple[str, str, SpeedupRecord]:
+    """Return (best candidate's name, verdict, its speed over the best single device).
 
     A candidate beats the best single device only if the interval of the paired ratio lies above 1, widened so that
     all such claims of one result hold together with 95 % (Bonferroni); otherwise the single device is the best. A
     baseline that was free to choose and ran on one of the single devices, as AUTO does, is that device once more.
-
-    Raises:
-        OutputMismatchError: all candidates that ran gave wrong outputs.
-        MeasurementError: nothing ran.
+    At least one candidate ran.
     """
-    alive = [r for r in rows if r["latency_s"] is not None]
-    singles = [r for r in alive if r["single"]]
-    check_something_ran(rows)
+    alive = [r for r in rows if r.latency_s is not None]
+    singles = [r for r in alive if r.single]
     if not singles:
         best = alive[0]
-        return best["name"], f"No single device runs the model; {best['name']} does.", _ratio(Interval(1.0, 1.0, 1.0))
+        return best.name, f"No single device runs the model; {best.name} does.", SpeedupRecord(1.0, 1.0, 1.0)
     single = singles[0]
-    known = [r["devices_used"] for r in singles]
-    others = [r for r in alive if not r["single"] and not (r["baseline"] and r["devices_used"] in known)]
+    known = [r.devices_used for r in singles]
+    others = [r for r in alive if not r.single and not (r.baseline and r.devices_used in known)]
     gains = [(r, _gain(single, r, seed, level=1 - 0.05 / len(others))) for r in others]
     better = [(r, g) for r, g in gains if g.low > 1.0]
     if not better:
-        verdict = f"Nothing measured here beats the best single device: use {single['name']}."
-        return single["name"], verdict, _ratio(Interval(1.0, 1.0, 1.0))
+        verdict = f"Nothing measured here beats the best single device: use {single.name}."
+        return single.name, verdict, SpeedupRecord(1.0, 1.0, 1.0)
     best, gain = better[0]
     verdict = (
-        f"{best['name']} is {gain.median:.3f} times as fast as the best single device, {single['name']} "
+        f"{best.name} is {gain.median:.3f} times as fast as the best single device, {single.name} "
         f"(interval {gain.low:.3f} to {gain.high:.3f}, 95 % for all candidates together)."
     )
-    return best["name"], verdict, _ratio(gain)
+    return best.name, verdict, SpeedupRecord(gain.median, gain.low, gain.high)
 
 
-def _gain(single: Mapping[str, Any], other: Mapping[str, Any], seed: int, *, level: float) -> Interval:
+def _gain(single: CandidateRecord, other: CandidateRecord, seed: int, *, level: float) -> Interval:
     # Measured side by side both have every round; a replayed record may hold fewer samples.
-    pairs = min(len(single["samples_s"]), len(other["samples_s"]))
-    ours, theirs = np.array(single["samples_s"][:pairs]), np.array(other["samples_s"][:pairs])
+    pairs = min(len(single.samples_s), len(other.samples_s))
+    ours, theirs = np.array(single.samples_s[:pairs]), np.array(other.samples_s[:pairs])
     return ratio_interval(ours, theirs, seed=seed, level=level)
-
-
-def _ratio(interval: Interval) -> dict[str, float]:
-    return {"ratio": interval.median, "low": interval.low, "high": interval.high}
 
 
 def write_result(
     path: Path, model: ModelFile, settings: Settings, machine: HostMachine, outcomes: Mapping[str, Outcome]
 ) -> Result:
-    """Write result.json, placement.json and the placed model into the run directory; return the result."""
+    """Write result.json, placement.json and the placed model into the run directory; return the result.
+
+    Raises:
+        OutputMismatchError: all candidates that ran gave wrong outputs.
+        MeasurementError: nothing ran.
+    """
     entry = outcomes["measure"].entry
     measured = payload.read_json(entry.path("measurements.json"))
     graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
     costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
-    devices = [d.to_json() for d in topology.devices]
+    check_something_ran(measured)
     rows = candidate_rows(measured, settings.seed, (graph, costs))
     best, verdict, speedup = decide(rows, settings.seed)
     winner = next(m for m in measured if m["name"] == best)
@@ -189,30 +206,27 @@ def write_result(
     files |= write_training(
         path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
     )
-    document = {
-        "schema": SCHEMA,
-        "model": {"path": str(model.path), "sha256": model.sha256},
-        "devices": devices,
-        "fingerprint": machine.fingerprint,
-        "hardware": machine.facts,
-        "versions": versions(),
-        "seed": settings.seed,
-        "stages": [
-            {"stage": s, "name": o.task.name, "key": o.task.key, "ran": o.ran, "why": o.why, "seconds": o.seconds}
-            for s, o in outcomes.items()
-        ],
-        "searches": payload.read_json(outcomes["place"].entry.path("searches.json")),
-        "candidates": rows,
-        "best": best,
-        "verdict": verdict,
-        "notes": _notes(outcomes.get("precisions"), machine, devices),
-        "speedup_over_best_single": speedup,
-        "files": files,
-    }
-    write_json(path / "result.json", document)
+    record = ResultRecord(
+        schema=SCHEMA,
+        model=ModelRecord(str(model.path), model.sha256),
+        devices=[DeviceRecord.of(d) for d in topology.devices],
+        fingerprint=machine.fingerprint,
+        hardware=dict(machine.facts),
+        versions=versions(),
+        seed=settings.seed,
+        stages=[StageRecord(s, o.task.name, o.task.key, o.ran, o.why, o.seconds) for s, o in outcomes.items()],
+        searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
+        candidates=rows,
+        best=best,
+        verdict=verdict,
+        notes=_notes(outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices]),
+        speedup_over_best_single=speedup,
+        files=files,
+    )
+    write_json(path / "result.json", to_json(record))
     placement = payload.read_json(path / files["placement"])["placement"]
-    write_text(path / files["report"], render(document, placement))
-    return Result(path, document)
+    write_text(path / files["report"], render(record, placement))
+    return Result(path, record)
 
 
 def _notes(precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -244,21 +258,18 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
         placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
-    write_json(
-        path / "placement.json",
-        {
-            "schema": "placewright.placement/1",
-            "model": {"file": "placed.xml", "source_sha256": sha256},
-            "candidate": best["name"],
-            "target": best["target"],
-            "properties": best["properties"],
-            "devices": {
-                d["name"]: {"openvino_name": d["openvino_name"], "plugin": d["plugin"], "properties": d["properties"]}
-                for d in best["devices"]
-            },
-            "placement": placement,
+    record = PlacementRecord(
+        schema="placewright.placement/1",
+        model=SourceRecord("placed.xml", sha256),
+        candidate=best["name"],
+        target=best["target"],
+        properties=dict(best["properties"]),
+        devices={
+            d["name"]: RegisteredRecord(d["openvino_name"], d["plugin"], dict(d["properties"])) for d in best["devices"]
         },
+        placement=placement,
     )
+    write_json(path / "placement.json", to_json(record))
     return {
         "model": "placed.xml",
         "weights": "placed.bin",

@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
+from pipeline.runs.records import CandidateRecord, LatencyRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",
@@ -25,19 +26,19 @@ METHODS: Mapping[str, str] = {
 }
 
 
-def failure_text(failed: Mapping[str, str]) -> str:
+def failure_text(kind: str, message: str) -> str:
     """Return why a candidate has no latency.
 
-    >>> failure_text({"kind": "timeout", "message": "no answer within 120 s"})
+    >>> failure_text("timeout", "no answer within 120 s")
     'took too long: no answer within 120 s'
     """
-    return KINDS[failed["kind"]] + failed["message"]
+    return KINDS[kind] + message
 
 
 def refusal_text(refused: str) -> str:
     """Return a search's "kind: message" as people read it."""
     kind, _, message = refused.partition(": ")
-    return failure_text({"kind": kind, "message": message}) if kind in KINDS else refused
+    return failure_text(kind, message) if kind in KINDS else refused
 
 
 def time_shares(placement: Mapping[str, str], graph: Graph, costs: CostTable) -> dict[str, float]:
@@ -81,18 +82,18 @@ def _device_text(device: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def winner_text(candidates: Sequence[Mapping[str, Any]]) -> str:
+def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     """Return in one sentence how fast each placer's fastest placement is; "" where none of them ran.
 
     candidates: of the result, fastest first.
     """
-    best: dict[str, Mapping[str, Any]] = {}
+    best: dict[str, LatencyRecord] = {}
     for c in candidates:
-        if not c["baseline"] and c["placer"] != CALIBRATION and c["latency_s"] is not None:
-            best.setdefault(c["placer"], c)
+        if not c.baseline and c.placer != CALIBRATION and c.latency_s is not None:
+            best.setdefault(c.placer, c.latency_s)
     if not best:
         return ""
-    words = [f"{placer} {c['latency_s']['median'] * 1e3:.2f} ms" for placer, c in best.items()]
+    words = [f"{placer} {latency.median * 1e3:.2f} ms" for placer, latency in best.items()]
     return f"Fastest split of each placer: {', '.join(words)}."
 
 

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, Field
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import UsageError
+from pipeline.shared.validation import NAMED, Faults, listed
 
-NAMED = 5  # culprits that a message lists
-LONG = ["operation", "device", "seconds"]
-Entry = tuple[str, str, Any]  # operation, device, seconds as they stand in the file
+LONG = {"device", "seconds"}  # columns beside the operation where each row tells of one device
+REMEDY = "Use the names of this very graph and of the topology; --write-costs writes a file to begin with."
+
+
+def _cell(value: Any) -> Any:
+    """Return what stands in a cell as a number if it is one, inf where it is empty."""
+    with contextlib.suppress(ValueError):
+        return math.inf if value in (None, "") else float(value) if isinstance(value, str) else value
+    return value
+
+
+Cell = Annotated[float, Field(ge=0, strict=True), BeforeValidator(_cell, json_schema_input_type=float | str | None)]
+Costs = dict[str, dict[str, Cell]]  # operation -> device -> seconds
 
 
 def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) -> dict[str, Float64]:
@@ -34,41 +48,21 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
         UsageError: the file cannot be read, names what is not there, leaves operations out or has them twice, or has
             wrong figures.
     """
-    text = _content(path)
-    entries = _json_entries(text, path) if path.suffix == ".json" else _csv_entries(text, path)
-    index = {name: i for i, name in enumerate(names)}
-    known = {key for d in devices for key in (d.name, d.kind)} | {"*"}
-    found: dict[str, Float64] = {}
-    unknown: dict[str, None] = {}
-    strange: dict[str, None] = {}
-    wrong: list[str] = []
-    twice: list[str] = []
-    for operation, device, value in entries:
-        if operation not in index or device not in known:
-            (unknown if operation not in index else strange)[operation if operation not in index else device] = None
-            continue
-        seconds = _seconds(value)
-        if seconds is None:
-            wrong.append(f"{operation} on {device} takes {value!r}")
-            continue
-        column = found.setdefault(device, np.full(len(names), math.nan))
-        if not math.isnan(column[index[operation]]):
-            twice.append(f"{operation} on {device}")
-        column[index[operation]] = seconds
-    missing = [f"{names[i]} on {d}" for d, t in found.items() for i in np.flatnonzero(np.isnan(t))[: NAMED + 1]]
-    _check(
-        path,
-        {
-            "operations the graph does not have": [_with_nearest(o, names) for o in list(unknown)[: NAMED + 1]],
-            "devices the topology does not have": [_with_nearest(d, sorted(known)) for d in strange],
-            "not a number of seconds of at least 0": wrong,
-            "given twice": twice,
-            "no times for": [] if wrong else missing,
-        },
-    )
-    if not found:
+    text, faults = _content(path), Faults(str(path), UsageError, REMEDY)
+    table = faults.checked(Costs, _json_table(text, path) if path.suffix == ".json" else _csv_table(text, path, faults))
+    known = sorted({key for d in devices for key in (d.name, d.kind)} | {"*"})
+    columns = list(dict.fromkeys(device for row in table.values() for device in row))
+    there = set(names)
+    unknown = list(islice((operation for operation in table if operation not in there), NAMED + 1))
+    _note(faults, "operations the graph does not have", [_with_nearest(o, names) for o in unknown])
+    _note(faults, "devices the topology does not have", [_with_nearest(d, known) for d in columns if d not in known])
+    if not faults.found:
+        missing = (f"{name} on {d}" for d in columns for name in names if d not in table.get(name, {}))
+        _note(faults, "no times for", list(islice(missing, NAMED + 1)))
+    faults.end()
+    if not columns:
         raise UsageError(f"{path} holds no times.", f"Give columns for {', '.join(d.name for d in devices)}.")
-    return found
+    return {device: np.array([table[name][device] for name in names]) for device in columns}
 
 
 def write_costs(path: Path, costs: CostTable) -> None:
@@ -96,7 +90,8 @@ def _content(path: Path) -> str:
         raise UsageError(f"{path} is no text: {error}.", "Give a CSV or JSON file of costs.") from error
 
 
-def _csv_entries(text: str, path: Path) -> Iterator[Entry]:
+def _csv_table(text: str, path: Path, faults: Faults) -> dict[str, dict[str, str]]:
+    """Return operation -> device -> text of a cell; cells given twice are noted."""
     rows = csv.reader(io.StringIO(text))
     header = [word.strip() for word in next(rows, [])]
     if "operation" not in header or len(header) < 2 or len(set(header)) < len(header):
@@ -104,43 +99,29 @@ def _csv_entries(text: str, path: Path) -> Iterator[Entry]:
             f"{path} begins with the columns {', '.join(header) or 'none'}.",
             "Name a column operation and one per device, or operation, device, seconds; each once.",
         )
-    at = header.index("operation")
+    table: dict[str, dict[str, str]] = {}
+    twice = []
     for row in rows:
         if not any(word.strip() for word in row):
             continue
         if len(row) != len(header):
-            raise UsageError(
-                f"Line {rows.line_num} of {path} has {len(row)} of {len(header)} columns.", "Correct the line."
-            )
-        if sorted(header) == sorted(LONG):
-            yield tuple(row[header.index(key)].strip() for key in LONG)  # type: ignore[misc]
-            continue
-        yield from ((row[at].strip(), header[i], row[i].strip()) for i in range(len(header)) if i != at)
+            where = f"Line {rows.line_num} of {path}"
+            raise UsageError(f"{where} has {len(row)} of {len(header)} columns.", "Correct the line.")
+        cells = dict(zip(header, map(str.strip, row), strict=True))
+        operation = cells.pop("operation")
+        for device, cell in [(cells["device"], cells["seconds"])] if cells.keys() == LONG else cells.items():
+            if device in table.setdefault(operation, {}):
+                twice.append(f"{operation} on {device}")
+            table[operation][device] = cell
+    _note(faults, "given twice", twice)
+    return table
 
 
-def _json_entries(text: str, path: Path) -> Iterator[Entry]:
-    remedy = 'Write {"operation": {"device": seconds}}.'
+def _json_table(text: str, path: Path) -> Any:
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}.", remedy) from error
-    if not isinstance(document, Mapping) or not all(isinstance(row, Mapping) for row in document.values()):
-        raise UsageError(f"{path} is not a table of operations.", remedy)
-    for operation, row in document.items():
-        yield from ((operation, device, value) for device, value in row.items())
-
-
-def _seconds(value: Any) -> float | None:
-    """Return the seconds of a cell, inf where it is empty, None where it is wrong."""
-    if value is None or value == "":
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        return None
-    return seconds if seconds >= 0 else None  # neither negative nor NaN
+        raise UsageError(f"{path} is no JSON: {error}.", 'Write {"operation": {"device": seconds}}.') from error
 
 
 def _with_nearest(name: str, known: Sequence[str]) -> str:
@@ -148,14 +129,6 @@ def _with_nearest(name: str, known: Sequence[str]) -> str:
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
-def _check(path: Path, faults: Mapping[str, Sequence[str]]) -> None:
-    said = [
-        f"{what}: {', '.join(found[:NAMED])}{' ...' if len(found) > NAMED else ''}"
-        for what, found in faults.items()
-        if found
-    ]
-    if said:
-        raise UsageError(
-            f"The costs in {path} do not fit: {'; '.join(said)}.",
-            "Use the names of this very graph and of the topology; --write-costs writes a file to begin with.",
-        )
+def _note(faults: Faults, what: str, found: Sequence[str]) -> None:
+    if found:
+        faults.add(f"{what}: {listed(found)}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from pipeline.core.devices import DeviceSpec, Topology
 from runtime.machines.roofline import Chip
 
-KINDS = ("cpu", "gpu", "npu", "other")
+Kind = Literal["cpu", "gpu", "npu", "other"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ from pipeline import registry, tune
 from pipeline.artifacts.store import Store
 from pipeline.cli.main import COMMANDS, run
 from pipeline.config import SECTIONS, Settings
+from pipeline.runs.records import SearchRecord, from_json
 from pipeline.runs.result import Result, write_placed
 from runtime.measuring.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
@@ -146,6 +147,7 @@ def test_every_reward_asks_whom_it_says(copy: Warm, ran: Ran, monkeypatch: pytes
     assert row["used"] == 5 - sum(r["failed"] for r in row["rounds"])
     assert row["refused"] == "crashed: gone"
     assert row["evaluations"] <= 20
+    assert from_json(SearchRecord, row) == row
     values = [c["value_s"] for c in document["candidates"]]
     assert values[: row["used"]] == sorted(values[: row["used"]])
     assert not ran(*arguments, "--reward", "hybrid")["ran"]
@@ -273,7 +275,7 @@ def split(warm: Warm, folder: Path) -> Result:
         "placement": {name: "B" if name.startswith("left") else "A" for name in names},
     }
     write_placed(folder, read, names, row, "0" * 64)
-    return Result(folder, result.document)
+    return Result(folder, result.record)
 
 
 def plain_openvino(folder: Path) -> ov.CompiledModel:
@@ -319,7 +321,7 @@ def test_the_python_function_finds_what_the_command_line_left_in_the_store(warm:
     devices = [options(warm.store)[1]]
     result = tune(warm.model, devices=devices, out=tmp_path / "run", store=warm.store, settings=QUICK)
     assert not any(s["ran"] for s in result.document["stages"])
-    assert result.best["name"] == result.document["best"]
+    assert result.best.name == result.document["best"]
     assert set(result.placement.values()) <= {"A", "B"}
 
 

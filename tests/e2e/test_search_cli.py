@@ -438,8 +438,8 @@ def test_a_missing_topology_is_asked_for(graph: Path, fails: Fails) -> None:
     ("name", "content", "cause"),
     [
         ("cycle.json", {"operations": [{"name": "a"}], "edges": [{"from": "a", "to": "a"}]}, "has a cycle: a -> a"),
-        ("negative.json", {"operations": [{"name": "a", "time_s": -1}], "edges": []}, "time_s of a on * is -1"),
-        ("nan.json", '{"operations": [{"name": "a", "time_s": NaN}], "edges": []}', "time_s of a on * is nan"),
+        ("negative.json", {"operations": [{"name": "a", "time_s": -1}], "edges": []}, "time_s of operation a is -1"),
+        ("nan.json", '{"operations": [{"name": "a", "time_s": NaN}], "edges": []}', "time_s of operation a is nan"),
         ("other.json", {"layers": []}, "is no graph"),
         ("broken.json", "{", "is no JSON"),
         ("broken.xml", "<html/>", "is not OpenVINO IR"),
@@ -502,7 +502,7 @@ def test_a_topology_without_a_link_lists_it(graph: Path, tmp_path: Path, fails: 
     [
         ("operation,gpu\n" + "".join(f"{x},1\n" for x in "abcde"), "no times for: f on gpu"),
         ("operation,gpu\n" + "".join(f"{x},1\n" for x in "abcdefz"), "does not have: z"),
-        ("operation,gpu\n" + "".join(f"{x},-1\n" for x in "abcdef"), "a on gpu takes '-1'"),
+        ("operation,gpu\n" + "".join(f"{x},-1\n" for x in "abcdef"), "gpu of a is '-1', but must be at least 0"),
         ("operation,tpu\n" + "".join(f"{x},1\n" for x in "abcdef"), "topology does not have: tpu"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_mark_of_spreadsheets_and_blank_lines_do_no_harm(tmp_path: Path) -> No
         ("operation,gp\nop0,1\nop1,1\nop2,1\n", r"topology does not have: gp \(did you mean gpu"),
         (
             "operation,gpu\nop0,-1\nop1,nan\nop2,x\n",
-            "op0 on gpu takes '-1', op1 on gpu takes 'nan', op2 on gpu takes 'x'",
+            "gpu of op0 is '-1', .*; gpu of op1 is 'nan', .*; gpu of op2 is 'x', but must be a number",
         ),
         ("operation,gpu\nop0,1,2\n", "Line 2 .* has 3 of 2 columns"),
         ("gpu,cpu\n1,2\n", "begins with the columns gpu, cpu"),
@@ -127,8 +127,8 @@ def test_a_wrong_file_says_what_is_wrong(text: str, cause: str, tmp_path: Path) 
     ("text", "cause"),
     [
         ("{", "is no JSON"),
-        ("[]", "is not a table"),
-        ('{"op0": 1}', "is not a table"),
+        ("[]", r"the file is \[\], but must be a table"),
+        ('{"op0": 1}', "op0 is 1, but must be a table"),
         ('{"op0": {"gpu": true}}', "True"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
+from pipeline.runs.records import CandidateRecord, LatencyRecord
 from pipeline.runs.words import about, failure_text, refusal_text, search_text, time_shares, winner_text
 from tests.toys import toy_graph
 
@@ -62,8 +63,8 @@ def test_a_candidate_is_described_by_what_it_is(record: dict[str, Any], shares: 
 
 def test_failures_are_words_and_no_kinds() -> None:
     wrong = {"kind": "wrong_output", "message": "outputs differ by 11.5 % from f32 (5 % allowed)"}
-    assert failure_text(wrong) == "outputs differ by 11.5 % from f32 (5 % allowed)"
-    assert failure_text({"kind": "out_of_memory", "message": "bad_alloc"}) == "out of memory: bad_alloc"
+    assert failure_text(**wrong) == "outputs differ by 11.5 % from f32 (5 % allowed)"
+    assert failure_text("out_of_memory", "bad_alloc") == "out of memory: bad_alloc"
     assert refusal_text("wrong_output: outputs differ") == "outputs differ"
     assert refusal_text("something: else") == "something: else"
 
@@ -98,9 +99,10 @@ def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() 
 
 
 def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
-    def candidate(placer: str, median_s: float | None) -> dict[str, Any]:
-        latency = None if median_s is None else {"median": median_s}
-        return {"placer": placer, "baseline": placer == "baseline", "latency_s": latency}
+    def candidate(placer: str, median_s: float | None) -> CandidateRecord:
+        latency = None if median_s is None else LatencyRecord(median_s, median_s, median_s)
+        baseline = placer == "baseline"
+        return CandidateRecord(placer, placer, baseline, baseline, ["A"], 1, latency_s=latency)
 
     found = [candidate("baseline", 0.01), candidate("calibration", 0.015), candidate("hsdag", 0.02)]
     found += [candidate("portfolio", 0.025), candidate("hsdag", 0.03), candidate("greedy", None)]

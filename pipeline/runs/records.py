@@ -1,0 +1,199 @@
+"""What result.json and placement.json hold, as records; docs/result.md says what the keys mean.
+
+The names of the fields are the keys of the files, in the order in which they are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NotRequired, TypeVar
+
+from typing_extensions import TypedDict
+
+from pipeline.core.devices import DeviceSpec
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRecord:
+    """Seconds: the median over rounds, and its 95 % bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedupRecord:
+    """How many times as fast, with its interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """Why there is no latency."""
+
+    kind: Literal["refused", "out_of_memory", "timeout", "crashed", "wrong_output"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRecord:
+    """A placement of a placer, or a baseline, as it was measured; latency_s is None where it failed."""
+
+    name: str
+    placer: str
+    baseline: bool
+    single: bool
+    devices_used: list[str]
+    subgraphs: int | None
+    precision: str = ""
+    waited_share: float | None = None
+    realtime: bool | None = None
+    latency_s: LatencyRecord | None = None
+    samples_s: list[float] = field(default_factory=list)
+    failed: FailureRecord | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device as it was used."""
+
+    name: str
+    plugin: str
+    openvino_name: str
+    properties: dict[str, str]
+    kind: str = "other"
+    memory_bytes: int = 0
+    fingerprint: str = ""
+
+    @classmethod
+    def of(cls, device: DeviceSpec) -> DeviceRecord:
+        """Return the record of a device."""
+        return cls(**device.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A model as the user gave it."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """A stage of the run: whether it ran, why, and for how long."""
+
+    stage: str
+    name: str
+    key: str
+    ran: bool
+    why: str
+    seconds: float
+
+
+class RoundRecord(TypedDict):
+    """A round of a hybrid search."""
+
+    evaluations: int
+    measurements: int
+    failed: int
+    error: float | None
+
+
+class SearchRecord(TypedDict):
+    """What a placer's search came to; the last keys are of hybrid searches only."""
+
+    placer: str
+    reward: Literal["simulated", "measured", "hybrid"]
+    evaluator: str
+    evaluations: int
+    found_by: str
+    value_s: float | None
+    lower_bound_s: float
+    gap: float | None
+    proven: bool
+    bound_by: str
+    measurements: NotRequired[int]  # this and the next: missing in early results only
+    measured_s: NotRequired[float | None]
+    predicted_s: NotRequired[float | None]
+    used: NotRequired[int]
+    refused: NotRequired[str | None]
+    rounds: NotRequired[list[RoundRecord]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """result.json: the outcome of a run, its candidates fastest first and failed ones last.
+
+    Fields with defaults are keys that the first results of this schema did not have; candidates have such fields, too.
+    """
+
+    schema: Literal["placewright.result/1"]
+    model: ModelRecord
+    devices: list[DeviceRecord]
+    fingerprint: str
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+    seed: int
+    stages: list[StageRecord]
+    searches: list[SearchRecord] = field(default_factory=list)
+    candidates: list[CandidateRecord]
+    best: str
+    verdict: str
+    notes: list[str] = field(default_factory=list)
+    speedup_over_best_single: SpeedupRecord
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The model that a placement belongs to, and the hash of the one it was made from."""
+
+    file: str
+    source_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredRecord:
+    """What a device's name is registered as."""
+
+    openvino_name: str
+    plugin: str
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRecord:
+    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name."""
+
+    schema: Literal["placewright.placement/1"]
+    model: SourceRecord
+    candidate: str
+    target: str
+    properties: dict[str, str]
+    devices: dict[str, RegisteredRecord]
+    placement: dict[str, str]
+
+
+def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:
+    """Return a record as JSON values."""
+    return asdict(record)
+
+
+def from_json(kind: type[Kind], document: Any) -> Kind:
+    """Return the record that a document holds; keys of other versions are left alone.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(document)

@@ -1,0 +1,32 @@
+"""JSON schemas of the files that are written and read, from the types they are written and read with."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.core.errors import UnknownNameError
+
+TYPES: Mapping[str, str] = {
+    "result": "pipeline.runs.records:ResultRecord",
+    "placement": "pipeline.runs.records:PlacementRecord",
+    "graph": "coarsen.reading.document:GraphDocument",
+    "topology": "runtime.machines.topology_file:TopologyDocument",
+    "costs": "runtime.machines.cost_file:Costs",
+}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON schema of a kind of file.
+
+    Raises:
+        UnknownNameError: there is no such kind.
+    """
+    from pydantic import TypeAdapter
+
+    if name not in TYPES:
+        raise UnknownNameError("schema", name, TYPES)
+    module, _, attribute = TYPES[name].partition(":")
+    schema: dict[str, Any] = TypeAdapter(getattr(importlib.import_module(module), attribute)).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,46 @@
+"""The JSON schemas of files: they name every key that the documents explain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.errors import UnknownNameError
+from pipeline.runs.schemas import TYPES, schema_of
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def keys_of(page: str, heading: str) -> set[str]:
+    """Return the keys that the table below a line names."""
+    text = (DOCS / page).read_text(encoding="utf-8").split(heading)[1].split("|---|---|")[1].split("\n\n")[0]
+    return {key for row in text.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1:2][0] if row else "")}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_schema_is_an_object_of_the_current_draft(name: str) -> None:
+    schema = schema_of(name)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert schema["type"] == "object"
+
+
+def properties(name: str, *path: str) -> set[str]:
+    schema = schema_of(name)
+    at: Any = schema
+    for part in path:
+        at = schema["$defs"][part]
+    return set(at["properties"])
+
+
+def test_the_schema_of_results_has_the_keys_of_the_documentation() -> None:
+    assert properties("result") == keys_of("result.md", "## result.json")
+    assert properties("result", "CandidateRecord") == keys_of("result.md", "A candidate:")
+    assert properties("result", "SearchRecord") == keys_of("result.md", "A search, all")
+
+
+def test_a_kind_of_file_that_has_no_schema_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'result'"):
+        schema_of("results")
