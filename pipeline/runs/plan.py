@@ -69,9 +69,9 @@ def look_at_model(path: Path) -> ModelFile:
     Raises:
         ModelError: there is no such file.
     """
-    from coarsen.reading.files import model_files, sha256_of
+    from coarsen.reading.files import model_sha256
 
-    return ModelFile(path, sha256_of(model_files(path)))
+    return ModelFile(path, model_sha256(path))
 
 
 def look_at_machine(devices: Sequence[str]) -> HostMachine:
