@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline import registry
 from pipeline.artifacts.checkpoint import kept, read_policy
+from pipeline.artifacts.declared import declared, placers_called
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
@@ -317,6 +318,8 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
         return case
     check_writable(effort.checkpoint / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
-    asked = (effort.placer, placer.version, registry.canonical(placer), scenario.seed)
+    params = registry.canonical(placer)
+    called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
+    asked = (effort.placer, placer.version, params, scenario.seed, *called)
     reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))
     return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *reckoned))

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
-from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.report import render
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
@@ -85,13 +84,7 @@ class Result:
 
 def versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {name: installed(name) for name in PACKAGES}
 
 
 def candidate_rows(
