@@ -120,7 +120,7 @@ def _search(
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
         **_figures(case, simulator, best.placement),
-        **_plan(case, best.placement),
+        **case.lifted(best.placement),
     }
     _trace(simulator, best.placement, trace)
     return document
@@ -167,7 +167,7 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
         )
     figures = _figures(case, simulator, plan)
     value_s = figures["fifo_s"] if plan.priority is None else figures["priority_s"]
-    document = {**_words(case, simulator), "value_s": value_s, **figures, **_plan(case, plan)}
+    document = {**_words(case, simulator), "value_s": value_s, **figures, **case.lifted(plan)}
     _trace(simulator, plan, trace)
     return document
 
@@ -249,11 +249,6 @@ def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -
         "peak_bytes": dict(zip(names, ordered.peak_bytes[0].tolist(), strict=True)),
         "cut_bytes": int(ordered.cut_bytes[0]),
     }
-
-
-def _plan(case: LoadedScenario, plan: Placement) -> dict[str, Any]:
-    placement, priority = case.lifted(plan)
-    return {"placement": placement, "priority": priority}
 
 
 def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) -> None:

@@ -75,6 +75,12 @@ class Result:
         """Return {operation name: device name} of the best candidate."""
         return dict(payload.read_json(self.path / "placement.json")["placement"])
 
+    @property
+    def priority(self) -> dict[str, float] | None:
+        """Return {operation name: number} of the best candidate, the smaller first; None if it states no order."""
+        order = payload.read_json(self.path / "placement.json").get("priority")
+        return None if order is None else dict(order)
+
     def compile(self) -> ov.CompiledModel:
         """Return the model compiled by OpenVINO, running the best candidate."""
         from runtime.measuring.deploy import compile_placed
@@ -250,6 +256,7 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
                 for d in best["devices"]
             },
             "placement": placement,
+            "priority": best.get("priority"),
         },
     )
     return {
