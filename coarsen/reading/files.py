@@ -1,11 +1,14 @@
-"""The files a model consists of: which they are, their hash, and whether those of an IR are whole."""
+"""The files a model consists of: which they are, their hash, whether they stay as they are, whether an IR is whole."""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import mmap
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.parsers import expat
 
@@ -19,32 +22,46 @@ _IR_REMEDY = "Name the .xml that OpenVINO's save_model or model converter wrote.
 # A StringStringEntryProto {key: "location", value: ...} of an ONNX tensor: both fields are length-prefixed strings.
 _ONNX_LOCATION = re.compile(rb"\x0a\x08location\x12([\x01-\x7f]|[\x80-\xff][\x01-\x7f])", re.DOTALL)
 
+# What names of a checkpoint's files go on with after what they have in common.
+_CHECKPOINT = re.compile(r"\.index|\.data-\d{5}-of-\d{5}")
+
 
 def model_files(path: Path) -> tuple[Path, ...]:
     """Return the files that make up a model, the one that was named first.
 
-    IR: the .xml and its .bin. ONNX: the file and the external data beside it that it names. Paddle: the description
-    and its .pdiparams. A TensorFlow SavedModel is a folder: all files in it.
+    IR: the .xml and its .bin. TensorFlow: a checkpoint is the .meta, its .index and its .data; a SavedModel is a
+    folder, all files in it. Paddle: the description and its .pdiparams. ONNX, whatever it is called: the file and the
+    external data that it names.
 
     Raises:
         ModelError: there is no such file, or a folder that is no model.
     """
+    return tuple(file for _, file in _named_files(path))
+
+
+def _named_files(path: Path) -> list[tuple[str, Path]]:
+    """Return the files that make up a model, each with what the model calls it: "" where its place says that."""
     check_exists(path)
     if path.is_dir():
-        return tuple(sorted(file for file in path.rglob("*") if file.is_file()))
-    if path.suffix == ".onnx":
-        beside = [path.parent / location for location in _external_data(path)]
+        return sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    if path.suffix == ".meta":
+        beside = sorted((f.name.removeprefix(path.stem), f) for f in path.parent.glob(f"{glob.escape(path.stem)}.*"))
+        return [("", path), *((name, file) for name, file in beside if _CHECKPOINT.fullmatch(name))]
+    if path.suffix == ".xml":
+        beside = [("", path.with_suffix(".bin"))]
     else:
-        beside = [path.with_suffix(".bin" if path.suffix == ".xml" else ".pdiparams")]
-    return (path, *(file for file in beside if file.is_file() and file != path))
+        beside = [(location, path.parent / location) for location in _external_data(path)]
+        beside.append(("", path.with_suffix(".pdiparams")))
+    return [("", path), *((name, file) for name, file in beside if file.is_file() and file != path)]
 
 
 def _external_data(path: Path) -> list[str]:
     """Return the external data files that an ONNX file names, sorted; only such beneath its own folder."""
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
-        return []
+    with _readable(path):
+        if path.stat().st_size == 0:  # an empty file cannot be mapped
+            return []
     found: set[str] = set()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with _readable(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for match in _ONNX_LOCATION.finditer(content):
             prefix = match.group(1)
             length = prefix[0] if len(prefix) == 1 else (prefix[0] & 0x7F) | prefix[1] << 7
@@ -52,23 +69,70 @@ def _external_data(path: Path) -> list[str]:
     return sorted(x for x in found if "\0" not in x and not Path(x).is_absolute() and ".." not in Path(x).parts)
 
 
-def sha256_of(paths: Iterable[Path]) -> str:
-    """Return the sha256, in hexadecimal, of the contents of files in their order; their names do not matter.
+def model_sha256(path: Path) -> str:
+    """Return the sha256, in hexadecimal, of what a model's files hold, and of what the model calls them.
+
+    A model that is moved or renamed as a whole keeps it.
 
     Raises:
-        ModelError: one of the files cannot be read.
+        ModelError: there is no such model, or one of its files cannot be read.
     """
     total = hashlib.sha256()
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                # The digest of each file, not its bytes: else bytes could move from one file to the next unseen.
-                total.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise ModelError(
-                f"{path} cannot be read: {error.strerror}.", "Check the file and its permissions."
-            ) from error
+    for name, file in _named_files(path):
+        if name:
+            total.update(hashlib.sha256(os.fsencode(name)).digest())
+        with _readable(file), file.open("rb") as stream:
+            # The digest of each file, not its bytes: else bytes could move from one file to the next unseen.
+            total.update(hashlib.file_digest(stream, "sha256").digest())
     return total.hexdigest()
+
+
+@contextlib.contextmanager
+def unchanged(path: Path, sha256: str) -> Iterator[None]:
+    """Refuse what is read of a model in this context unless its files are those of a hash all the time.
+
+    Raises:
+        ModelError: they are not; it is raised in place of what a reader says of a file that is half written.
+    """
+    before = _stamps(path)
+    fault: ModelError | None = None
+    try:
+        yield
+    except ModelError as error:
+        fault = error
+    if not _is_still(path, before, sha256):
+        raise ModelError(
+            f"{path} changed while it was being read.", "Run again, once nothing writes to it any more."
+        ) from fault
+    if fault is not None:
+        raise fault
+
+
+def _is_still(path: Path, stamps: Sequence[tuple[Path, int, int]], sha256: str) -> bool:
+    """Return whether a model has not been touched since it had these stamps, and is of this hash."""
+    try:
+        return _stamps(path) == stamps and model_sha256(path) == sha256
+    except ModelError:  # it is gone
+        return False
+
+
+def _stamps(path: Path) -> list[tuple[Path, int, int]]:
+    """Return of every file of a model how large it is, in bytes, and when it changed, in nanoseconds."""
+    found = []
+    for file in model_files(path):
+        with _readable(file):
+            status = file.stat()
+        found.append((file, status.st_size, status.st_mtime_ns))
+    return found
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn what the file system refuses of a model's file into a ModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}.", "Check the file and its permissions.") from error
 
 
 def check_exists(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from coarsen.fold import Fold
 from coarsen.reading.document import read_document
-from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.msr import is_msr, read_msr
 from coarsen.reading.read_apart import read_apart
@@ -81,7 +81,7 @@ def _json(path: Path) -> tuple[Mapping[str, Any], str]:
 
 
 def _of_model(path: Path, limits: ReadLimits) -> GraphFile:
-    source = sha256_of(model_files(path))
+    source = model_sha256(path)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         read_apart(path, Path(folder), source=source, limits=limits, save=False)
         raw = load_graph(Path(folder) / "graph.npz")

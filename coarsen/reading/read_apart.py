@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import psutil
 
-from coarsen.reading.files import CHECK_FILE, model_files
+from coarsen.reading.files import CHECK_FILE, model_files, unchanged
 from coarsen.reading.growth import MB, ReadLimits
 from pipeline.core.errors import ModelError
 from pipeline.core.process import LAST_WORDS, ending, python_command
@@ -30,10 +30,12 @@ POLL_S = 0.01
 def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: bool = True) -> None:
     """Write the graph of a model, graph.npz, into the folder `out`; with `save` the normalised model, too.
 
-    source: sha256 of the model's files. What is written is what `coarsen.reading.read` makes of the model.
+    source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
+    `coarsen.reading.read` makes of the model.
 
     Raises:
-        ModelError: the model is missing, damaged or refused, its constants grow too large, or a limit is exceeded.
+        ModelError: the model is missing, damaged or refused, its constants grow too large, a limit is exceeded, or
+            its files have changed since they were hashed.
     """
     file_bytes = sum(file.stat().st_size for file in model_files(path))
     command = {
@@ -44,13 +46,14 @@ def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: 
         "limits": asdict(limits),
         "save": save,
     }
-    answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
-    for line in answer["said"]:
-        logger.warning("%s", line)
-    if "os_error" in answer:
-        raise OSError(*answer["os_error"])
-    if "error" in answer:
-        raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
+    with unchanged(path, source):
+        answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
+        for line in answer["said"]:
+            logger.warning("%s", line)
+        if "os_error" in answer:
+            raise OSError(*answer["os_error"])
+        if "error" in answer:
+            raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
 
 
 def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.store import digest, write_text
 from pipeline.core.errors import StoreError
-from pipeline.core.stages import LearningPlacer
+from pipeline.core.stages import CompositePlacer, LearningPlacer
 from pipeline.core.start import HOME, PACKAGES
 from pipeline.shared.folders import own_cache
 
@@ -28,7 +28,8 @@ class Declaration:
     """An implementation with its parameters, as JSON values.
 
     version: of the class. params: all of them, defaults filled in. files: values of those that name a file. real:
-    whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along.
+    whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along. placers: names
+    of the placers that a placer may call itself.
     """
 
     version: int
@@ -36,6 +37,7 @@ class Declaration:
     files: Sequence[str]
     real: bool
     recipe: Sequence[Sequence[str]]
+    placers: Sequence[str]
 
 
 @cache
@@ -79,6 +81,23 @@ def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> 
     return Declaration(**recalled([stage, name, dict(values or {})], ask))
 
 
+def placers_called(name: str, values: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the names of all placers that a placer may call, and those that they may call, each once.
+
+    Raises:
+        UnknownNameError: no such placer or parameter.
+        PlacewrightError: whatever the placer says of wrong values.
+    """
+    found: list[str] = []
+    waiting = list(declared("place", name, values).placers)
+    while waiting:
+        called = waiting.pop(0)
+        if called not in found:
+            found.append(called)
+            waiting += declared("place", called).placers
+    return tuple(found)
+
+
 def is_ours(stage: str, name: str) -> bool:
     """Return whether an implementation's source text is part of placewright, so that its answers can be kept."""
     return registry.table(stage).get(name, "").partition(".")[0] in PACKAGES
@@ -90,4 +109,5 @@ def _declaration(built: Any) -> Declaration:
     if recipe is not None:
         brought = [*(("coarsen", c) for c, _ in recipe.coarsen), ("embed", recipe.embed[0]), ("group", recipe.group[0])]
     files = [str(getattr(built, name)) for name in registry.file_parameters(built)]
-    return Declaration(built.version, registry.canonical(built), files, getattr(built, "real", False), brought)
+    placers = list(built.placers) if isinstance(built, CompositePlacer) else []
+    return Declaration(built.version, registry.canonical(built), files, getattr(built, "real", False), brought, placers)

@@ -22,20 +22,23 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
 
+INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A stage with everything it depends on.
 
-    stage, name: which step, and which implementations it uses, for people. version: raised by hand when the output
-    changes for equal input. params: what was chosen. inputs: stage -> key of the artifact it reads. fingerprint: the
-    hardware, for stages that measure, else "". context: what the step needs but what does not change its answer,
-    such as the path of the model file.
+    stage, name: which step, and which implementations it uses, for people. version: of the step and of every
+    "stage.implementation" that its answer depends on, raised by hand when the output changes for equal input; as text,
+    of packages. params: what was chosen. inputs: stage -> key of the artifact it reads. fingerprint: the hardware, for
+    stages that measure, else "". context: what the step needs but what does not change its answer, such as the path of
+    the model file.
     """
 
     stage: str
     name: str
-    version: Mapping[str, int]
+    version: Mapping[str, int | str]
     params: Mapping[str, Any]
     seed: int
     inputs: Mapping[str, str]
@@ -111,10 +114,25 @@ def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str
     if previous is None:
         return "never run before"
     found = _differences(parts, previous)
-    inputs = {name.removeprefix("inputs."): pair for name, pair in found.items() if name.startswith("inputs.")}
-    changes = [f"{name}: {old} -> {new}" for name, (old, new) in found.items() if not name.startswith("inputs.")]
-    changes += [f"{'no' if new is None else 'new'} {stage}" for stage, (_, new) in inputs.items()]
+    inputs = [name for name in found if name.startswith(INPUT)]
+    used = [name for name, pair in found.items() if name.startswith(VERSION) and None in pair]
+    changes = [_change(name, *found[name]) for name in found if name not in {*inputs, *used}]
+    changes = changes or [_presence(name, found[name][1]) for name in used]  # what is used follows from the parameters
+    changes += [_presence(name, found[name][1]) for name in inputs]
     return "changed: " + ", ".join(changes) if changes else "not in the store any more"
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    """Return in words how one part of a key has changed."""
+    if not name.startswith(VERSION):
+        return f"{name}: {old} -> {new}"
+    package = isinstance(new, str)
+    return f"{name.removeprefix(VERSION)} {'' if package else 'version '}{old} -> {new}"
+
+
+def _presence(name: str, new: Any) -> str:
+    """Return in words that something of a part of a key is new, or gone."""
+    return f"{'no' if new is None else 'new'} {name.partition('.')[2]}"
 
 
 def _differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:

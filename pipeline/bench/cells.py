@@ -146,7 +146,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
         "found_by": SINGLE,
         "proven": False,
         "curve": [[1, 0.0, value_s]],
-        "placement": placement.to_json(graph.names),
+        **placement.to_document(graph.names),
     }
 
 
@@ -171,7 +171,7 @@ def _searched(cell: BenchCell, check: Callable[[], None]) -> dict[str, Any]:
         "found_by": answer.best.found_by,
         "proven": answer.proven and _finest(cell, grouping),
         "curve": [list(point) for point in curve.points],
-        "placement": answer.best.placement.lift(grouping).to_json(cell.case.subject.graph.names),
+        **answer.best.placement.lift(grouping).to_document(cell.case.subject.graph.names),
     }
 
 

@@ -76,7 +76,7 @@ def best_plans(case: BenchCase, records: Sequence[Record]) -> dict[str, Placemen
     for record in sorted((r for r in records if r["failed"] is None), key=lambda r: float(r["value_s"])):
         method = str(record["method"])
         if method not in found and not method.startswith(f"{SINGLE} "):
-            found[method] = settle(graph, Placement.from_json(record["placement"], graph.names, devices))
+            found[method] = settle(graph, Placement.from_document(record, graph.names, devices))
     return found
 
 
@@ -96,11 +96,11 @@ def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[
     known: dict[bytes, str] = {}
     for method, placement in placements.items():
         used = placement.devices_used
-        name = used[0] if len(used) == 1 else known.get(placement.key())
+        name = used[0] if len(used) == 1 else known.get(placement.device.tobytes())  # devices heed no priorities
         if name is None:
             name = f"{method} 1"
-            rows.append({"placer": method, "rank": 0, "placement": placement.to_json(case.subject.graph.names)})
-            known[placement.key()] = name
+            rows.append({"placer": method, "rank": 0, **placement.to_document(case.subject.graph.names)})
+            known[placement.device.tobytes()] = name
         names[method] = name
     return names, rows
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline import registry
+from pipeline.artifacts.declared import placers_called
 from pipeline.bench.cases import BenchCase
 from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
@@ -125,4 +126,5 @@ def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:
         named = [("coarsen", name) for name in method.coarsen]
         if learns(method.placer):
             named += [("embed", Settings().embed.use), ("group", Settings().group.use)]
+    named += [("place", name) for name in placers_called(method.placer, method.params)]
     return used | {f"{stage}.{name}": registry.implementation(stage, name).version for stage, name in named}

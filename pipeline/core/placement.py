@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, frozen, frozen_indices
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
+
+NAMED = 5  # culprits that a message lists
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +53,7 @@ class Placement:
         unknown = sorted(set(document) - set(names))
         strange = sorted({device for device in document.values() if device not in index})
         faults = [
-            f"{what}: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
+            f"{what}: {', '.join(found[:NAMED])}{' ...' if len(found) > NAMED else ''}"
             for what, found in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
@@ -66,6 +71,31 @@ class Placement:
     def to_json(self, names: Sequence[str]) -> dict[str, str]:
         """Return {operation name: device name}."""
         return {name: self.devices[d] for name, d in zip(names, self.device.tolist(), strict=True)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], names: Sequence[str], devices: tuple[str, ...]) -> Placement:
+        """Return the placement of a document as `to_document` writes it; one without `priority` states no order.
+
+        Raises:
+            UsageError: operations, devices or priorities are missing or unknown; they are named.
+        """
+        placement, stated = cls.from_json(document["placement"], names, devices), document.get("priority")
+        if stated is None:
+            return placement
+        found = {name: stated.get(name) if isinstance(stated, Mapping) else None for name in names}
+        wrong = [name for name, value in found.items() if not _is_number(value)]
+        if wrong:
+            raise UsageError(
+                f"The priorities are not one number per operation: {', '.join(wrong[:NAMED])}"
+                f"{' ...' if len(wrong) > NAMED else ''}.",
+                "Take `priority` out, or give one for each of them.",
+            )
+        return replace(placement, priority=np.array(list(found.values()), np.float64))
+
+    def to_document(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return {"placement": {operation: device}, "priority": {operation: number}, or None for no stated order}."""
+        order = None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True))
+        return {"placement": self.to_json(names), "priority": order}
 
     @property
     def n(self) -> int:
@@ -91,3 +121,10 @@ class Placement:
     def digest(self) -> bytes:
         """Return 16 bytes that are equal for equal placements, and different for others but for a chance in 2**64."""
         return hashlib.blake2b(self.key(), digest_size=16).digest()
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of a JSON document is a number that a float holds; infinity is one."""
+    if isinstance(value, float):
+        return not math.isnan(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

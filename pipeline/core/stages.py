@@ -7,7 +7,7 @@ output changes for equal input; it is part of the cache key.
     coarsen    Graph -> Grouping                                       Coarsener
     embed      features -> embedding, and the encoder that made it     Embedder -> Encoder
     group      embedding -> Grouping, and how likely it was            Grouper -> GroupModel
-    place      Problem, Evaluator, Budget -> Answer                    Placer, Learner
+    place      Problem, Evaluator, Budget -> Answer                    Placer, LearningPlacer, CompositePlacer
     measure    Placements -> Measurements                              Measurer -> Evaluator, Simulator
 """
 
@@ -230,3 +230,12 @@ class LearningPlacer(Placer, Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """Return the stages it brings along; None to be given what the stages before it have made."""
+
+
+@runtime_checkable
+class CompositePlacer(Placer, Protocol):
+    """A placer that lets others search: what it answers changes with their versions."""
+
+    @property
+    def placers(self) -> tuple[str, ...]:
+        """Return the registered names of all placers that it may call itself, whatever the problem."""

@@ -141,14 +141,12 @@ class LoadedScenario:
         """Return the case with what a placer needs that learns a policy, and perhaps one to begin with."""
         return replace(self, problem=with_policy(self.problem, learned=learned))
 
-    def lifted(self, placement: Placement) -> tuple[dict[str, str], dict[str, float] | None]:
-        """Return devices and priorities by operation name, of a model's operations where some were merged."""
-        names, whole = self.graph.names, placement
-        if self.members is not None:
-            names, whole = self.members[0], placement.lift(self.members[1])
-        if whole.priority is None:
-            return whole.to_json(names), None
-        return whole.to_json(names), dict(zip(names, whole.priority.tolist(), strict=True))
+    def lifted(self, placement: Placement) -> dict[str, Any]:
+        """Return the document of a placement, of a model's operations where some were merged."""
+        if self.members is None:
+            return placement.to_document(self.graph.names)
+        names, grouping = self.members
+        return placement.lift(grouping).to_document(names)
 
 
 def load(scenario: Scenario) -> LoadedScenario:
@@ -219,13 +217,7 @@ def read_placement(path: Path, case: LoadedScenario) -> Placement:
         raise UsageError(f"{path} does not name one device per operation.", "Write {operation: device}.")
     merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
     kept = {name: device for name, device in devices.items() if name not in merged}
-    placement = Placement.from_json(kept, case.graph.names, case.topology.names)
-    if priority is None:
-        return placement
-    values = [priority.get(name) for name in case.graph.names] if isinstance(priority, Mapping) else [None]
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) and v == v for v in values):
-        raise UsageError(f"The priorities in {path} are not one number per operation.", "Take `priority` out.")
-    return Placement(placement.device, placement.devices, np.array(values, np.float64))
+    return Placement.from_document({"placement": kept, "priority": priority}, case.graph.names, case.topology.names)
 
 
 def read_object(path: Path, what: str) -> Mapping[str, Any]:

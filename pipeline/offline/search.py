@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline import registry
 from pipeline.artifacts.checkpoint import kept, read_policy
+from pipeline.artifacts.declared import declared, placers_called
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
@@ -119,7 +120,7 @@ def _search(
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
         **_figures(case, simulator, best.placement),
-        **_plan(case, best.placement),
+        **case.lifted(best.placement),
     }
     _trace(simulator, best.placement, trace)
     return document
@@ -166,7 +167,7 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
         )
     figures = _figures(case, simulator, plan)
     value_s = figures["fifo_s"] if plan.priority is None else figures["priority_s"]
-    document = {**_words(case, simulator), "value_s": value_s, **figures, **_plan(case, plan)}
+    document = {**_words(case, simulator), "value_s": value_s, **figures, **case.lifted(plan)}
     _trace(simulator, plan, trace)
     return document
 
@@ -250,11 +251,6 @@ def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -
     }
 
 
-def _plan(case: LoadedScenario, plan: Placement) -> dict[str, Any]:
-    placement, priority = case.lifted(plan)
-    return {"placement": placement, "priority": priority}
-
-
 def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) -> None:
     if path is not None:
         write_trace(Path(path), simulator.timeline(placement))
@@ -317,6 +313,8 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
         return case
     check_writable(effort.checkpoint / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
-    asked = (effort.placer, placer.version, registry.canonical(placer), scenario.seed)
+    params = registry.canonical(placer)
+    called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
+    asked = (effort.placer, placer.version, params, scenario.seed, *called)
     reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))
     return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *reckoned))

@@ -52,15 +52,17 @@ def shortlist(found: Sequence[Candidate], most: int) -> Sequence[Candidate]:
     return found[: int(np.searchsorted(split, most)) + 1]
 
 
-def distinct_finalists(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def distinct_finalists(rows: list[dict[str, Any]], most: int, *, ordered: bool = True) -> list[dict[str, Any]]:
     """Return the placements to measure: each placer's best before any placer's second, equal placements once.
 
-    A placement that uses a single device is left out: it stands among the baselines.
+    A placement that uses a single device is left out: it stands among the baselines. ordered: whether placements that
+    differ in priorities alone are different; to real devices they are not.
     """
     chosen: list[dict[str, Any]] = []
-    seen: set[tuple[tuple[str, str], ...]] = set()
+    seen: set[tuple[Any, ...]] = set()
     for row in sorted(rows, key=lambda r: (r["value_s"] is None, r["rank"], r["value_s"])):
-        content = tuple(sorted(row["placement"].items()))
+        priority = (row.get("priority") if ordered else None) or {}
+        content = (*sorted(row["placement"].items()), *sorted(priority.items()))
         if content not in seen and len(set(row["placement"].values())) > 1:
             seen.add(content)
             chosen.append(row)
@@ -91,7 +93,7 @@ def on_devices(
     variants = baselines(devices, without(discover(), tried))
     placements: dict[str, Placement] = {}
     for row in finalists:
-        placement = Placement.from_json(row["placement"], graph.names, subject.topology.names)
+        placement = Placement.from_document(row, graph.names, subject.topology.names)
         variants.append(hetero_variant(_name(row), row["placer"], devices, affinities(graph, placement, devices)))
         placements[_name(row)] = settle(graph, placement)  # what is measured is what is deployed
     if subject.model is None:
@@ -111,7 +113,7 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Mappi
         alone = Variant(d.name, "baseline", f"HETERO:{d.openvino_name}", (d,), {}, single=True)
         asked.append((alone, Placement.single(graph.n, j, topology.names), None))
     for row in finalists:
-        placement = Placement.from_json(row["placement"], graph.names, topology.names)
+        placement = Placement.from_document(row, graph.names, topology.names)
         used = tuple(d for d in topology.devices if d.name in placement.devices_used)
         target = "HETERO:" + ",".join(d.openvino_name for d in used)
         variant = Variant(_name(row), row["placer"], target, used, HETERO_PROPERTIES if len(used) > 1 else {})
@@ -137,6 +139,6 @@ def _record(variant: Variant, result: Evaluation, placement: Placement | None, g
         "target": variant.target,
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
-        "placement": None if placement is None else placement.to_json(graph.names),
+        **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
         **payload.result_to_json(result),
     }

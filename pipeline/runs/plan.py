@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipeline import registry
-from pipeline.artifacts.declared import declared
+from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import Store, file_digest
 from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
@@ -31,7 +32,9 @@ from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 5, "measure": 4}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 2, "embed": 2, "place": 6, "measure": 5}
+# Packages that decide what a step makes; of those that measure, the fingerprint tells.
+PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
 PLACE_SHARE = 0.35  # of the budget, for all placers together
@@ -69,9 +72,9 @@ def look_at_model(path: Path) -> ModelFile:
     Raises:
         ModelError: there is no such file.
     """
-    from coarsen.reading.files import model_files, sha256_of
+    from coarsen.reading.files import model_sha256
 
-    return ModelFile(path, sha256_of(model_files(path)))
+    return ModelFile(path, model_sha256(path))
 
 
 def look_at_machine(devices: Sequence[str]) -> HostMachine:
@@ -104,7 +107,10 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     def add(
         stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
     ) -> None:
-        version = {"step": STEP_VERSION[stage]} | {n: declared(s, n).version for n, s in uses.items()}
+        called = _called(settings) if stage == "place" else []
+        version: dict[str, int | str] = {"step": STEP_VERSION[stage]}
+        version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
+        version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
@@ -158,7 +164,6 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         finalists=s.place.finalists,
         seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
         real=real,
-        recipes=_recipes(s),
         **_reward(s, asked),
     )
     rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
@@ -243,13 +248,22 @@ def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[A
     return [_one(settings, stage, name) for name in names]
 
 
-def _recipes(settings: Settings) -> list[list[Any]]:
-    """Return [stage, implementation, version] of all that placers bring along instead of what the stages have made."""
-    found = []
+def _called(settings: Settings) -> list[tuple[str, str]]:
+    """Return (stage, implementation) of all that placers bring along instead of what the stages have made, or call."""
+    found: list[tuple[str, str]] = []
     for name in settings.place.use:
-        brought = declared("place", name, settings.params_of("place", name)).recipe
-        found += [[stage, used, declared(stage, used).version] for stage, used in brought]
+        values = settings.params_of("place", name)
+        found += [(stage, used) for stage, used in declared("place", name, values).recipe]
+        found += [("place", placer) for placer in placers_called(name, values)]
     return found
+
+
+def installed(name: str) -> str:
+    """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def execute(

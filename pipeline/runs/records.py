@@ -181,6 +181,7 @@ class PlacementRecord:
     properties: dict[str, str]
     devices: dict[str, RegisteredRecord]
     placement: dict[str, str]
+    priority: dict[str, float] | None = None
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +21,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
-from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
     DeviceRecord,
@@ -96,6 +95,12 @@ class Result:
         """Return {operation name: device name} of the best candidate."""
         return dict(payload.read_json(self.path / "placement.json")["placement"])
 
+    @property
+    def priority(self) -> dict[str, float] | None:
+        """Return {operation name: number} of the best candidate, the smaller first; None if it states no order."""
+        order = payload.read_json(self.path / "placement.json").get("priority")
+        return None if order is None else dict(order)
+
     def compile(self) -> ov.CompiledModel:
         """Return the model compiled by OpenVINO, running the best candidate."""
         from runtime.measuring.deploy import compile_placed
@@ -105,13 +110,7 @@ class Result:
 
 def versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {name: installed(name) for name in PACKAGES}
 
 
 def candidate_rows(
@@ -268,6 +267,7 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
             d["name"]: RegisteredRecord(d["openvino_name"], d["plugin"], dict(d["properties"])) for d in best["devices"]
         },
         placement=placement,
+        priority=best.get("priority"),
     )
     write_json(path / "placement.json", to_json(record))
     return {

@@ -161,8 +161,8 @@ def measure(work: StepContext) -> None:
     """Write measurements.json: the finalists and the baselines, measured against one another."""
     graph = payload.load_graph(work.read("read", "graph.npz"))
     rows = payload.read_json(work.read("place", "candidates.json"))
-    finalists = distinct_finalists(rows, work.task.params["finalists"])
     settings = MeasureSettings(**work.task.params["settings"])
+    finalists = distinct_finalists(rows, work.task.params["finalists"], ordered=settings.use != "hetero")
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
@@ -295,7 +295,7 @@ def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured
         "measured": measured,
         "value_s": result.value_s if not isinstance(result, MeasurementFailed) else None,
         "failed": asdict(result) if isinstance(result, MeasurementFailed) else None,
-        "placement": candidate.placement.to_json(graph.names),
+        **candidate.placement.to_document(graph.names),
     }
 
 

@@ -84,6 +84,7 @@ class Portfolio(Method):
     """
 
     version: ClassVar[int] = 4
+    placers: ClassVar[tuple[str, ...]] = (*RULES, "min_cut", "cpsat", "anneal", "multilevel", "greedy")
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
     solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")

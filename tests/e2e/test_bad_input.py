@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import pytest
 from openvino import opset13 as op
 
 import runtime.measuring.profile
+from coarsen.reading import read_apart
 from coarsen.reading.read import save_model
 from pipeline import api
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError
 from tests.e2e.conftest import QUICK, Warm, options, snapshot
-from tests.models import broadcast_model
+from tests.models import broadcast_model, two_towers
 
 Fails = Callable[..., tuple[str, str]]
 
@@ -113,6 +115,26 @@ def test_a_calibration_of_a_model_that_cannot_be_read_leaves_no_folder(
     before = snapshot(tmp_path)
     fails(3, "calibrate", str(path), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"))
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["coarsen", "search"])
+def test_a_model_that_is_exported_anew_while_it_is_read_leaves_nothing_in_the_store(
+    command: str, model: Path, tmp_path: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*given: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = original(*given)
+        save_model(two_towers(), path)
+        return answer
+
+    path, original = tmp_path / "model.xml", read_apart._ask
+    for suffix in (".xml", ".bin"):
+        shutil.copy(model.with_suffix(suffix), path.with_suffix(suffix))
+    monkeypatch.setattr(read_apart, "_ask", ask)
+    arguments = {"coarsen": ["--run", str(tmp_path / "run"), "--store", str(tmp_path / "store")]}
+    cause, fix = fails(3, command, str(path), *arguments.get(command, ["--topology", "equal:2"]))
+    assert "model.xml changed while it was being read" in cause
+    assert "Run again" in fix
+    assert {p.name for p in tmp_path.iterdir()} == {"model.xml", "model.bin"}
 
 
 @pytest.mark.parametrize("command", ["coarsen", "search"])

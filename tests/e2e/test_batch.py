@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.files import model_sha256
 from coarsen.reading.read import save_model
 from pipeline import batch
 from pipeline.batch import COLUMNS, read_jobs
@@ -137,7 +137,7 @@ def test_a_process_that_dies_fails_its_job_with_its_last_words_and_no_other(
     tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(self: InProcess, name: str, command: Mapping[str, Any]) -> None:
-        if command["task"]["params"].get("model_sha256") == sha256_of(model_files(tmp_path / "towers.xml")):
+        if command["task"]["params"].get("model_sha256") == model_sha256(tmp_path / "towers.xml"):
             cause = "The process was killed by SIGSEGV; it last said: Segmentation fault."
             self.done.append((name, {"error": {"cause": cause, "remedy": ""}}))
         else:

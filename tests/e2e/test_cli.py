@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,18 @@ def test_a_damaged_artifact_is_made_again_and_both_forecast_and_run_say_so(copy:
 def test_cache_why_speaks_in_one_line(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cache", "why", "place", "--run", str(warm.run), "--store", str(warm.store)]) == 0
     assert re.fullmatch(r"place [0-9a-f]{12}: would not run; in the store\n", capsys.readouterr().err)
+
+
+def test_cache_why_and_a_dry_run_name_the_package_that_was_upgraded(
+    warm: Warm, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {name: metadata.version(name) for name in ("openvino", "placewright")}
+    monkeypatch.setattr(metadata, "version", {**known, "openvino": "2099.1"}.__getitem__)
+    asked = ["--run", str(warm.run), "--store", str(warm.store)]
+    row = ran("cache", "why", "read", *asked)
+    rows = ran("tune", str(warm.model), "--dry-run", *asked)
+    assert row == rows[0]
+    assert (row["would_run"], row["why"]) == (True, f"changed: openvino {known['openvino']} -> 2099.1")
 
 
 def test_the_store_is_listed_and_swept_by_age(copy: Warm, ran: Ran) -> None:

@@ -393,7 +393,7 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
     assert case.problem.ordered
     assert case.problem.grouping.k == 5
     plan = Placement(np.zeros(6, np.int32), case.topology.names, np.arange(6.0))
-    assert case.lifted(plan)[1] == {name: float(i) for i, name in enumerate("abcdef")}
+    assert case.lifted(plan)["priority"] == {name: float(i) for i, name in enumerate("abcdef")}
 
 
 @pytest.mark.parametrize(

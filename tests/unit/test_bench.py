@@ -166,7 +166,8 @@ def test_a_cell_tells_what_was_found_and_how(case: BenchCase, tmp_path: Path) ->
     assert record["curve"][-1][2] == record["value_s"]
     values = [value_s for _, _, value_s in record["curve"]]
     assert values == sorted(values, reverse=True)
-    plan = Placement.from_json(record["placement"], case.subject.graph.names, case.devices)
+    plan = Placement.from_document(record, case.subject.graph.names, case.devices)
+    assert record["priority"] is None
     (again,) = case.bind(case.subject.grouping).evaluate([plan])
     assert isinstance(again, Prediction)
     assert again.value_s == pytest.approx(record["value_s"], rel=1e-9)

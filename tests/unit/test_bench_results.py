@@ -267,6 +267,18 @@ def planned(case: BenchCase, method: str, seed: int, value_s: float, device: Seq
     return record(method, seed, [(1, 0.1, value_s)], placement=names)
 
 
+def test_the_final_keeps_priorities_and_measures_what_differs_in_them_alone_once(on_two: BenchCase) -> None:
+    names = on_two.subject.graph.names
+    order = {"priority": {name: float(i) for i, name in enumerate(names)}}
+    records = [planned(on_two, "random", 0, 7.0, [0, 1]) | order, planned(on_two, "metis", 0, 8.0, [0, 1])]
+    plans = finals.best_plans(on_two, records)
+    assert plans["random"].to_document(names)["priority"] == order["priority"]
+    assert plans["metis"].priority is None
+    candidates, rows = finals._distinct(on_two, plans)
+    assert candidates == {"random": "random 1", "metis": "random 1"}
+    assert [row["priority"] for row in rows] == [order["priority"]]
+
+
 def test_the_final_measures_the_best_plan_of_every_method_once(
     on_two: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

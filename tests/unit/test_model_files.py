@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.files import model_files, model_sha256, unchanged
 from coarsen.reading.read import read_model, save_model
 from pipeline.core.errors import ModelError
 from tests import models
@@ -39,19 +40,135 @@ def test_external_data_outside_the_folder_is_not_looked_at(tmp_path: Path) -> No
     assert model_files(path) == (path,)
 
 
-def test_the_hash_sees_contents_and_order_but_not_names(tmp_path: Path) -> None:
-    files = {name: tmp_path / name for name in ("a", "b", "c", "ab", "empty")}
-    for name, content in (("a", "1"), ("b", "2"), ("c", "1"), ("ab", "12"), ("empty", "")):
-        files[name].write_text(content)
-    assert sha256_of([files["a"], files["b"]]) == sha256_of([files["c"], files["b"]])
-    assert sha256_of([files["a"], files["b"]]) != sha256_of([files["b"], files["a"]])
-    assert sha256_of([files["a"], files["b"]]) != sha256_of([files["ab"], files["empty"]])
+@pytest.mark.parametrize("name", ["model.foo", "model"])
+def test_external_data_is_found_whatever_an_onnx_file_is_called(name: str, tmp_path: Path) -> None:
+    path = convolution_onnx(tmp_path / name)
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.data", size_threshold=0)
+    assert model_files(path) == (path, tmp_path / "w.data")
+    assert types(read_model(path))
 
 
-@pytest.mark.parametrize("ask", [read_model, model_files, lambda path: sha256_of([path])])
+CHECKPOINT = ("a-1.meta", "a-1.data-00000-of-00002", "a-1.data-00001-of-00002", "a-1.index")
+OTHERS = ("a-1.data", "a-10.index", "a-1.index.bak", "b.index", "checkpoint")
+
+
+def written(folder: Path, **contents: str) -> Path:
+    """Write files of these contents, each named by its path below the folder; return the folder."""
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_a_checkpoint_is_its_graph_its_index_and_all_its_data(tmp_path: Path) -> None:
+    written(tmp_path, **dict.fromkeys((*CHECKPOINT, *OTHERS), ""))
+    assert [file.name for file in model_files(tmp_path / "a-1.meta")] == list(CHECKPOINT)
+
+
+@pytest.mark.parametrize("changed", CHECKPOINT)
+def test_the_hash_of_a_checkpoint_sees_each_of_its_files(changed: str, tmp_path: Path) -> None:
+    written(tmp_path, **dict.fromkeys((*CHECKPOINT, *OTHERS), "old"))
+    before = model_sha256(tmp_path / "a-1.meta")
+    written(tmp_path, **dict.fromkeys(OTHERS, "new"))
+    assert model_sha256(tmp_path / "a-1.meta") == before
+    written(tmp_path, **{changed: "new"})
+    assert model_sha256(tmp_path / "a-1.meta") != before
+
+
+def test_a_model_that_is_renamed_as_a_whole_keeps_its_hash(tmp_path: Path) -> None:
+    for first, second, suffixes in (
+        ("a", "b", (".xml", ".bin")),
+        ("a", "b", (".pdmodel", ".pdiparams")),
+        ("a-1", "b", (".meta", ".index", ".data-00000-of-00001")),
+        ("one", "two", ("/saved_model.pb", "/variables/variables.index")),
+    ):
+        for stem in (first, second):
+            written(tmp_path, **{stem + suffix: suffix for suffix in suffixes})
+        paths = [tmp_path / (stem + suffixes[0].replace("/saved_model.pb", "")) for stem in (first, second)]
+        assert model_sha256(paths[0]) == model_sha256(paths[1])
+
+
+def test_files_that_swap_names_are_another_model(tmp_path: Path) -> None:
+    for folder, first, second in (("one", "1", "2"), ("two", "2", "1")):
+        written(
+            tmp_path / folder,
+            **{"m.meta": "", "m.data-00000-of-00002": first, "m.data-00001-of-00002": second},
+            **{"saved_model.pb": "", "assets/words": first, "assets/codes": second},
+        )
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert model_sha256(one / "m.meta") != model_sha256(two / "m.meta")
+    assert model_sha256(one) != model_sha256(two)
+
+
+def test_a_file_of_a_folder_that_is_renamed_is_another_model(tmp_path: Path) -> None:
+    folder = written(tmp_path, **{"saved_model.pb": "", "assets/words": "1"})
+    before = model_sha256(folder)
+    (folder / "assets" / "words").rename(folder / "assets" / "terms")
+    assert model_sha256(folder) != before
+
+
+def test_bytes_that_move_from_one_file_to_the_next_are_seen(tmp_path: Path) -> None:
+    hashes = [
+        model_sha256(written(tmp_path, **{"a.xml": first, "a.bin": second}) / "a.xml")
+        for first, second in (("1", "2"), ("2", "1"), ("12", ""), ("", "12"))
+    ]
+    assert len(set(hashes)) == 4
+
+
+@pytest.mark.parametrize("ask", [read_model, model_files, model_sha256])
 def test_a_missing_file_is_a_model_error(ask: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="absent"):
         ask(tmp_path / "absent.xml")
+
+
+# Files that change while they are read
+
+
+def test_a_model_that_stays_as_it_is_may_be_read(tmp_path: Path) -> None:
+    path = written(tmp_path, **{"a.xml": "1", "a.bin": "2"}) / "a.xml"
+    with unchanged(path, model_sha256(path)):
+        path.read_text()
+    with pytest.raises(ModelError, match="no good"), unchanged(path, model_sha256(path)):
+        raise ModelError("It is no good.", "")
+
+
+@pytest.mark.parametrize("touched", ["a.xml", "a.bin"])
+def test_a_model_whose_content_changes_is_refused(touched: str, tmp_path: Path) -> None:
+    path = written(tmp_path, **{"a.xml": "1", "a.bin": "2"}) / "a.xml"
+    with (
+        pytest.raises(ModelError, match=r"a\.xml changed while it was being read") as raised,
+        unchanged(path, model_sha256(path)),
+    ):
+        (tmp_path / touched).write_text("3")
+    assert "again" in raised.value.remedy
+
+
+def test_a_model_that_changes_there_and_back_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, **{"a.xml": "1"}) / "a.xml"
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(ModelError, match="changed while"), unchanged(path, model_sha256(path)):
+        list(map(path.write_text, "21"))
+
+
+def test_a_model_that_changed_before_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, **{"a.xml": "1"}) / "a.xml"
+    before = model_sha256(path)
+    path.write_text("2")
+    with pytest.raises(ModelError, match="changed while"), unchanged(path, before):
+        path.read_text()
+
+
+@pytest.mark.parametrize("gone", ["a.bin", "a.xml"])
+def test_a_model_that_goes_is_refused_for_that_and_not_for_what_the_reader_says(gone: str, tmp_path: Path) -> None:
+    def read() -> None:
+        with unchanged(path, model_sha256(path)):
+            (tmp_path / gone).unlink()
+            raise ModelError("It is no good.", "")
+
+    path = written(tmp_path, **{"a.xml": "1", "a.bin": "2"}) / "a.xml"
+    with pytest.raises(ModelError, match="changed while") as raised:
+        read()
+    assert "no good" in str(raised.value.__cause__)
 
 
 # What is refused

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from coarsen.reading.files import model_files, sha256_of
+from coarsen.reading.files import model_sha256
 from coarsen.reading.read import _name_the_nameless, read_model, save_model, to_graph
 from tests import models
 from tests.models import SMALL, names, through_file, types
@@ -92,9 +92,9 @@ def test_saving_changes_no_precision_and_leaves_no_other_file(tmp_path: Path) ->
 
 def test_a_model_can_be_saved_over_its_own_file(tmp_path: Path) -> None:
     model = through_file(models.two_towers(), tmp_path)
-    before = sha256_of(model_files(tmp_path / "model.xml"))
+    before = model_sha256(tmp_path / "model.xml")
     save_model(model, tmp_path / "model.xml")
-    assert sha256_of(model_files(tmp_path / "model.xml")) == before
+    assert model_sha256(tmp_path / "model.xml") == before
 
 
 # Names

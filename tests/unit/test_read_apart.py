@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import openvino as ov
 import pytest
 
 from coarsen.reading import growth, read_apart
+from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_model, save_model, to_graph
 from pipeline.core.errors import ModelError
 from pipeline.shared.payload import load_graph, save_graph
-from tests.models import broadcast_model, quantised
+from tests.models import broadcast_model, quantised, two_towers
 
 
 @pytest.fixture
@@ -30,25 +32,42 @@ def out(tmp_path: Path) -> Path:
 
 def refusal(path: Path, out: Path, limits: ReadLimits | None = None) -> ModelError:
     with pytest.raises(ModelError) as raised:
-        read_apart.read_apart(path, out, source="s", limits=limits or ReadLimits())
+        read_apart.read_apart(path, out, source=model_sha256(path), limits=limits or ReadLimits())
     assert str(path) in raised.value.cause
     assert "\n" not in str(raised.value)
     return raised.value
 
 
 def test_what_is_written_is_what_reading_here_gives(path: Path, out: Path) -> None:
-    read_apart.read_apart(path, out, source="s", limits=ReadLimits())
+    source = model_sha256(path)
+    read_apart.read_apart(path, out, source=source, limits=ReadLimits())
     model = read_model(path)
     save_model(model, path.parent / "here.xml")
-    save_graph(path.parent / "here.npz", to_graph(model, source="s"))
+    save_graph(path.parent / "here.npz", to_graph(model, source=source))
     for name, here in (("model.xml", "here.xml"), ("model.bin", "here.bin"), ("graph.npz", "here.npz")):
         assert (out / name).read_bytes() == (path.parent / here).read_bytes()
 
 
 def test_the_graph_alone_is_enough_for_a_search(path: Path, out: Path) -> None:
-    read_apart.read_apart(path, out, source="s", limits=ReadLimits(), save=False)
+    source = model_sha256(path)
+    read_apart.read_apart(path, out, source=source, limits=ReadLimits(), save=False)
     assert [p.name for p in out.iterdir()] == ["graph.npz"]
-    assert load_graph(out / "graph.npz").source == "s"
+    assert load_graph(out / "graph.npz").source == source
+
+
+@pytest.mark.parametrize("read_before_it_changes", [True, False])
+def test_a_model_that_is_exported_anew_meanwhile_is_refused(
+    path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, read_before_it_changes: bool
+) -> None:
+    def ask(*given: Any) -> dict[str, Any]:
+        if read_before_it_changes:
+            original(*given)
+        save_model(two_towers(), path)
+        return {"said": []} if read_before_it_changes else original(*given)
+
+    original = read_apart._ask
+    monkeypatch.setattr(read_apart, "_ask", ask)
+    assert "changed while it was being read" in refusal(path, out).cause
 
 
 def test_warnings_of_the_process_are_given_here(tmp_path: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -57,7 +76,8 @@ def test_warnings_of_the_process_are_given_here(tmp_path: Path, out: Path, caplo
         o.set_friendly_name("same")
     ov.save_model(model, tmp_path / "twins.xml", compress_to_fp16=False)
     with caplog.at_level(logging.WARNING):
-        read_apart.read_apart(tmp_path / "twins.xml", out, source="s", limits=ReadLimits())
+        source = model_sha256(tmp_path / "twins.xml")
+        read_apart.read_apart(tmp_path / "twins.xml", out, source=source, limits=ReadLimits())
     assert "had the name of another one" in caplog.text
 
 
@@ -73,7 +93,8 @@ def test_constants_that_grow_are_refused_before_they_are_folded(tmp_path: Path, 
 def test_constants_may_grow_as_far_as_the_setting_says(tmp_path: Path, out: Path) -> None:
     save_model(broadcast_model(300), tmp_path / "small.xml")
     assert "0 MB" in refusal(tmp_path / "small.xml", out, ReadLimits(growth_bytes=0)).cause
-    read_apart.read_apart(tmp_path / "small.xml", out, source="", limits=ReadLimits(growth_bytes=360_016))
+    source = model_sha256(tmp_path / "small.xml")
+    read_apart.read_apart(tmp_path / "small.xml", out, source=source, limits=ReadLimits(growth_bytes=360_016))
 
 
 def test_a_model_that_takes_too_long_is_named(path: Path, out: Path) -> None:
@@ -117,4 +138,4 @@ def test_a_reader_that_dies_is_an_error_of_the_model(
 
 def test_a_disk_without_room_is_no_fault_of_the_model(path: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"graph\.npz"):
-        read_apart.read_apart(path, tmp_path / "gone", source="", limits=ReadLimits(), save=False)
+        read_apart.read_apart(path, tmp_path / "gone", source=model_sha256(path), limits=ReadLimits(), save=False)

@@ -28,7 +28,8 @@ TASK = Task(
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "params": ({"params": {**TASK.params, "settings": {"rounds": 6}}}, "changed: params.settings.rounds: 5 -> 6"),
     "seed": ({"seed": 7}, "changed: seed: 0 -> 7"),
-    "version": ({"version": {"step": 2, "metis": 1}}, "changed: version.step: 1 -> 2"),
+    "version": ({"version": {"step": 2, "metis": 1}}, "changed: step version 1 -> 2"),
+    "a package": ({"version": {"step": 1, "metis": 1, "openvino": "2"}}, "changed: new openvino"),
     "inputs": ({"inputs": {"read": "2" * 64}}, "changed: new read"),
     "an input more": ({"inputs": {**TASK.inputs, "kernels": "3" * 64}}, "changed: new kernels"),
     "an input less": ({"inputs": {}}, "changed: no read"),

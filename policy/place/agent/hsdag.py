@@ -106,6 +106,11 @@ class Hsdag(Method):
         """Return None: it learns on what the stages before it have made."""
         return None
 
+    @property
+    def placers(self) -> tuple[str, ...]:
+        """Return what may search before it learns."""
+        return ("portfolio",) if self.warm > 0 else ()
+
     def run(self, search: Search, *, seed: int) -> None:
         """Learn until the budget ends, or nothing new is drawn.
 

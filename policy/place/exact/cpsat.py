@@ -45,6 +45,7 @@ class CpSat(Method):
     """
 
     version: ClassVar[int] = 3
+    placers: ClassVar[tuple[str, ...]] = ("heft",)
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")

@@ -1,0 +1,185 @@
+"""What the keys of a run's stages are made of beside its settings: packages, and the placers that a placer calls."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline.artifacts.declared
+from pipeline import registry
+from pipeline.artifacts.declared import is_ours, placers_called
+from pipeline.artifacts.store import Store
+from pipeline.artifacts.task import Task, why_not
+from pipeline.bench.methods import BenchMethod, versions_of
+from pipeline.config import Settings
+from pipeline.core.stages import CompositePlacer
+from pipeline.offline.scenario import Scenario, load
+from pipeline.offline.search import Effort, _kept
+from pipeline.runs.plan import HostMachine, ModelFile, forecast, installed, plan
+from pipeline.runs.result import versions
+from policy.place import portfolio
+from policy.place.agent.hsdag import Hsdag
+from policy.place.local.anneal import Anneal
+from policy.place.portfolio import LARGE, RULES, Portfolio, parts
+
+PLACERS = registry.table("place")
+
+
+@pytest.fixture
+def unremembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let versions change although the source text does not."""
+    monkeypatch.setattr(pipeline.artifacts.declared, "recalled", lambda question, answer: answer())
+
+
+def tasks(**values: Any) -> dict[str, Task]:
+    """Return stage -> task of a run with the placer `portfolio`, unless the settings say otherwise."""
+    named = {"place.use": ("portfolio",)} | {key.replace("__", "."): value for key, value in values.items()}
+    settings = Settings().updated(named, "the test")
+    return {t.stage: t for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, HostMachine((), {}, "here"))}
+
+
+def why(after: Task, before: Task) -> str:
+    return why_not(after.parts, before.parts)
+
+
+# Packages
+
+
+def test_another_openvino_reads_the_model_again_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = installed("openvino")
+    assert old == metadata.version("openvino") == versions()["openvino"]
+    before = tasks()
+    monkeypatch.setattr(metadata, "version", lambda name: {"openvino": "2099.1"}[name])
+    after = tasks()
+    assert {stage for stage in after if after[stage].key == before[stage].key} == set()
+    assert why(after["read"], before["read"]) == f"changed: openvino {old} -> 2099.1"
+    assert why(after["kernels"], before["kernels"]) == "changed: new read"
+
+
+def test_a_package_that_is_not_installed_has_no_version() -> None:
+    assert installed("no-such-distribution") == "not installed"
+
+
+# Placers that call others
+
+
+def test_a_raised_version_of_a_placer_changes_the_keys_of_those_that_call_it(
+    monkeypatch: pytest.MonkeyPatch, unremembered: None
+) -> None:
+    cases: Mapping[str, dict[str, Any]] = {
+        "anneal": {"place__use": ("anneal",)},
+        "portfolio": {},
+        "hsdag": {"place__use": ("hsdag",)},
+        "cold hsdag": {"place__use": ("hsdag",), "place__hsdag__warm": 0.0},
+        "heft": {"place__use": ("heft",)},
+    }
+    before = {name: tasks(**values)["place"] for name, values in cases.items()}
+    monkeypatch.setattr(Anneal, "version", Anneal.version + 1)
+    after = {name: tasks(**values)["place"] for name, values in cases.items()}
+    assert [name for name in cases if before[name].key != after[name].key] == ["anneal", "portfolio", "hsdag"]
+    words = f"changed: place.anneal version {Anneal.version - 1} -> {Anneal.version}"
+    assert {why(after[name], before[name]) for name in ("anneal", "portfolio", "hsdag")} == {words}
+
+
+def test_the_words_for_a_run_name_the_placer_that_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unremembered: None
+) -> None:
+    previous = {stage: task.parts for stage, task in tasks().items()}
+    monkeypatch.setattr(Anneal, "version", Anneal.version + 1)
+    rows = {row["stage"]: row["why"] for row in forecast(list(tasks().values()), Store(tmp_path), previous)}
+    assert rows["place"] == f"changed: place.anneal version {Anneal.version - 1} -> {Anneal.version}"
+    assert rows["measure"] == "changed: new place"
+    assert rows["group"] == "not in the store any more"
+
+
+@pytest.mark.parametrize(
+    ("placer", "values", "changes"),
+    [("portfolio", {}, True), ("hsdag", {}, True), ("hsdag", {"warm": 0.0}, False), ("heft", {}, False)],
+)
+def test_so_it_does_with_the_cells_of_a_benchmark(
+    placer: str, values: dict[str, float], changes: bool, monkeypatch: pytest.MonkeyPatch, unremembered: None
+) -> None:
+    method = BenchMethod("row", placer, values)
+    before = versions_of(method, method.build())
+    monkeypatch.setattr(Anneal, "version", Anneal.version + 1)
+    after = versions_of(method, method.build())
+    assert (before != after) is changes
+    assert (after.get("place.anneal") == Anneal.version) is changes
+
+
+def test_so_it_does_with_what_a_search_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unremembered: None
+) -> None:
+    case = load(Scenario("zoo:layered", "equal:2")).with_policy()
+
+    def contexts() -> list[str]:
+        effort = Effort("hsdag", checkpoint=tmp_path / "kept")
+        problems = [_kept(case, effort, Hsdag(warm=warm)).problem for warm in (0.3, 0.0)]
+        return [problem.policy.checkpointer.context for problem in problems]
+
+    warm, cold = contexts()
+    monkeypatch.setattr(Anneal, "version", Anneal.version + 1)
+    assert [a == b for a, b in zip(contexts(), (warm, cold), strict=True)] == [False, True]
+
+
+def test_who_calls_whom_is_followed_to_the_end() -> None:
+    assert placers_called("heft") == ()
+    assert placers_called("cpsat") == ("heft",)
+    assert set(placers_called("portfolio")) == set(Portfolio.placers)
+    assert set(placers_called("hsdag")) == {"portfolio", *Portfolio.placers}
+    assert placers_called("hsdag", {"warm": 0.0}) == ()
+
+
+def test_a_portfolio_declares_exactly_what_it_can_run() -> None:
+    kinds = (None, "sequential", "listsched", "pipelined")
+    assert set(Portfolio.placers) == {name for n in (1, LARGE + 1) for kind in kinds for name in parts(n, kind)}
+    assert len(Portfolio.placers) == len(set(Portfolio.placers))
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(portfolio))) if isinstance(node, ast.Call)]
+    named = [c.args[1] for c in calls if isinstance(c.func, ast.Name) and c.func.id == "_part"]
+    literal = {name.value for name in named if isinstance(name, ast.Constant)}
+    assert set(Portfolio.placers) == {*RULES, *literal}
+
+
+@pytest.mark.parametrize("name", [name for name in PLACERS if is_ours("place", name)])
+def test_a_placer_declares_the_placers_that_its_module_imports(name: str) -> None:
+    module, _, own = PLACERS[name].partition(":")
+    known = {where.replace(":", "."): other for other, where in PLACERS.items()}
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    imported = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    built = registry.build("place", name)
+    declared = built.placers if isinstance(built, CompositePlacer) else ()
+    assert set(declared) == {known[path] for path in imported & known.keys()} - {own}
+
+
+# Words
+
+
+def test_what_is_used_is_told_only_where_nothing_else_changed() -> None:
+    one, two = tasks()["place"], tasks(place__use=("anneal",))["place"]
+    assert "place.heft" in one.version
+    assert "place.heft" not in why(two, one)
+    more = replace(one, version={**one.version, "place.new": 3})
+    assert why(more, one) == "changed: new place.new"
+    assert why(one, more) == "changed: no place.new"
+
+
+def test_an_implementation_is_named_with_its_stage() -> None:
+    version = tasks(coarsen__use=("metis",))["coarsen"].version
+    assert version == {
+        "step": 1,
+        "coarsen.fold": 1,
+        "coarsen.metis": registry.implementation("coarsen", "metis").version,
+    }
