@@ -15,7 +15,7 @@ from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
+from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
@@ -90,7 +90,7 @@ class Devices:
 
 def seconds(subject: Subject, placement: Placement) -> float:
     (answer,) = Sequential().bind(subject).evaluate([placement])
-    assert isinstance(answer, Measurement)
+    assert isinstance(answer, Prediction)
     return answer.value_s
 
 

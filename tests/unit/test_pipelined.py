@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
+from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Subject
@@ -90,7 +90,7 @@ def test_answers_tell_devices_pieces_and_refusals() -> None:
     assert isinstance(fine, Prediction)
     assert (fine.executed_on, fine.subgraphs) == (("A", "B"), 3)
     careless = Pipelined(memory=False).bind(case)
-    assert isinstance(careless.evaluate(plans)[1], Measurement)
+    assert isinstance(careless.evaluate(plans)[1], Prediction)
     assert careless.execution == ExecutionModel("pipelined", memory=False)
 
 

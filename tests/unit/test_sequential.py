@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
+from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.simulators import cuts
@@ -168,7 +168,7 @@ def test_weights_must_fit_a_device_of_known_memory() -> None:
     full, fine = Sequential().bind(case).evaluate(plans)
     assert full == MeasurementFailed("out_of_memory", "A lacks 1e-06 MB of memory")
     assert isinstance(fine, Prediction)
-    assert isinstance(Sequential(memory=False).bind(case).evaluate(plans)[0], Measurement)
+    assert isinstance(Sequential(memory=False).bind(case).evaluate(plans)[0], Prediction)
 
 
 def test_a_timeline_runs_one_sub_graph_after_another() -> None:
