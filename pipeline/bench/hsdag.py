@@ -54,7 +54,7 @@ class BenchEffort:
 
 
 FULL = BenchEffort()
-QUICK = BenchEffort(quick=True, seeds=2, evaluations=350, measurements=6, real_seeds=1, real_models=1)
+QUICK = BenchEffort(quick=True, seeds=2, evaluations=300, measurements=6, real_seeds=1, real_models=1)
 
 
 @dataclass(frozen=True, slots=True)
