@@ -10,6 +10,7 @@ from pipeline.core.stages import Placer
 from pipeline.registry import build, table
 from pipeline.testing.placers import PROMISES
 from pipeline.testing.simulated import SIMULATED_PROMISES
+from tests.slow import slow_where
 
 Promise = Callable[[Placer], None]
 NAMES = sorted(table("place"))
@@ -24,16 +25,13 @@ def claim(promise: Promise) -> str:
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=claim)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_where(NAMES, {"hsdag_released"}))
 def test_a_placer_keeps_its_promises(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))
 
 
 @pytest.mark.parametrize("promise", SIMULATED_PROMISES, ids=claim)
-@pytest.mark.parametrize(
-    "name",
-    # The published agents take seconds a search; the promises above are enough of them for the quick suite.
-    [pytest.param(name, marks=pytest.mark.slow if name in QUICK else ()) for name in NAMES],
-)
+# The published agents take seconds a search; the promises above are enough of them for the quick suite.
+@pytest.mark.parametrize("name", slow_where(NAMES, QUICK))
 def test_a_placer_keeps_its_promises_on_simulators(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))

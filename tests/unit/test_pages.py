@@ -20,6 +20,7 @@ from pipeline.testing import matrix
 from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import TABLE
+from tests.slow import slow_where
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
@@ -29,7 +30,8 @@ SIMULATORS = {"sequential": "sequential", "dataflow": "T2", "pipelined": "pipeli
 SELDOM = {"cpsat", "hsdag_released", "metis"}  # to them a seed seldom matters on a small graph
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-every_placer = pytest.mark.parametrize("name", sorted(TABLE))
+PUBLISHED = {"hsdag_paper", "hsdag_released"}  # take seconds a search
+every_placer = pytest.mark.parametrize("name", slow_where(sorted(TABLE), PUBLISHED))
 
 
 def anchors(page: Path) -> set[str]:
@@ -127,7 +129,7 @@ def test_a_placer_that_draws_nothing_answers_the_same_for_every_seed(name: str) 
     assert [c.placement.key() for c in asked[0].candidates] == [c.placement.key() for c in asked[1].candidates]
 
 
-@pytest.mark.parametrize("name", sorted(filter(matrix.draws, set(TABLE) - SELDOM)))
+@pytest.mark.parametrize("name", slow_where(sorted(filter(matrix.draws, set(TABLE) - SELDOM)), PUBLISHED))
 def test_a_placer_that_draws_asks_differently_for_another_seed(name: str) -> None:
     problem = crown_problem()
     evaluators = [SumEvaluator.of(problem) for _ in range(3)]
