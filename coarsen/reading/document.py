@@ -15,9 +15,9 @@ from typing_extensions import TypedDict
 
 from coarsen.reading.parts import MOST, REMEDY, Parts, graph_from
 from pipeline.core.arrays import Float64, Int64
-from pipeline.core.errors import ModelError
+from pipeline.core.errors import ModelError, listed
 from pipeline.core.workload import Tags, Workload
-from pipeline.shared.validation import Faults, Name, listed, repeated, table
+from pipeline.shared.validation import Faults, Name, repeated, table
 
 FORMAT = "placewright.graph/1"
 NO_TAG = -1  # of an operation without a layer or step

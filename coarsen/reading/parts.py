@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
-from pipeline.core.errors import CyclicGraphError, ModelError
+from pipeline.core.errors import NAMED, CyclicGraphError, ModelError
 from pipeline.core.graph import Graph
-from pipeline.shared.validation import NAMED
 
 REMEDY = "Correct the file; docs/graph.md describes both formats."
 MOST_TYPES = 2**15 - 1

@@ -67,7 +67,7 @@ class BenchCell:
             "versions": versions_of(self.method, self.placer),
             "coarsen": list(self.method.coarsen) if recipe is None else None,
             "recipe": None if recipe is None else asdict(recipe),
-            "policy": policy_of(self.method) if recipe is None else None,
+            "policy": policy_of(self.placer) if recipe is None else None,
             "device": self.device,
             "evaluations": self.evaluations,
             "seed": self.seed,

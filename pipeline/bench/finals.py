@@ -39,7 +39,7 @@ def final(
     Raises:
         ChildError: the reference cannot be run on the CPU.
     """
-    placements = best_plans(case, records)
+    placements = best_placements(case, records)
     parts = {"case": dict(case.identity), "plans": {m: p.digest().hex() for m, p in placements.items()}}
     key = digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
     stem = Path(case.model).stem
@@ -65,7 +65,7 @@ def final(
     return document
 
 
-def best_plans(case: BenchCase, records: Sequence[Record]) -> dict[str, Placement]:
+def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Placement]:
     """Return method -> its placement of least value over the seeds, settled as the runtime does; single devices left
     out.
     """
@@ -90,7 +90,7 @@ def _on_file(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return method -> the candidate that stands for its placement, and the plans to measure."""
+    """Return method -> the candidate that stands for its placement, and the placements to measure."""
     names: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     known: dict[bytes, str] = {}

@@ -13,7 +13,7 @@ from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
-from pipeline.core.stages import Placer
+from pipeline.core.stages import LearningPlacer, Placer
 from pipeline.placing.recipes import chained
 from pipeline.placing.recipes import prepared as by_recipe
 from pipeline.placing.setup import coarse_problem, learns, recipe_of, with_policy
@@ -96,7 +96,7 @@ def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int)
         return by_recipe(recipe, whole, subject.costs, seed=seed)
     grouping = coarsened(case, method.coarsen, seed=seed)
     problem = coarse_problem(case.subject.graph, case.subject.topology, case.subject.costs, grouping)
-    return grouping, with_policy(problem) if learns(method.placer) else problem
+    return grouping, with_policy(problem) if isinstance(placer, LearningPlacer) else problem
 
 
 def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:
@@ -106,9 +106,9 @@ def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:
     return join(grouping, colocated(graph))
 
 
-def policy_of(method: BenchMethod) -> list[Any] | None:
-    """Return features, embedder and grouper, with all parameters, that a method which learns is given."""
-    if not learns(method.placer):
+def policy_of(placer: Placer) -> list[Any] | None:
+    """Return features, embedder and grouper, with all parameters, that a placer which learns is given."""
+    if not isinstance(placer, LearningPlacer):
         return None
     chosen = Settings()
     built = (registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use))
@@ -124,7 +124,7 @@ def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:
         named += [("embed", recipe.embed[0]), ("group", recipe.group[0])]
     else:
         named = [("coarsen", name) for name in method.coarsen]
-        if learns(method.placer):
+        if isinstance(placer, LearningPlacer):
             named += [("embed", Settings().embed.use), ("group", Settings().group.use)]
     named += [("place", name) for name in placers_called(method.placer, method.params)]
     return used | {f"{stage}.{name}": registry.implementation(stage, name).version for stage, name in named}

@@ -18,7 +18,9 @@ A message has two parts: the cause in one line and the remedy in one line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+NAMED = 5  # culprits that a message lists
 
 
 class PlacewrightError(Exception):
@@ -93,3 +95,8 @@ class ShadowedPackageError(PlacewrightError, ImportError):
     """Another installed package carries the name of one of our folders."""
 
     exit_code = 2
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names for a message, and whether there are more."""
+    return ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")

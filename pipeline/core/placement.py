@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, frozen, frozen_indices
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import UsageError, listed
 from pipeline.core.graph import Grouping
-
-NAMED = 5  # culprits that a message lists
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +51,7 @@ class Placement:
         unknown = sorted(set(document) - set(names))
         strange = sorted({device for device in document.values() if device not in index})
         faults = [
-            f"{what}: {', '.join(found[:NAMED])}{' ...' if len(found) > NAMED else ''}"
+            f"{what}: {listed(found)}"
             for what, found in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
@@ -86,8 +84,7 @@ class Placement:
         wrong = [name for name, value in found.items() if not _is_number(value)]
         if wrong:
             raise UsageError(
-                f"The priorities are not one number per operation: {', '.join(wrong[:NAMED])}"
-                f"{' ...' if len(wrong) > NAMED else ''}.",
+                f"The priorities are not one number per operation: {listed(wrong)}.",
                 "Take `priority` out, or give one for each of them.",
             )
         return replace(placement, priority=np.array(list(found.values()), np.float64))

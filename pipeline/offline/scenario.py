@@ -14,7 +14,7 @@ import numpy as np
 from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from coarsen.reading.graph_file import GraphFile
     from coarsen.reading.growth import ReadLimits
 
-NAMED = 5  # culprits that a message lists
 SETTABLE = ("place", "measure")
 READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s")
 

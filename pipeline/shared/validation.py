@@ -6,7 +6,7 @@ import copy
 import difflib
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
@@ -17,9 +17,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import ErrorDetails
 from typing_extensions import is_typeddict
 
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import NAMED, PlacewrightError
 
-NAMED = 5  # faults that a message lists
 NAMED_BY = (("name",), ("from", "to"), ("sourceId", "destId"), ("id",))  # keys whose values name a table
 # pydantic's name of an error -> what it says must be; its own message for those that are not here.
 MUST: Mapping[str, str] = {
@@ -93,11 +92,6 @@ class Faults:
 def repeated(values: Iterable[Value]) -> list[Value]:
     """Return the values that are there more than once, each once."""
     return [value for value, count in Counter(values).items() if count > 1]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names, and whether there are more."""
-    return ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
 
 
 def must_be(details: Iterable[ErrorDetails]) -> str:

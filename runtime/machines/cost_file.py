@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec
-from pipeline.core.errors import UsageError
-from pipeline.shared.validation import NAMED, Faults, listed
+from pipeline.core.errors import NAMED, UsageError, listed
+from pipeline.shared.validation import Faults
 
 LONG = {"device", "seconds"}  # columns beside the operation where each row tells of one device
 REMEDY = "Use the names of this very graph and of the topology; --write-costs writes a file to begin with."

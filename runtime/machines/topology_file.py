@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import DeviceSpec, Topology
-from pipeline.core.errors import DeviceError, UsageError
-from pipeline.shared.validation import Faults, Finite, Name, listed, repeated, table
+from pipeline.core.errors import DeviceError, UsageError, listed
+from pipeline.shared.validation import Faults, Finite, Name, repeated, table
 from runtime.machines.machine import Kind, Machine, simulated
 from runtime.machines.roofline import CHIPS, EFFICIENCY, Chip
 

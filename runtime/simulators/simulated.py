@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import NAMED, UsageError
 from pipeline.core.graph import Grouping, Number, components, contract, row_ptr, sum_per_group
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
 
-NAMED = 5  # culprits that a message lists
 MB = 1e6
 
 

@@ -271,7 +271,7 @@ def test_the_final_keeps_priorities_and_measures_what_differs_in_them_alone_once
     names = on_two.subject.graph.names
     order = {"priority": {name: float(i) for i, name in enumerate(names)}}
     records = [planned(on_two, "random", 0, 7.0, [0, 1]) | order, planned(on_two, "metis", 0, 8.0, [0, 1])]
-    plans = finals.best_plans(on_two, records)
+    plans = finals.best_placements(on_two, records)
     assert plans["random"].to_document(names)["priority"] == order["priority"]
     assert plans["metis"].priority is None
     candidates, rows = finals._distinct(on_two, plans)
