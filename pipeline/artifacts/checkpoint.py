@@ -107,12 +107,12 @@ def kept(problem: Problem, folder: Path, *chosen: Any) -> Problem:
     return replace(problem, policy=replace(problem.policy, checkpointer=checkpointer))
 
 
-def collect_policies(keepers: Path, placers: Sequence[str], out: Path) -> None:
-    """Copy what placers have published anywhere below `keepers`/PLACER into the folder `out`, the last of each.
+def collect_policies(folder: Path, placers: Sequence[str], out: Path) -> None:
+    """Copy what placers have published anywhere below `folder`/PLACER into the folder `out`, the last of each.
 
     The first placer that published gives policy.safetensors and policy.json; of each further one the name is added.
     """
-    found = {name: sorted((keepers / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed) for name in dict.fromkeys(placers)}
+    found = {name: sorted((folder / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed) for name in dict.fromkeys(placers)}
     for i, (name, published) in enumerate((name, paths) for name, paths in found.items() if paths):
         stem = POLICY if i == 0 else f"{POLICY}-{name}"
         for suffix in (SUFFIX, ".json"):
@@ -139,7 +139,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def problem_digest(problem: Problem, *chosen: Any) -> str:
-    """Return a sha256 of all that a search on this problem depends on, except its budget and keeper.
+    """Return a sha256 of all that a search on this problem depends on, except its budget and checkpointer.
 
     chosen: plain JSON values to go in, too, such as the placer's parameters and the seed.
     """

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
@@ -121,16 +121,8 @@ class Evaluator(Protocol):
 
 
 @runtime_checkable
-class Simulator(Evaluator, Protocol):
-    """An evaluator that computes, without hardware, and so fast that plans can be tried by the hundred thousand.
-
-    A placement without priorities is run first come, first served; with priorities, every free device takes the
-    ready operation of the least priority. Placements are of the subject's k nodes.
-    """
-
-    @property
-    def execution(self) -> ExecutionModel:
-        """Return the rules it follows."""
+class Simulates(Protocol):
+    """What a simulator does beyond an evaluator; see `Simulator`. Methods alone, so that looking for them runs none."""
 
     def fork(self) -> Simulator:
         """Return a simulator of the same subject for another thread: nothing is shared that changes, its count is 0."""
@@ -153,6 +145,23 @@ class Simulator(Evaluator, Protocol):
         Raises:
             UsageError: the placement puts an operation where it is not supported.
         """
+
+
+class Simulator(Evaluator, Simulates, Protocol):
+    """An evaluator that computes, without hardware, and so fast that placements can be tried by the hundred thousand.
+
+    A placement without priorities is run first come, first served; with priorities, every free device takes the
+    ready operation of the least priority. Placements are of the subject's k nodes.
+    """
+
+    @property
+    def execution(self) -> ExecutionModel:
+        """Return the rules it follows."""
+
+
+def is_simulator(evaluator: Evaluator) -> TypeGuard[Simulator]:
+    """Return whether an evaluator is a simulator; no property of it is computed to find out."""
+    return isinstance(evaluator, Simulates)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +231,7 @@ class Placer(Protocol):
 class LearningPlacer(Placer, Protocol):
     """A placer that learns a policy; it raises UsageError where the problem has no policy inputs.
 
-    keeps: whether it uses the keeper and the learned policy of these inputs.
+    keeps: whether it uses the checkpointer and the learned policy of these inputs.
     """
 
     keeps: ClassVar[bool]

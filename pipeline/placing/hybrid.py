@@ -26,7 +26,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
-from pipeline.core.stages import Candidate, Evaluator, Measurer, Simulator, Subject
+from pipeline.core.stages import Candidate, Evaluator, Measurer, Subject, is_simulator
 from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.searchers import Say, Searcher, Sought, in_turn
 from runtime.calibration.calibrate import median_error, relative_noise
@@ -238,7 +238,7 @@ class Campaign:
             UsageError: the evaluator is no simulator, or the subject has no cost table.
         """
         predicting = simulator.bind(subject)
-        if not isinstance(predicting, Simulator):
+        if not is_simulator(predicting):
             raise UsageError(
                 f"{type(simulator).__name__} is no simulator: it cannot be calibrated to measurements.",
                 "Set place.evaluator to sequential, or choose --reward simulated or measured.",

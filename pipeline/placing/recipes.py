@@ -23,7 +23,7 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
 
     Colocated operations are in one group, and every group has a device that may run it. Pins and the features, embedder
     and grouper of the recipe are in the new problem; the start as well, if it keeps the groups together. The modules
-    are untrained; a policy learned before and its keeper are handed on.
+    are untrained; a policy learned before and its checkpointer are handed on.
 
     costs: seconds per operation, or None where nothing is known.
 

@@ -27,7 +27,7 @@ from pipeline.core.simulation import ORDERED
 from pipeline.core.stages import Evaluator, LearningPlacer, Measurer, Placer, Simulator, Subject
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import prepared
-from pipeline.placing.setup import problem_of, recipe_of, with_policy
+from pipeline.placing.setup import problem_of, with_policy
 
 Say = Callable[[str], None]
 
@@ -120,10 +120,9 @@ def _prepared(placer: Placer, problem: Problem) -> tuple[Grouping, Problem]:
     alone = Grouping.identity(problem.graph.n)
     if not isinstance(placer, LearningPlacer):
         return alone, problem
-    recipe = recipe_of(placer)
-    if recipe is None:
+    if placer.recipe is None:
         return alone, with_policy(problem)
-    return prepared(recipe, problem, problem.costs, seed=0)
+    return prepared(placer.recipe, problem, problem.costs, seed=0)
 
 
 def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:

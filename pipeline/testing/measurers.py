@@ -12,7 +12,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from pipeline.core.stages import Measurer, Simulator, Subject
+from pipeline.core.stages import Measurer, Simulator, Subject, is_simulator
 from pipeline.testing.graphs import graph_of
 from pipeline.testing.problems import small_topology
 from pipeline.testing.promises import check_declaration, require
@@ -33,7 +33,7 @@ def check_measurer(measurer: Measurer, subject: Subject | None = None) -> None:
     require(isinstance(measurer.real, bool), measurer, f"says real is {measurer.real!r}, not True or False")
     check_answers(measurer, subject)
     check_fingerprint(measurer, subject)
-    if isinstance(measurer.bind(subject), Simulator):
+    if is_simulator(measurer.bind(subject)):
         check_simulations(measurer, subject)
         check_local_search(measurer, subject)
         check_forks(measurer, subject)
@@ -69,9 +69,7 @@ def check_answers(measurer: Measurer, subject: Subject) -> None:
             raise AssertionError(f"{measurer} fails on a placement that the devices support: {answer.message}")
         require(answer.value_s > 0, measurer, f"says that a placement takes {answer.value_s} s")
         predicted = isinstance(answer, Prediction)
-        require(
-            predicted == isinstance(evaluator, Simulator), measurer, f"calls a {type(answer).__name__} what is none"
-        )
+        require(predicted == is_simulator(evaluator), measurer, f"calls a {type(answer).__name__} what is none")
         ran, used = set(answer.executed_on), {names[d] for d in placement.device}
         require(ran <= used, measurer, f"answers out of order: says {sorted(ran)} of a placement on {sorted(used)}")
 
@@ -152,7 +150,7 @@ def check_forks(measurer: Measurer, subject: Subject) -> None:
 
 def _simulator(measurer: Measurer, subject: Subject) -> Simulator:
     evaluator = measurer.bind(subject)
-    if not isinstance(evaluator, Simulator):
+    if not is_simulator(evaluator):
         raise AssertionError(f"{measurer} binds no simulator")
     return evaluator
 

@@ -18,7 +18,7 @@ from pipeline.core.stages import Answer, Candidate, Evaluator, LearningPlacer, P
 from pipeline.testing.problems import (
     CHAIN,
     PROBLEMS,
-    MemoryKeeper,
+    MemoryCheckpointer,
     SumEvaluator,
     chain_graph,
     chain_problem,
@@ -221,11 +221,11 @@ def check_policy_inputs(placer: Placer) -> None:
     raise AssertionError(f"{placer} learns, and raises no UsageError where the problem has no policy inputs")
 
 
-def check_keeper(placer: Placer) -> None:
+def check_checkpointer(placer: Placer) -> None:
     """Require of a placer that learns that it publishes its policy exactly if it says so by `keeps`."""
     if not isinstance(placer, LearningPlacer):
         return
-    checkpointer, problem = MemoryKeeper(), chain_problem()
+    checkpointer, problem = MemoryCheckpointer(), chain_problem()
     if problem.policy is not None:
         problem = replace(problem, policy=replace(problem.policy, checkpointer=checkpointer))
     _place(placer, problem, SumEvaluator.of(problem))
@@ -249,7 +249,7 @@ PROMISES = (
     check_global_state,
     check_groups,
     check_policy_inputs,
-    check_keeper,
+    check_checkpointer,
 )
 
 

@@ -179,7 +179,7 @@ class SumEvaluator:
         ]
 
 
-class MemoryKeeper:
+class MemoryCheckpointer:
     """Keeps snapshots in memory: the last state saved, and all policies published."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from pipeline.core.measurement import Evaluation, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven
+from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven, is_simulator
 from pipeline.shared.payload import result_from_json, result_to_json
 
 MANY = 10**12  # evaluations, more than any search gets to
@@ -71,7 +71,7 @@ class Search:
         self.spent = 0
         self.author = author
         self._evaluator, self._progress = evaluator, progress
-        self._simulator = evaluator if isinstance(evaluator, Simulator) else None
+        self._simulator = evaluator if is_simulator(evaluator) else None
         self._began_s = time.monotonic()
         self._last_evaluation = MANY if budget.evaluations is None else budget.evaluations
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
