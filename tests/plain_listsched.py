@@ -11,7 +11,6 @@ import numpy as np
 from pipeline.core.devices import Topology
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import ExecutionModel
-from tests.plain_tensors import tensor_of
 
 RELEASE, BUS, DEVICE = range(3)  # at one moment ends come first, then arrivals, then starts
 
@@ -49,19 +48,17 @@ class PlainMachine:
         self.busy = [False] * topology.p
         self.out_s, self.in_s, self.free_s = ([0.0] * topology.p for _ in range(3))
         self.waiting = graph.in_degree.tolist()
-        self.tensor = tensor_of(graph)
         self.run = Run()
         self.holds: list[tuple[float, int, int, float]] = []  # when, 1 for taking, device, bytes
 
     def tensors(self, i: int) -> list[tuple[float, list[int]]]:
         """Return the bytes and the readers of an operation's outputs, and of their parts, smallest first."""
         found: dict[tuple[float, int], list[int]] = {}
-        for e, (a, b) in enumerate(self.graph.edges.T.tolist()):
-            size = int(self.graph.edge_bytes[e])
+        for a, b, tensor, size in self.graph.read_rows():
             if a == i:
                 if size == 0 and self.quirks:
                     size = int(self.graph.out_bytes[i])
-                found.setdefault((float(size), self.tensor[e]), []).append(b)
+                found.setdefault((float(size), tensor), []).append(b)
         return [(size, readers) for (size, _), readers in sorted(found.items())]
 
     def at(self, when: float, kind: int, *what: object) -> None:

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from coarsen.reading.parts import MOST, REMEDY, Parts, graph_from
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.errors import ModelError, listed
+from pipeline.core.tensors import inferred
 from pipeline.core.workload import Tags, Workload
 from pipeline.shared.validation import Faults, Name, repeated, table
 
@@ -25,6 +26,7 @@ NO_TAG = -1  # of an operation without a layer or step
 Amount = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0)]
 Tag = Annotated[int, Field(ge=NO_TAG, lt=2**31 - 1)]
+Port = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 Dimension = Annotated[int, Field(ge=-1, lt=2**63)]
 
 
@@ -55,7 +57,9 @@ class OperationEntry(TypedDict, total=False):
     step: Tag
 
 
-EdgeEntry = TypedDict("EdgeEntry", {"from": Required[str], "to": Required[str], "bytes": Amount | None}, total=False)
+EdgeEntry = TypedDict(
+    "EdgeEntry", {"from": Required[str], "to": Required[str], "bytes": Amount | None, "output": Port}, total=False
+)
 table()(EdgeEntry)
 
 
@@ -81,17 +85,19 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
     faults.end()
     operations, edges = found["operations"], found["edges"]
     names = tuple(op["name"] for op in operations)
-    pairs = _pairs(edges, names, faults)
+    ports = np.array([edge.get("output", -1) for edge in edges], np.int64)
+    pairs = _pairs(edges, names, ports, faults)
     times = _times([op.get("time_s", {}) for op in operations], names, faults)
     faults.end()
     carried = np.array([edge.get("bytes") for edge in edges], np.float64)  # nan where none are given
-    out_bytes = _outputs(operations, pairs, carried)
+    out_bytes = _outputs(operations, pairs, ports, carried)
     graph = graph_from(
         Parts(
             names=names,
             types=[op.get("type", "Operation") for op in operations],
             pairs=pairs,
             edge_bytes=np.where(np.isnan(carried), out_bytes[pairs[0]], carried),
+            ports=ports,
             flops=np.array([op.get("flops", 0.0) for op in operations]),
             weight_bytes=np.array([op.get("weight_bytes", 0.0) for op in operations]),
             out_bytes=out_bytes,
@@ -128,16 +134,23 @@ def to_document(workload: Workload) -> dict[str, Any]:
         for operation, value in zip(operations, seconds.tolist(), strict=True):
             operation.setdefault("time_s", {})[device] = value if math.isfinite(value) else None
     names = graph.names
+    ports = graph.reads.port.tolist()
     edges = [
-        {"from": names[a], "to": names[b], "bytes": size}
-        for a, b, size in zip(*graph.edges.tolist(), graph.edge_bytes.tolist(), strict=True)
+        {"from": names[a], "to": names[b], "bytes": size, "output": port}
+        for (a, b, _, size), port in zip(graph.read_rows(), ports, strict=True)
     ]
+    if graph.reads.same_as(inferred(graph.edges[0], graph.edge_bytes, graph.out_bytes)):
+        for edge in edges:
+            del edge["output"]  # their bytes tell
     limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
     return {"format": FORMAT, **{k: v for k, v in limits.items() if v}, "operations": operations, "edges": edges}
 
 
-def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], faults: Faults) -> Int64:
-    """Return the edges, int64 [2, m] as they stand; names must be unique and known, and no edge there twice."""
+def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, faults: Faults) -> Int64:
+    """Return the edges, int64 [2, m] as they stand; names must be unique and known, and no edge there twice.
+
+    ports: int64 [m], the output that each carries, -1 where it is not told; of no operation may it be told in part.
+    """
     index = {name: i for i, name in enumerate(names)}
     for name in repeated(names) if len(index) < len(names) else ():
         faults.add(f"two operations are called {name!r}")
@@ -145,20 +158,26 @@ def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], faults: Faults) -> 
     strange = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
     for a, b, name in strange:
         faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is no operation")
-    for a, b in repeated(ends) if len(set(ends)) < len(ends) else ():
-        faults.add(f"the edge {a} -> {b} is there twice")
+    whole = [(*pair, port) for pair, port in zip(ends, ports.tolist(), strict=True)]
+    for a, b, port in repeated(whole) if len(set(whole)) < len(whole) else ():
+        faults.add(f"the edge {a} -> {b} {'' if port < 0 else f'of output {port} '}is there twice")
+    told = {a for a, _, port in whole if port >= 0}
+    for name in dict.fromkeys(a for a, _, port in whole if port < 0 and a in told):
+        faults.add(f"some edges of {name!r} say which output they carry, and some do not")
     if strange:
         return np.empty((2, 0), np.int64)
     return np.array([(index[a], index[b]) for a, b in ends], np.int64).reshape(-1, 2).T
 
 
-def _outputs(operations: Sequence[OperationEntry], pairs: Int64, carried: Float64) -> Float64:
-    """Return float64 [n], bytes each operation puts out: as given, else the most that an edge carries from it."""
-    most = np.zeros(len(operations))
+def _outputs(operations: Sequence[OperationEntry], pairs: Int64, ports: Int64, carried: Float64) -> Float64:
+    """Return float64 [n], bytes each operation puts out: as given, else the most that edges carry of each output."""
+    outputs, which = np.unique(np.stack([pairs[0], ports]), axis=1, return_inverse=True)
+    most = np.zeros(outputs.shape[1])
     known = ~np.isnan(carried)
-    np.maximum.at(most, pairs[0][known], carried[known])
+    np.maximum.at(most, which.ravel()[known], carried[known])
+    total = np.bincount(outputs[0], most, minlength=len(operations))
     given = np.array([op.get("output_bytes") for op in operations], np.float64)
-    return np.where(np.isnan(given), most, given)
+    return np.where(np.isnan(given), total, given)
 
 
 def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:

@@ -96,6 +96,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         types=[TYPES[node.get("isBackwardNode", False)] for node in nodes],
         pairs=pairs,
         edge_bytes=edge_bytes,
+        ports=np.full(cost.size, -1),
         flops=np.zeros(len(names)),
         weight_bytes=np.array([node.get("size", 0.0) for node in nodes]),
         out_bytes=out_bytes,

@@ -26,6 +26,7 @@ from coarsen.reading.growth import ReadLimits, check_growth, growth
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.graph import Graph, weight_side
+from pipeline.core.tensors import Reads, edges_of
 
 logger = logging.getLogger(__name__)
 
@@ -273,19 +274,14 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
     )
 
 
-def _edges(operations: list[_Operation]) -> tuple[Int32, Int64]:
-    """Return the edges, int32 [2, m] sorted and unique, and the bytes that flow along each, int64 [m].
-
-    Tensors of different output ports between the same two operations add up; one tensor read twice counts once.
-    """
-    total: dict[tuple[int, int], int] = {}
-    for consumer, operation in enumerate(operations):
-        for producer, port in set(operation.inputs):
-            edge = (producer, consumer)
-            total[edge] = total.get(edge, 0) + operations[producer].byte_sizes[port]
-    ordered = sorted(total)
-    edges = np.array(ordered, np.int32).reshape(-1, 2).T
-    return edges, np.array([total[edge] for edge in ordered], np.int64)
+def _edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
+    """Return the edges, int32 [2, m] sorted and unique, the bytes that flow along each, int64 [m], and the reads."""
+    rows = [
+        (producer, consumer, port, operations[producer].byte_sizes[port])
+        for consumer, operation in enumerate(operations)
+        for producer, port in operation.inputs
+    ]
+    return edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
 def _bytes_read(operations: list[_Operation]) -> Int64:
@@ -312,7 +308,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     source: sha256 of the model's files.
     """
     operations = _operations(model)
-    edges, edge_bytes = _edges(operations)
+    edges, edge_bytes, reads = _edges(operations)
     type_names = tuple(dict.fromkeys(op.type for op in operations))
     type_index = {name: i for i, name in enumerate(type_names)}
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
@@ -332,6 +328,9 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         colocate=ties([op.type for op in operations], edges, integer, variables),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
+        reads=reads,
     )
     # The runtime holds weights where they are read: they do not flow.
-    return replace(graph, edge_bytes=np.where(weight_side(graph)[edges[0]], 0, edge_bytes))
+    flows = ~weight_side(graph)[edges[0]]
+    flowing = replace(reads, size=np.where(flows[reads.edge], reads.size, 0))
+    return replace(graph, edge_bytes=np.where(flows, edge_bytes, 0), reads=flowing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen, frozen_indices
 from pipeline.core.errors import CyclicGraphError
-from pipeline.core.tensors import tensors_read
+from pipeline.core.tensors import INFERRED, Reads, edges_of, inferred
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -20,7 +21,7 @@ SOURCES = frozenset({"Parameter", "ReadValue", "RandomUniform", "Multinomial"}) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A directed acyclic graph of n operations and m edges, along each of which a tensor flows, or several.
+    """A directed acyclic graph of n operations and m edges, along each of which one tensor flows, or several.
 
     names: n unique operation names, exactly as in the model: the only identity that leaves the process.
     op_type: int16 [n], index into type_names.
@@ -32,6 +33,7 @@ class Graph:
     colocate: int32 [n], operations of equal number must run in one sub-model (state, quantisation); -1 is free.
     kernel: int32 [n], operations of equal number are run as one kernel by the CPU runtime; -1 is unknown.
     source: sha256 of the model the graph was read from.
+    reads: which tensors flow along the edges; what is sent is counted by them, each tensor once per receiver.
     """
 
     names: tuple[str, ...]
@@ -47,6 +49,7 @@ class Graph:
     colocate: Int32
     kernel: Int32
     source: str = ""
+    reads: Reads = INFERRED
 
     def __post_init__(self) -> None:
         n, m = len(self.names), np.shape(self.edges)[-1] if np.size(self.edges) else 0
@@ -69,6 +72,9 @@ class Graph:
         put(self, "colocate", frozen_indices(self.colocate, (n,), max(n, 1), "colocate", lower=-1))
         put(self, "kernel", frozen_indices(self.kernel, (n,), max(n, 1), "kernel", lower=-1))
         self._check_values()
+        if self.reads is INFERRED:
+            put(self, "reads", inferred(self.edges[0], self.edge_bytes, self.out_bytes))
+        self.reads.check(self.edge_bytes)
 
     def _check_values(self) -> None:
         producer, consumer = self.edges
@@ -98,13 +104,10 @@ class Graph:
         """Return the shape of the first output of one operation, -1 for a dynamic dimension."""
         return tuple(int(d) for d in self.shape_dim[self.shape_ptr[operation] : self.shape_ptr[operation + 1]])
 
-    @property
-    def tensor(self) -> Int64:
-        """Return int64 [m], equal for edges of one producer that carry the same tensor: the first such edge's index.
-
-        Bytes have to tell, see `tensors_read`; whoever counts what is sent counts each of these once per receiver.
-        """
-        return tensors_read(self.edges[0], self.edge_bytes, self.out_bytes)
+    def read_rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Return (producer, consumer, tensor, bytes) of every read, in their order."""
+        ends = self.edges[:, self.reads.edge].tolist()
+        return zip(*ends, self.reads.tensor.tolist(), self.reads.size.tolist(), strict=True)
 
     @property
     def in_degree(self) -> Int64:
@@ -174,6 +177,13 @@ def components(n: int, a: Int32, b: Int32) -> Grouping:
         np.minimum.at(label, high, low)  # the greater label of a pair follows the smaller one
         while np.any(label != (further := label[label])):
             label = further
+
+
+def makers(graph: Graph) -> Int32:
+    """Return int32 [t], the operation that makes each of the tensors that are read."""
+    maker = np.empty(graph.reads.t, np.int32)
+    maker[graph.reads.tensor] = graph.edges[0, graph.reads.edge]
+    return maker
 
 
 def row_ptr(row: Int32 | Int64, k: int) -> Int64:
@@ -270,25 +280,17 @@ def followed(graph: Graph) -> Int32:
     return leader
 
 
-def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64]:
-    """Return the edges between different groups, int32 [2, e] sorted and unique, and their bytes, int64 [e].
+def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64, Reads]:
+    """Return the edges between different groups, int32 [2, e] sorted and unique, their bytes, int64 [e], and reads.
 
-    A tensor that several operations of one group read is counted once.
+    A tensor that several operations of one group read is read once, as much of it as the one that reads most.
     """
-    producer, consumer = graph.edges
-    source, target = grouping.group[producer], grouping.group[consumer]
+    source, target = grouping.group[graph.edges[:, graph.reads.edge]].astype(np.int64)
     cut = source != target
-    tensor, target, size = graph.tensor[cut], target[cut], graph.edge_bytes[cut]
-    if size.size == 0:
-        return np.zeros((2, 0), np.int32), np.zeros(0, np.int64)
-    tensors, which = np.unique(np.stack([tensor, target]), axis=1, return_inverse=True)
-    tensor_bytes = np.zeros(tensors.shape[1], np.int64)
-    np.maximum.at(tensor_bytes, which.reshape(-1), size)
-    pairs = np.stack([grouping.group[producer[tensors[0]]], tensors[1]])
-    edges, which = np.unique(pairs, axis=1, return_inverse=True)
-    total = np.zeros(edges.shape[1], np.int64)
-    np.add.at(total, which.reshape(-1), tensor_bytes)
-    return edges.astype(np.int32), total
+    source, tensor = source[cut], graph.reads.tensor[cut]
+    sent, which = np.unique(np.stack([source, tensor]), axis=1, return_inverse=True)
+    port = np.arange(sent.shape[1]) - row_ptr(sent[0], grouping.k)[sent[0]]  # the tensors that leave a group, in order
+    return edges_of(source, target[cut], port[which.ravel()], graph.reads.size[cut])
 
 
 def sum_per_group(values: npt.NDArray[Number], grouping: Grouping) -> npt.NDArray[Number]:
@@ -302,17 +304,17 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
     """Return the quotient graph: one operation per group, FLOPs and bytes added up.
 
     A group takes name, type and shape of its head: of its members off the weight side, if it has any, and that are
-    neither Constant nor Result, if it has any, the one with the most FLOPs; then one whose output leaves the group,
-    the one with the most output bytes, the smallest index. Edges inside a group vanish, parallel edges merge, a
-    tensor sent twice to one group counts once. Groups that share a colocation constraint through their members carry
-    one; a group's kernel is that of its first member, in the order above, that has one. An arbitrary grouping can make
-    the quotient cyclic: this function allows it, `topological_order` does not.
+    neither Constant nor Result, if it has any, the one with the most FLOPs; then one whose output leaves the group, the
+    one with the most output bytes, the smallest index. Edges inside a group vanish, parallel edges merge, their tensors
+    stay apart, and a tensor sent twice to one group counts once. Groups that share a colocation constraint through
+    their members carry one; a group's kernel is that of its first member, in the order above, that has one. An
+    arbitrary grouping can make the quotient cyclic: this function allows it, `topological_order` does not.
     """
     if grouping.n != graph.n:
         raise ValueError(f"a grouping of {grouping.n} operations does not fit a graph of {graph.n}")
     by_rank = _members_by_rank(graph, grouping)
     head = by_rank[np.searchsorted(grouping.group[by_rank], np.arange(grouping.k))]
-    edges, edge_bytes = group_edges(graph, grouping)
+    edges, edge_bytes, reads = group_edges(graph, grouping)
     lengths = np.diff(graph.shape_ptr)[head]
     ptr = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(ptr[-1]) - np.repeat(ptr[:-1], lengths)
@@ -330,6 +332,7 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
         colocate=_group_constraints(graph, grouping),
         kernel=_group_kernels(graph, grouping, by_rank),
         source=graph.source,
+        reads=reads,
     )
 
 

@@ -176,7 +176,7 @@ def make_acyclic(graph: Graph, grouping: Grouping) -> Grouping:
     Raises:
         CyclicGraphError: the graph itself has a cycle.
     """
-    edges, _ = group_edges(graph, grouping)
+    edges = group_edges(graph, grouping)[0]
     component = _strong_components(grouping.k, edges)
     cyclic = np.bincount(component, minlength=grouping.k)[component] > 1  # [k]
     if not cyclic.any():

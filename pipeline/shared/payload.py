@@ -13,6 +13,7 @@ from pipeline.core.arrays import Float32
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
+from pipeline.core.tensors import INFERRED, Reads
 
 GRAPH_ARRAYS = (
     "op_type",
@@ -26,6 +27,7 @@ GRAPH_ARRAYS = (
     "colocate",
     "kernel",
 )
+READ_ARRAYS = ("edge", "port", "size", "tensor")  # filed as "read_edge" and so on; earlier versions have none
 FILED_AS = {"colocate": "tie"}  # names that arrays have in files written by earlier versions, too
 
 
@@ -54,6 +56,7 @@ def save_graph(path: Path, graph: Graph) -> None:
         {
             "text": np.frombuffer(text.encode(), dtype=np.uint8),
             **{FILED_AS.get(name, name): getattr(graph, name) for name in GRAPH_ARRAYS},
+            **{f"read_{name}": getattr(graph.reads, name) for name in READ_ARRAYS},
         },
     )
 
@@ -63,7 +66,10 @@ def load_graph(path: Path) -> Graph:
     arrays = load_arrays(path)
     text = json.loads(arrays.pop("text").tobytes().decode())
     arrays |= {name: arrays.pop(filed) for name, filed in FILED_AS.items()}
-    return Graph(names=tuple(text["names"]), type_names=tuple(text["type_names"]), source=text["source"], **arrays)
+    told = {name: arrays.pop(f"read_{name}") for name in READ_ARRAYS if f"read_{name}" in arrays}
+    names, type_names = tuple(text["names"]), tuple(text["type_names"])
+    reads = Reads(**told) if told else INFERRED
+    return Graph(names=names, type_names=type_names, source=text["source"], reads=reads, **arrays)
 
 
 def save_grouping(path: Path, grouping: Grouping) -> None:

@@ -67,6 +67,7 @@ def check_indifference(coarsener: Coarsener, graph: Graph, *, seed: int) -> None
         weight_bytes=graph.weight_bytes * 1024,
         out_bytes=graph.out_bytes * 1024,
         edge_bytes=graph.edge_bytes * 1024,
+        reads=dataclasses.replace(graph.reads, size=graph.reads.size * 1024),
     )
     before, after = (coarsener.coarsen(g, seed=seed) for g in (graph, other))
     same = np.array_equal(before.group, after.group)

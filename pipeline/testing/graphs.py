@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pipeline.core.graph import Graph
+from pipeline.core.tensors import edges_of
 
 INNER_TYPES = ("MatMul", "Add", "Relu", "Convert", "Split")
 SPREAD = 2**20  # FLOPs and bytes of operations drawn at random lie below
@@ -61,7 +62,8 @@ def with_amounts(
 ) -> Graph:
     """Return a graph whose FLOPs, bytes and shapes are drawn; FLOPs are whole numbers, so that sums are exact.
 
-    An edge carries its producer's output or, behind a Split, part of it. Constants hold weights.
+    An edge carries its producer's output or, behind a Split, some of its three outputs, or parts of them. Constants
+    hold weights.
     """
     out = rng.integers(0, SPREAD, n).tolist()
     graph = graph_of(
@@ -70,18 +72,35 @@ def with_amounts(
         types=types,
         flops=rng.integers(0, flops_below, n).tolist(),
         out_bytes=out,
-        edge_bytes={(a, b): int(rng.integers(0, out[a] + 1)) for a, b in edges if types[a] == "Split"},
         colocate=colocate,
         kernel=kernel,
     )
     dimensions = rng.integers(0, 4, n)
+    reads = [
+        (a, b, port, size)
+        for a, b in edges
+        for port, size in (_split(out[a], rng) if types[a] == "Split" else [(0, out[a])])
+    ]
+    pairs, edge_bytes, read = edges_of(*np.array(reads, np.int64).reshape(-1, 4).T)
     return dataclasses.replace(
         graph,
+        edges=pairs,
+        edge_bytes=edge_bytes,
+        reads=read,
         weight_bytes=np.where(np.array(types) == "Constant", graph.out_bytes, 0),
         shape_ptr=np.concatenate([[0], np.cumsum(dimensions)]),
         shape_dim=rng.integers(-1, 10, dimensions.sum()),
         source="0" * 64,
     )
+
+
+def _split(out_bytes: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Return what one reads of three equal outputs: (port, bytes) of one or more, now and then a part."""
+    ports = np.flatnonzero(rng.random(3) < 0.4)
+    if not ports.size:
+        ports = rng.integers(0, 3, 1)
+    part = np.where(rng.random(ports.size) < 0.3, rng.integers(0, out_bytes // 3 + 1, ports.size), out_bytes // 3)
+    return list(zip(ports.tolist(), part.tolist(), strict=True))
 
 
 def random_graph(n: int, *, seed: int) -> Graph:

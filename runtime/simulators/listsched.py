@@ -209,8 +209,8 @@ def machine_of(subject: Subject, execution: ExecutionModel, quirks: bool) -> Dat
     """Return the machine that runs a subject's n operations; activations and copies are accounted for."""
     graph, topology = subject.graph, subject.topology
     costs = known_costs(subject, "listsched")
-    size = np.where((graph.edge_bytes == 0) & quirks, graph.out_bytes[graph.edges[0]], graph.edge_bytes)
-    (producer, consumer), tensor = graph.edges, graph.tensor
+    (producer, consumer), tensor, size = graph.edges[:, graph.reads.edge], graph.reads.tensor, graph.reads.size
+    size = np.where((size == 0) & quirks, graph.out_bytes[producer], size)
     by_tensor = np.lexsort((consumer, tensor, size, producer))
     producer, consumer, tensor, size = producer[by_tensor], consumer[by_tensor], tensor[by_tensor], size[by_tensor]
     first = np.r_[True, (np.diff(tensor) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader

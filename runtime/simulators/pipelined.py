@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.graph import Graph, row_ptr, topological_order
+from pipeline.core.graph import Graph, makers, row_ptr, topological_order
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -177,7 +177,7 @@ class PipelinedEvaluator:
 class SentTensors:
     """What may have to be sent: a tensor, the node that makes it and those that read it.
 
-    maker: int32 [t], the operation that makes it. size: int64 [t], bytes of its largest edge. ptr: int64 [t + 1],
+    maker: int32 [t], the operation that makes it. size: int64 [t], the most bytes that one reads. ptr: int64 [t + 1],
     member: int32: the two or more different nodes of net i are member[ptr[i]:ptr[i + 1]].
     """
 
@@ -189,13 +189,13 @@ class SentTensors:
     @classmethod
     def of(cls, graph: Graph, node: Int32) -> SentTensors:
         """Return the nets of operations that are read by other nodes; node: int32 [n], what each belongs to."""
-        (producer, consumer), tensor = graph.edges, graph.tensor
+        (producer, consumer), tensor = graph.edges[:, graph.reads.edge], graph.reads.tensor
         pairs = np.stack([np.r_[tensor, tensor], np.r_[node[producer], node[consumer]]])
         pairs = np.unique(pairs[:, np.isin(pairs[0], tensor[node[producer] != node[consumer]])], axis=1)
         sent, start = np.unique(pairs[0], return_index=True)
-        largest = np.zeros(graph.m, np.int64)
-        np.maximum.at(largest, tensor, graph.edge_bytes)
-        return cls(producer[sent], largest[sent], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32))
+        largest = np.zeros(graph.reads.t, np.int64)
+        np.maximum.at(largest, tensor, graph.reads.size)
+        return cls(makers(graph)[sent], largest[sent], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32))
 
     @property
     def owner(self) -> Int64:

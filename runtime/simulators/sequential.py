@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
-from pipeline.core.graph import Graph, Grouping, contract, followed, row_ptr, topological_order, weight_side
+from pipeline.core.graph import Graph, Grouping, contract, followed, makers, row_ptr, topological_order, weight_side
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -228,13 +228,14 @@ class Tensors:
 
         What is computed from constants alone is there before the first inference and never crosses.
         """
-        producer, consumer = graph.edges
+        reads = graph.reads
+        producer, consumer = graph.edges[:, reads.edge]
         flows = (node[producer] != node[consumer]) & ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([graph.tensor, node[consumer]])[:, flows], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([reads.tensor, node[consumer]])[:, flows], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1])
-        np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
+        np.maximum.at(size, which.reshape(-1), reads.size[flows])
         tensors, start = np.unique(pairs[0], return_index=True)
-        return cls(node[producer[tensors]], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32), size)
+        return cls(node[makers(graph)[tensors]], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32), size)
 
     def by_node(self, k: int) -> tuple[Int64, Int64]:
         """Return (ptr, tensor): node j makes or reads the tensors tensor[ptr[j]:ptr[j + 1]]; both int64."""
@@ -260,12 +261,13 @@ class Sent(NamedTuple):
     @classmethod
     def of(cls, graph: Graph, device: Int32, rank: Int64) -> Sent:
         """Return the transfers for device int32 [n] and the place of each operation's sub-graph, int64 [n]."""
-        producer, consumer = graph.edges
+        reads = graph.reads
+        producer, consumer = graph.edges[:, reads.edge]
         cut = (device[producer] != device[consumer]) & ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([graph.tensor, device[consumer]])[:, cut], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([reads.tensor, device[consumer]])[:, cut], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1], np.int64)
-        np.maximum.at(size, which.reshape(-1), graph.edge_bytes[cut])
+        np.maximum.at(size, which.reshape(-1), reads.size[cut])
         first = np.full(pairs.shape[1], graph.n)
         np.minimum.at(first, which.reshape(-1), rank[consumer[cut]])
-        maker = producer[pairs[0]]
+        maker = makers(graph)[pairs[0]]
         return cls(maker, device[maker], pairs[1].astype(np.int32), size, first)

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import Graph
+from pipeline.core.tensors import Reads, edges_of
 from pipeline.core.workload import Tags, Workload
 
 Shape = tuple[int, ...]
@@ -158,7 +159,7 @@ class Record:
         """Return the graph of all operations, with the tags of each."""
         n = len(self.names)
         type_names, op_type = np.unique(np.array(self.kinds, dtype=np.str_), return_inverse=True)
-        edges, edge_bytes = self._edges()
+        edges, edge_bytes, reads = self._edges()
         sizes = np.array(self.sizes, np.int64)
         first = [outputs[0] if outputs else -1 for outputs in self.outputs]
         shapes = [self.shapes[tensor] if tensor >= 0 else () for tensor in first]
@@ -175,31 +176,25 @@ class Record:
             shape_dim=np.fromiter(chain.from_iterable(shapes), np.int64),
             colocate=_ties(np.array(self.owner, np.int64)),
             kernel=np.full(n, -1, np.int32),
+            reads=reads,
         )
         return Workload(graph, Tags(np.array(self.layers, np.int32), np.array(self.steps, np.int32)))
 
-    def _edges(self) -> tuple[Int32, Int64]:
-        """Return the edges, int32 [2, m], and their bytes, int64 [m]: a tensor read twice by one reader counts once."""
+    def _edges(self) -> tuple[Int32, Int64, Reads]:
+        """Return the edges, int32 [2, m], their bytes, int64 [m], and what is read along them."""
         n = len(self.names)
         counts = np.fromiter(map(len, self.inputs), np.int64, n)
         tensor = np.fromiter(chain.from_iterable(self.inputs), np.int64, int(counts.sum()))
         pairs = zip(self.inputs, self.reads, strict=True)
         whole = (reads if reads is not None else (-1,) * len(inputs) for inputs, reads in pairs)
         size = np.fromiter(chain.from_iterable(whole), np.int64, tensor.size)
-        if tensor.size == 0:
-            return np.zeros((2, 0), np.int32), np.zeros(0, np.int64)
         size = np.where(size < 0, np.array(self.sizes, np.int64)[tensor], size)
         base = np.array(self.base, np.int64)[tensor]
         tensor = np.where(base < 0, tensor, base)  # what is read through two views is read once
         consumer = np.repeat(np.arange(n), counts)
-        code = np.array(self.producer, np.int64)[tensor] * n + consumer
-        order = np.lexsort((-size, tensor, code))
-        code, tensor, size = code[order], tensor[order], size[order]
-        new_pair = np.concatenate([[True], code[1:] != code[:-1]])
-        new_tensor = new_pair | np.concatenate([[True], tensor[1:] != tensor[:-1]])
-        total = np.add.reduceat(np.where(new_tensor, size, 0), np.flatnonzero(new_pair))
-        code = code[new_pair]
-        return np.stack([code // n, code % n]).astype(np.int32), total
+        producer = np.array(self.producer, np.int64)[tensor]
+        first = np.array([outputs.start for outputs in self.outputs], np.int64)
+        return edges_of(producer, consumer, tensor - first[producer], size)
 
 
 def _sums(sizes: Int64, ranges: Sequence[range]) -> Int64:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping, components, contract, is_acyclic, topological_order
-from tests.plain_tensors import tensor_of
 from tests.strategies import connected, graphs, grouped_graphs, groupings
 
 
@@ -25,7 +24,7 @@ def test_contract_edges_equal_brute_force(case: tuple[Graph, Grouping]) -> None:
     graph, grouping = case
     group = grouping.group.tolist()
     tensors: dict[tuple[int, int, int], int] = {}  # (tensor, its group, reading group) -> bytes
-    for (a, b), tensor, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
+    for a, b, tensor, size in graph.read_rows():
         if group[a] != group[b]:
             key = (tensor, group[a], group[b])
             tensors[key] = max(tensors.get(key, 0), size)
@@ -35,6 +34,18 @@ def test_contract_edges_equal_brute_force(case: tuple[Graph, Grouping]) -> None:
     small = contract(graph, grouping)
     found = {(a, b): size for (a, b), size in zip(small.edges.T.tolist(), small.edge_bytes.tolist(), strict=True)}
     assert found == expected
+
+
+@given(grouped_graphs(), st.data())
+def test_contract_in_two_steps_sends_what_one_step_sends(case: tuple[Graph, Grouping], data: st.DataObject) -> None:
+    graph, first = case
+    step = contract(graph, first)
+    second = data.draw(groupings(step))
+    whole, found = contract(graph, first.then(second)), contract(step, second)
+    assert found.edges.tolist() == whole.edges.tolist()
+    assert found.edge_bytes.tolist() == whole.edge_bytes.tolist()
+    sent = [sorted((a, b, size) for a, b, _, size in g.read_rows()) for g in (found, whole)]
+    assert sent[0] == sent[1]
 
 
 @given(grouped_graphs(min_n=1))

@@ -18,6 +18,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
+from pipeline.core.tensors import edges_of
 from policy.place.exact.bounds import lower_bound
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.min_cut import MinCut
@@ -25,7 +26,6 @@ from policy.place.exact.nets import Cut
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential
-from tests.plain_tensors import tensor_of
 from tests.toys import silent, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose
@@ -43,10 +43,14 @@ def random_problem(seed: int, *, n: int, p: int, even: bool, memory: bool = Fals
     rng = np.random.default_rng(seed)
     edges = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.5]
     graph = toy_graph(n, edges, types=[TYPES[t] for t in rng.integers(0, len(TYPES), n)])
-    size = rng.integers(0, 6, n)[graph.edges[0]]
-    size = np.where(rng.random(graph.m) < 0.2, rng.integers(0, 6, graph.m), size)  # now and then a part of it
+    producer, consumer = (np.tile(ends, 2) for ends in graph.edges)
+    port = np.repeat([0, 1], graph.m)
+    size = rng.integers(0, 6, (2, n))[port, producer]
+    size = np.where(rng.random(size.size) < 0.2, rng.integers(0, 6, size.size), size)  # now and then a part of it
+    there = (port == 0) | (rng.random(size.size) < 0.3)  # an edge carries the first output, now and then a second one
+    edges, edge_bytes, reads = edges_of(producer[there], consumer[there], port[there], size[there])
     weight = rng.integers(0, 4, n) if memory else np.zeros(n)
-    graph = dataclasses.replace(graph, edge_bytes=size, weight_bytes=weight)
+    graph = dataclasses.replace(graph, edges=edges, edge_bytes=edge_bytes, reads=reads, weight_bytes=weight)
     op_s = rng.random((n, 1 if even else p)).repeat(p if even else 1, axis=1) * 1e-3
     op_s[rng.random(n) < idle] = 0.0
     if not even:
@@ -96,7 +100,7 @@ class Machine:
         self.at_once: list[tuple[int, int, float]] = []  # maker, reader, seconds
         tensors: dict[tuple[int, int, int], list[int]] = {}
         graph = problem.graph
-        for (u, v), t, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
+        for u, v, t, size in graph.read_rows():
             if device[u] == device[v]:
                 self.at_once.append((u, v, 0.0))
             elif size == 0 or execution.level == "T0":

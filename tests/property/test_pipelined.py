@@ -7,7 +7,6 @@ from hypothesis import given, settings
 
 from pipeline.core.stages import Subject
 from runtime.simulators.pipelined import Pipelined
-from tests.plain_tensors import tensor_of
 from tests.property.test_simulator_walks import subjects
 
 
@@ -16,12 +15,12 @@ def load_s(subject: Subject, device: list[int], d: int) -> float:
     graph, costs, topology = subject.graph, subject.costs, subject.topology
     assert costs is not None
     total = sum(float(costs.op_s[i, d]) for i in range(graph.n) if device[i] == d)
-    edges = list(zip(*graph.edges.tolist(), graph.edge_bytes.tolist(), tensor_of(graph), strict=True))
-    for u, tensor in sorted({(a, t) for a, _, _, t in edges}):
-        net = {u} | {b for _, b, _, t in edges if t == tensor}
+    reads = list(graph.read_rows())
+    for u, tensor in sorted({(a, t) for a, _, t, _ in reads}):
+        net = {u} | {b for _, b, t, _ in reads if t == tensor}
         here = {i for i in net if device[i] == d}
         if here and here != net and topology.devices[d].kind != "cpu":
-            size = max(size for _, _, size, t in edges if t == tensor)
+            size = max(size for _, _, t, size in reads if t == tensor)
             links = [(d, e) for e in range(topology.p) if e != d] + [(e, d) for e in range(topology.p) if e != d]
             total += max(topology.link_latency_s[x] + size / topology.link_bytes_per_s[x] for x in links)
     return total
@@ -39,8 +38,7 @@ def test_loads_equal_their_definition(case: tuple[Subject, np.random.Generator])
         # Sums in another order: rounding at the last bits.
         np.testing.assert_allclose(figures.busy_s[b], expected, rtol=1e-12)
         assert figures.value_s[b] == figures.busy_s[b].max()
-        tensor = np.array(tensor_of(subject.graph))
-        ends = zip(subject.graph.edges.T.tolist(), tensor.tolist(), strict=True)
-        read = {(t, device[c]) for (a, c), t in ends if device[a] != device[c]}
-        size = {t: int(subject.graph.edge_bytes[tensor == t].max()) for t, _ in read}
+        rows = list(subject.graph.read_rows())
+        read = {(t, device[c]) for a, c, t, _ in rows if device[a] != device[c]}
+        size = {t: max(some for *_, other, some in rows if other == t) for t, _ in read}
         assert figures.cut_bytes[b] == sum(size[t] for t, _ in read)

@@ -15,7 +15,6 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.simulators.sequential import Sequential
 from runtime.simulators.subgraphs import count_by_device, split
-from tests.plain_tensors import tensor_of
 from tests.strategies import connected, graphs, grouped_graphs
 
 
@@ -78,7 +77,7 @@ def expected_s(subject: Subject, placement: Placement) -> float:
     total = sum(float(costs.op_s[i, d]) for i, d in enumerate(chosen))
     weights = from_constants(graph)
     crossings: dict[tuple[int, int, int], int] = {}
-    for (a, b), tensor, size in zip(graph.edges.T.tolist(), tensor_of(graph), graph.edge_bytes.tolist(), strict=True):
+    for a, b, tensor, size in graph.read_rows():
         if device[a] != device[b] and not weights[a]:
             key = (a, tensor, device[b])
             crossings[key] = max(size, crossings.get(key, 0))

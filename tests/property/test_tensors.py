@@ -30,7 +30,13 @@ def test_tensors_follow_the_plain_rule(case: tuple[list[int], list[int], list[in
     graph = graph_of(
         n + len(edges), edges, out_bytes=out + [0] * len(edges), edge_bytes=dict(zip(edges, size, strict=True))
     )
-    assert graph.tensor.tolist() == tensor_of(graph)
+    same = tensor_of(graph)
+    assert len({*zip(same, graph.reads.tensor.tolist(), strict=True)}) == len({*same}) == graph.reads.t
+    ports = {(producer[e], leader): int(graph.reads.port[e]) for e, leader in enumerate(same)}
+    for u in range(n):
+        assert sorted(port for (maker, _), port in ports.items() if maker == u) == list(
+            range(len({*same} & {leader for maker, leader in ports if maker == u}))
+        )
 
 
 @settings(deadline=None)

@@ -16,6 +16,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel, Timeline
+from pipeline.core.tensors import INFERRED
 from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch, context
 from policy.place.agent.net import FIRST, Head, OrderHead, Policy, pooled
 from policy.place.agent.rollout import Actor, Base
@@ -122,6 +123,7 @@ def renumbered(problem: Problem, place: np.ndarray) -> Problem:
         toy_graph(graph.n, [(int(a), int(b)) for a, b in edges.T]),
         names=tuple(graph.names[i] for i in old),
         edge_bytes=graph.edge_bytes[at],
+        reads=INFERRED,
         weight_bytes=graph.weight_bytes[old],
     )
     again = toy_problem(moved, np.ones((graph.n, problem.topology.p)), topology=problem.topology)
@@ -158,7 +160,7 @@ def decoded(problem: Problem, timeline: Timeline) -> tuple[Placement, Tensor]:
 def test_numbering_the_nodes_anew_renumbers_the_answer(graph: Graph, seed: int):
     rng = np.random.default_rng(seed)
     graph = toy_graph(graph.n, [(int(a), int(b)) for a, b in graph.edges.T])
-    graph = dataclasses.replace(graph, edge_bytes=rng.integers(1, 2**20, graph.m))
+    graph = dataclasses.replace(graph, edge_bytes=rng.integers(1, 2**20, graph.m), reads=INFERRED)
     problem, plan = uneven_problem(graph, seed), rng.integers(0, P, graph.n)
     timeline = simulator_of(problem).timeline(Placement(plan, problem.topology.names))
     place = rng.permutation(graph.n)

@@ -17,7 +17,7 @@ from coarsen.reading.graph_file import read_graph
 from coarsen.reading.msr import LINK_BYTES_PER_S, read_msr
 from coarsen.reading.read import save_model
 from pipeline.core.errors import CyclicGraphError, ModelError, UsageError
-from pipeline.core.graph import Graph
+from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.workload import Tags, Workload
 from tests.models import two_towers
 from tests.published import MSR
@@ -101,6 +101,22 @@ def test_an_output_without_size_is_as_large_as_the_most_that_is_read_of_it() -> 
     assert found.edge_bytes.tolist() == [5, 7, 7]
 
 
+def test_edges_of_one_output_carry_one_tensor_whatever_their_bytes() -> None:
+    edges = [
+        {"from": "a", "to": "b", "bytes": 60, "output": 1},
+        {"from": "a", "to": "c", "bytes": 50, "output": 1},
+        {"from": "a", "to": "b", "bytes": 7, "output": 3},
+    ]
+    graph = read_document({"operations": [{"name": n} for n in "abc"], "edges": edges}, where="it").graph
+    assert graph.edges.T.tolist() == [[0, 1], [0, 2]]
+    assert graph.edge_bytes.tolist() == [67, 50]
+    assert graph.out_bytes.tolist() == [67, 0, 0]
+    assert list(graph.read_rows()) == [(0, 1, 0, 60), (0, 1, 1, 7), (0, 2, 0, 50)]
+    assert graph.reads.port.tolist() == [1, 3, 1]
+    both = contract(graph, Grouping(np.array([0, 1, 1])))
+    assert list(both.read_rows()) == [(0, 1, 0, 60), (0, 1, 1, 7)]
+
+
 def test_a_number_as_time_holds_for_every_device() -> None:
     document = {"operations": [{"name": "a", "time_s": 2}], "edges": []}
     assert read_document(document, where="it").times["*"].tolist() == [2]
@@ -128,6 +144,7 @@ def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> Non
     workload = Workload(graph, tags, times, 3e9, 12345)
     found = read_document(json.loads(json.dumps(to_document(workload), allow_nan=False)), where="it")
     assert same(found.graph, graph)
+    assert found.graph.reads.same_as(graph.reads)
     assert found.tags.layer.tolist() == tags.layer.tolist()
     assert found.tags.step.tolist() == tags.step.tolist()
     assert {k: t.tolist() for k, t in found.times.items()} == {k: t.tolist() for k, t in times.items()}
@@ -169,6 +186,15 @@ def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> Non
         (changed(FULL, "edges", 0, "from", to=["q"]), r"from of edge 1 is \['q'\], but must be text"),
         (changed(FULL, "edges", 0, "bytes", to=-3), "bytes of edge w -> y is -3"),
         (changed(FULL, "edges", 1, to={"from": "w", "to": "y"}), "the edge w -> y is there twice"),
+        (
+            changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}] * 2),
+            "the edge w -> y of output 1 is there twice",
+        ),
+        (
+            changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}, {"from": "w", "to": "x"}]),
+            "some edges of 'w' say which output they carry, and some do not",
+        ),
+        (changed(FULL, "edges", 0, "output", to=-1), "output of edge w -> y is -1"),
         (changed(FULL, "memory_bytes", to="1GB"), "memory_bytes is '1GB'"),
     ],
 )

@@ -17,6 +17,7 @@ from pipeline.core.devices import CostTable
 from pipeline.core.errors import CyclicGraphError, UnknownNameError
 from pipeline.core.graph import Graph, Grouping, topological_order
 from pipeline.core.settings import EmbedSettings
+from pipeline.core.tensors import edges_of
 from tests.strategies import graphs
 from tests.toys import toy_graph
 
@@ -37,18 +38,19 @@ def table(graph: Graph, op_s: list[list[float]]) -> CostTable:
 def renumbered(graph: Graph, number: np.ndarray) -> Graph:
     """Return the graph in which operation i is called number[i]."""
     old = np.argsort(number)
-    edges = number[graph.edges]
-    order = np.lexsort((edges[1], edges[0]))
+    ends = number[graph.edges[:, graph.reads.edge]]
+    edges, edge_bytes, reads = edges_of(ends[0], ends[1], graph.reads.port, graph.reads.size)
     shapes = [graph.shape(i) for i in old.tolist()]
     return dataclasses.replace(
         graph,
         names=tuple(graph.names[i] for i in old),
         op_type=graph.op_type[old],
-        edges=edges[:, order],
+        edges=edges,
         flops=graph.flops[old],
         weight_bytes=graph.weight_bytes[old],
         out_bytes=graph.out_bytes[old],
-        edge_bytes=graph.edge_bytes[order],
+        edge_bytes=edge_bytes,
+        reads=reads,
         shape_ptr=np.cumsum([0, *(len(shape) for shape in shapes)]),
         shape_dim=np.array([d for shape in shapes for d in shape], dtype=np.int64),
         colocate=graph.colocate[old],

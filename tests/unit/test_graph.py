@@ -135,19 +135,19 @@ def test_components_join_undirected_pairs() -> None:
 
 
 def test_group_edges_count_a_tensor_sent_twice_to_one_group_once() -> None:
-    edges, size = group_edges(diamond(), grouping(0, 1, 1, 2, 2))
+    edges, size, _ = group_edges(diamond(), grouping(0, 1, 1, 2, 2))
     assert edges.tolist() == [[0, 1], [1, 2]]
     assert size.tolist() == [8, 4 + 6]
 
 
 def test_group_edges_count_a_tensor_once_for_each_group_that_reads_it() -> None:
-    edges, size = group_edges(diamond(), grouping(0, 1, 2, 0, 0))
+    edges, size, _ = group_edges(diamond(), grouping(0, 1, 2, 0, 0))
     assert edges.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
     assert size.tolist() == [8, 8, 4, 6]
 
 
 def test_group_edges_of_one_group_are_none() -> None:
-    edges, size = group_edges(diamond(), grouping(0, 0, 0, 0, 0))
+    edges, size, _ = group_edges(diamond(), grouping(0, 0, 0, 0, 0))
     assert edges.shape == (2, 0)
     assert size.shape == (0,)
 

@@ -32,6 +32,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
 from pipeline.core.stages import Answer, Candidate, Evaluator
+from pipeline.core.tensors import INFERRED
 from tests.toys import toy_graph, toy_problem
 
 TYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")
@@ -270,7 +271,7 @@ def test_whatever_a_search_depends_on_changes_the_digest() -> None:
         replace(p, ordered=True),
         replace(p, allowed=np.array([[True, False], [True, True], [True, True]])),
         replace(p, grouping=Grouping(np.array([0, 0, 1], np.int32))),
-        replace(p, graph=replace(p.graph, edges=np.array([[0, 0], [1, 2]], np.int32))),
+        replace(p, graph=replace(p.graph, edges=np.array([[0, 0], [1, 2]], np.int32), reads=INFERRED)),
         replace(p, topology=replace(p.topology, link_latency_s=p.topology.link_latency_s * 2)),
         replace(p, policy=None),
         replace(p, policy=replace(p.policy, features=p.policy.features + 1)),

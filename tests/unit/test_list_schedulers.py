@@ -17,6 +17,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Candidate, Subject
+from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.registry import build
 from pipeline.shared.partition import metis_parts
@@ -283,7 +284,7 @@ def problems(draw: st.DrawFn) -> Problem:
     graph = dataclasses.replace(graph, colocate=np.full(graph.n, -1))
     p = draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    graph = dataclasses.replace(graph, edge_bytes=rng.integers(0, 5, graph.m))
+    graph = dataclasses.replace(graph, edge_bytes=rng.integers(0, 5, graph.m), reads=INFERRED)
     return problem_of(graph, rng.uniform(0.5, 4.0, (graph.n, p)))
 
 
@@ -337,9 +338,7 @@ def test_etf_plans_what_plain_python_plans(problem: Problem):
 def test_the_optimistic_cost_table_is_that_of_its_definition(problem: Problem):
     assert problem.costs is not None
     op_s, p = problem.costs.op_s, problem.topology.p
-    ways = [
-        (int(i), int(j), float(b)) for (i, j), b in zip(problem.graph.edges.T, problem.graph.edge_bytes, strict=True)
-    ]
+    ways = [(i, j, float(b)) for i, j, _, b in problem.graph.read_rows()]
 
     def remains(i: int, d: int) -> float:
         return max(
@@ -359,11 +358,12 @@ def test_plans_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Pr
     work = work_of(problem, Grouping.of_labels(np.array(labels)), execution=ExecutionModel("listsched", level))
     for plan in (run_heft(work), run_heft(work, insertion=False), run_etf(work)):
         device = plan.homes.device[work.group]
-        producer, consumer = problem.graph.edges
-        least = np.full(problem.graph.n, np.iinfo(np.int64).max)
-        # With contention an operation is taken to send one tensor, whatever its edges carry.
-        np.minimum.at(least, producer, problem.graph.edge_bytes)
-        sent = problem.graph.edge_bytes if level == "T0" else least[producer]
+        reads = problem.graph.reads
+        producer, consumer = problem.graph.edges[:, reads.edge]
+        least = np.full(reads.t, np.iinfo(np.int64).max)
+        # With contention a tensor is taken to be sent once, however much of it is read first.
+        np.minimum.at(least, reads.tensor, reads.size)
+        sent = reads.size if level == "T0" else least[reads.tensor]
         sent_s = np.where(device[producer] != device[consumer], sent, 0)
         assert np.all(plan.start_s[consumer] >= plan.finish_s[producer] + sent_s - 1e-9)
         assert overlaps(work, plan) == 0

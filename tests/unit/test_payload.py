@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
+from pipeline.core.tensors import Reads
 from pipeline.shared import payload
-from tests.strategies import graphs
+from tests.strategies import graph_of, graphs
 
 
 @given(graphs())
@@ -27,10 +28,20 @@ def test_a_graph_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory
         found, expected = getattr(again, name), getattr(graph, name)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
+    assert again.reads.same_as(graph.reads)
+
+
+def test_reads_are_inferred_where_a_file_has_none(tmp_path: Path) -> None:
+    graph = graph_of(3, [(0, 1), (0, 2)], out_bytes=[200, 1, 1], edge_bytes={(0, 1): 100, (0, 2): 100})
+    payload.save_graph(tmp_path / "graph.npz", graph)
+    arrays = payload.load_arrays(tmp_path / "graph.npz")
+    payload.save_arrays(tmp_path / "old.npz", {k: v for k, v in arrays.items() if not k.startswith("read_")})
+    assert payload.load_graph(tmp_path / "old.npz").reads.same_as(graph.reads)
 
 
 def test_every_array_of_a_graph_is_written() -> None:
-    assert set(payload.GRAPH_ARRAYS) == set(Graph.__dataclass_fields__) - {"names", "type_names", "source"}
+    assert set(payload.GRAPH_ARRAYS) == set(Graph.__dataclass_fields__) - {"names", "type_names", "source", "reads"}
+    assert set(payload.READ_ARRAYS) == set(Reads.__dataclass_fields__)
 
 
 def test_a_grouping_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pipeline.core.graph import Graph, Grouping, is_acyclic, topological_order
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.tensors import INFERRED
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import visit_order
 from policy.place.local.greedy import Greedy, GroupedProblem, build
@@ -197,7 +198,7 @@ def test_greedy_builds_by_least_added_time_or_by_earliest_finish():
 
 def test_greedy_counts_the_bytes_of_each_tensor_that_arrives():
     # Both consumers are faster on B. What 3 reads takes a second to move there, what 2 reads half a millisecond.
-    graph = dataclasses.replace(toy_graph(4, [(0, 3), (1, 2)]), edge_bytes=np.array([16_000, 4]))
+    graph = dataclasses.replace(toy_graph(4, [(0, 3), (1, 2)]), edge_bytes=np.array([16_000, 4]), reads=INFERRED)
     op_s = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 0.5], [1.0, 0.5]])
     groups = GroupedProblem.of(toy_problem(graph, op_s))
     assert groups.costs is not None

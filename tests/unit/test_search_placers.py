@@ -17,6 +17,7 @@ from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Subject
+from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.shared.graphs import depths
 from policy.place.levels.estimate import SketchTrials, estimate_s, local_search
@@ -50,7 +51,7 @@ def random_graph(n: int, *, seed: int = 0, ties: bool = False) -> Graph:
     edges = sorted(set(zip(producer.tolist(), consumer.tolist(), strict=True)))
     colocate = np.where(rng.random(n) < 0.1, rng.integers(0, max(n // 10, 1), n), -1) if ties else np.full(n, -1)
     graph = toy_graph(n, edges, weight_bytes=rng.integers(0, 9, n).tolist(), colocate=colocate.tolist())
-    return dataclasses.replace(graph, edge_bytes=rng.integers(0, 40, graph.m), out_bytes=np.full(n, 40))
+    return dataclasses.replace(graph, edge_bytes=rng.integers(0, 40, graph.m), out_bytes=np.full(n, 40), reads=INFERRED)
 
 
 def random_problem(n: int, p: int = 3, *, seed: int = 0, ties: bool = False, memory_bytes: int = 0) -> Problem:
@@ -367,7 +368,7 @@ def sketch_and_simulator(seed: int, label: np.ndarray | None = None):
     rng = np.random.default_rng(seed)
     op_s = rng.uniform(0.1, 1, (40, 3)) * 1e-3
     costs = dataclasses.replace(problem.costs, op_s=op_s)
-    graph = dataclasses.replace(problem.graph, edge_bytes=rng.integers(0, 4, problem.graph.m))
+    graph = dataclasses.replace(problem.graph, edge_bytes=rng.integers(0, 4, problem.graph.m), reads=INFERRED)
     problem = dataclasses.replace(problem, costs=costs, allowed=costs.supported, graph=graph)
     found, cells = sketch_of(problem, op_s, np.arange(40, dtype=np.int32) if label is None else label)
     subject = Subject(None, graph, Grouping.identity(40), problem.topology, costs, 0)
@@ -396,7 +397,7 @@ def test_a_sketch_of_single_operations_is_close_to_the_simulator(seed: int):
 )
 def test_devices_send_and_take_one_tensor_at_a_time(edges: list[tuple[int, int]], size: int, expected_ms: float):
     graph = toy_graph(3, edges)
-    graph = dataclasses.replace(graph, edge_bytes=np.full(2, size))
+    graph = dataclasses.replace(graph, edge_bytes=np.full(2, size), reads=INFERRED)
     problem = lean(toy_problem(graph, np.full((3, 3), 1e-3), topology=toy_topology(3)))
     found, _ = sketch_of(problem, np.full((3, 3), 1e-3), np.arange(3, dtype=np.int32))
     assert estimate_s(found, np.arange(3, dtype=np.int32), np.inf) * 1e3 == pytest.approx(expected_ms)

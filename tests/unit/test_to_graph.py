@@ -27,6 +27,12 @@ def edges_by_name(graph: Graph) -> dict[tuple[str, str], int]:
     }
 
 
+def reads_of(graph: Graph, name: str) -> list[tuple[int, int]]:
+    """Return (port, bytes) of everything that is read of an operation."""
+    maker = graph.edges[0, graph.reads.edge] == graph.names.index(name)
+    return list(zip(graph.reads.port[maker].tolist(), graph.reads.size[maker].tolist(), strict=True))
+
+
 def of(graph: Graph, name: str, field: str) -> float:
     return getattr(graph, field)[graph.names.index(name)]
 
@@ -95,9 +101,8 @@ def test_an_output_that_nobody_reads_is_no_second_tensor(tmp_path: Path) -> None
     total = op.add(op.relu(pool.output(0), name="left"), op.tanh(pool.output(0), name="right"), name="total")
     graph = graph_of_file(ov.Model([op.result(total, name="out")], [x]), tmp_path)
     assert of(graph, "pool", "out_bytes") == 9 * 4
-    sent = graph.tensor[graph.edges[0] == graph.names.index("pool")]
-    assert len(sent) == 2
-    assert len(set(sent.tolist())) == 1
+    assert len(reads_of(graph, "pool")) == 2
+    assert {port for port, _ in reads_of(graph, "pool")} == {0}
 
 
 def test_outputs_of_one_size_are_tensors_of_their_own(tmp_path: Path) -> None:
@@ -105,7 +110,19 @@ def test_outputs_of_one_size_are_tensors_of_their_own(tmp_path: Path) -> None:
     halves = op.split(x, models.constant(0, "axis", np.int64), 2, name="halves")
     total = op.add(op.relu(halves.output(0), name="left"), op.tanh(halves.output(1), name="right"), name="total")
     graph = graph_of_file(ov.Model([op.result(total, name="out")], [x]), tmp_path)
-    assert len(set(graph.tensor[graph.edges[0] == graph.names.index("halves")].tolist())) == 2
+    assert sorted(reads_of(graph, "halves")) == [(0, 32), (1, 32)]
+
+
+def test_the_outputs_that_an_operation_reads_are_told_apart(tmp_path: Path) -> None:
+    x = op.parameter([6, 4], np.float32, name="x")
+    parts = op.variadic_split(x, models.constant(0, "axis", np.int64), [1, 2, 3], name="parts")
+    both = op.concat([parts.output(2), parts.output(0)], 0, name="both")
+    again = op.relu(parts.output(2), name="again")
+    graph = graph_of_file(ov.Model([op.result(both, name="a"), op.result(again, name="b")], [x]), tmp_path)
+    assert sorted(reads_of(graph, "parts")) == [(0, 16), (2, 48), (2, 48)]
+    tensor = {port: t for (_, _, t, _), port in zip(graph.read_rows(), graph.reads.port.tolist(), strict=True) if port}
+    assert len(tensor) == 1
+    assert edges_by_name(graph)["parts", "both"] == 64
 
 
 def test_bits_are_rounded_up_to_bytes(tmp_path: Path) -> None:

@@ -93,8 +93,10 @@ class Trainer:
         actor, search, hyper = self.actor, self.search, self.hyper
         nodes = actor.nodes()
         fresh = hyper.p_scratch * (1.0 - share)
-        bases = self.bases.drawn(min(hyper.batch, search.left), elites=hyper.elites, fresh=fresh, rng=self.rng)
-        r = len(bases)
+        r = min(hyper.batch, search.left)
+        if r < 1:
+            return None  # the time was up after all
+        bases = self.bases.drawn(r, elites=hyper.elites, fresh=fresh, rng=self.rng)
         moves = np.exp(self.rng.uniform(0.0, math.log(BOLDEST), r)) * self.boldness
         rollout = actor.draw(nodes, bases, moves=moves, reach=1.0 + self.rng.exponential(1.0, r) ** 2, rng=self.rng)
         self._tell(rollout.entropy, float(np.mean(rollout.groups)))

@@ -190,13 +190,13 @@ class Paths:
     def of(cls, problem: Problem, work: BoundInputs) -> Paths | None:
         """Return the paths of a problem, or None if its graph has a cycle."""
         graph = problem.graph
-        producer, consumer = graph.edges
+        producer, consumer = graph.edges[:, graph.reads.edge]
         depth = depths(graph)
         if np.any(depth[producer] >= depth[consumer]):
             return None
         order = np.argsort(depth, kind="stable").astype(np.int32)
         per_byte_s, latency_s = link_times(problem.topology)
-        size = graph.edge_bytes.astype(np.float64)
+        size = graph.reads.size.astype(np.float64)
         by_consumer = np.argsort(consumer, kind="stable")
         into = (row_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
         out = (row_ptr(producer, graph.n), consumer.copy(), size)
@@ -228,7 +228,9 @@ class Paths:
 
         A graph of c components on q devices has q - c edges between devices, or more.
         """
-        edges, sizes = problem.graph.edges, problem.graph.edge_bytes.astype(np.float64)
+        reads = problem.graph.reads
+        edges, sizes = problem.graph.edges, np.zeros(problem.graph.m)
+        np.maximum.at(sizes, reads.edge, reads.size)  # tensors may travel side by side
         cut = needed - _components(problem.graph.n, edges, work.unit)
         apart = work.unit[edges[0]] != work.unit[edges[1]]
         if cut < 1 or np.count_nonzero(apart) < cut:

@@ -117,9 +117,10 @@ def size_of(search: Search) -> int:
         units = problem.derived(_folded)
     times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
     divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
-    (producer, consumer), unit = problem.graph.edges, units.grouping.group
+    reads, unit = problem.graph.reads, units.grouping.group
+    producer, consumer = problem.graph.edges[:, reads.edge]
     apart = unit[producer] != unit[consumer]
-    sent = np.stack([problem.graph.tensor[apart], problem.graph.edge_bytes[apart]])
+    sent = np.stack([reads.tensor[apart], reads.size[apart]])
     tensors = int(np.unique(sent, axis=1).shape[1])
     if execution is None or not timed:
         return (divided + tensors * p) // DIVISION

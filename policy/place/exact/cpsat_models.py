@@ -223,12 +223,12 @@ def fine_tick(unit_s: Float64) -> float:
 
 
 def whole_nets(problem: Problem, units: Units) -> list[tuple[list[int], int]]:
-    """Return, for every tensor read by other units, (its maker's unit and theirs, the bytes of its largest edge)."""
+    """Return, for every tensor read by other units, (its maker's unit and theirs, the most that is read of it)."""
     members: dict[int, dict[int, None]] = {}
     largest: dict[int, int] = {}
     unit = units.grouping.group.tolist()
     graph = problem.graph
-    for (u, v), t, size in zip(graph.edges.T.tolist(), graph.tensor.tolist(), graph.edge_bytes.tolist(), strict=True):
+    for u, v, t, size in graph.read_rows():
         members.setdefault(t, {unit[u]: None})[unit[v]] = None
         largest[t] = max(largest.get(t, 0), size)
     return [(list(held), largest[t]) for t, held in members.items() if len(held) > 1]

@@ -89,13 +89,13 @@ class Times:
         unit = units.grouping.group
         allowed = units.allowed[unit]
         op_s = np.where(allowed, problem.costs.op_s, 0.0)
-        link_s = graph.edge_bytes[:, None, None] / topology.link_bytes_per_s
+        link_s = graph.reads.size[:, None, None] / topology.link_bytes_per_s
         known = np.concatenate(
             [op_s.ravel(), link_s.ravel(), topology.link_latency_s.ravel(), [execution.gap_s, execution.block_s]]
         )
         if not np.isfinite(horizon_s):
             horizon_s = float(op_s.max(axis=1).sum())
-        tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.m + 100))
+        tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.reads.edge.size + 100))
         block_s = np.where(op_s > 0, op_s + execution.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
         paths = problem.derived(Paths.of, problem.derived(BoundInputs.of))
@@ -121,7 +121,7 @@ def _tensors(problem: Problem, unit: list[int], tick_s: float) -> tuple[list[Ten
     late = in_ticks(topology.link_latency_s, tick_s)
     readers: dict[tuple[int, int, int], list[int]] = {}
     inner = []
-    for (u, v), t, size in zip(graph.edges.T.tolist(), graph.tensor.tolist(), graph.edge_bytes.tolist(), strict=True):
+    for u, v, t, size in graph.read_rows():
         if unit[u] == unit[v]:
             inner.append((u, v))
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, followed, sum_per_group, weight_side
+from pipeline.core.graph import Graph, Grouping, followed, makers, sum_per_group, weight_side
 from pipeline.core.problem import Problem
 from policy.place.exact.flow import Arcs
 
@@ -47,15 +47,16 @@ class Nets:
         settled: whether, as in HETERO, inputs lie where they are read, results where they are made, and nothing that
         is computed from constants alone is ever sent.
         """
-        unit, producer, consumer = grouping.group, *graph.edges
+        unit, reads = grouping.group, graph.reads
+        producer, consumer = graph.edges[:, reads.edge]
         place = unit[followed(graph)] if settled else unit
         flows = place[producer] != place[consumer]
         if settled:
             flows &= ~weight_side(graph)[producer]
-        pairs, which = np.unique(np.stack([graph.tensor, place[consumer]])[:, flows], axis=1, return_inverse=True)
+        pairs, which = np.unique(np.stack([reads.tensor, place[consumer]])[:, flows], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1])
-        np.maximum.at(size, which.reshape(-1), graph.edge_bytes[flows])
-        return cls._layered(pairs[0], pairs[1].astype(np.int32), size, place[producer])
+        np.maximum.at(size, which.reshape(-1), reads.size[flows])
+        return cls._layered(pairs[0], pairs[1].astype(np.int32), size, place[makers(graph)])
 
     @classmethod
     def _layered(cls, tensor: Int64, reader: Int32, size: Float64, home_of: Int32) -> Nets:

@@ -77,9 +77,8 @@ def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
 def _finest(problem: Problem) -> Level:
     """Return the level of the units themselves."""
     graph, units = problem.graph, problem.derived(Units.of)
-    (producer, consumer), tensor = graph.edges, graph.tensor
-    readers = np.bincount(tensor, minlength=graph.m)[tensor]
-    seconds = problem.topology.mean_transfer_s(graph.edge_bytes) / readers
+    (producer, consumer), tensor = graph.edges[:, graph.reads.edge], graph.reads.tensor
+    seconds = problem.topology.mean_transfer_s(graph.reads.size) / np.bincount(tensor)[tensor]
     ends = np.concatenate([producer, consumer])
     by_end = np.argsort(ends, kind="stable")
     other = np.concatenate([consumer, producer])[by_end]

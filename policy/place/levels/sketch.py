@@ -24,12 +24,12 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Gr
     graph, topology = problem.graph, problem.topology
     cells = cells_of(graph, label)
     cell = cells.group
-    producer, consumer = graph.edges
+    producer, consumer = graph.edges[:, graph.reads.edge]
     cut = cell[producer] != cell[consumer]
-    tensor = graph.tensor[cut]
-    by_cell = np.lexsort((consumer[cut], tensor, graph.edge_bytes[cut], producer[cut], cell[producer[cut]]))
+    tensor, size = graph.reads.tensor[cut], graph.reads.size[cut].astype(np.float64)
+    by_cell = np.lexsort((consumer[cut], tensor, size, producer[cut], cell[producer[cut]]))
     source, reader, tensor = producer[cut][by_cell], cell[consumer[cut]][by_cell], tensor[by_cell]
-    size = graph.edge_bytes[cut][by_cell].astype(np.float64)
+    size = size[by_cell]
     pair = np.concatenate([[True], (np.diff(tensor) != 0) | (np.diff(size) != 0)]) if source.size else cut[:0]
     begins = np.flatnonzero(pair)
     tensor_ptr = np.searchsorted(cell[source[begins]], np.arange(cells.k + 1))

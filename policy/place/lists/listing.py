@@ -52,8 +52,8 @@ class Partial(NamedTuple):
     """A plan in the making.
 
     start_s, finish_s: float64 [n], 0 while not planned. waiting: int64 [n], producers each operation waits for.
-    queue_s: float64 [2, p], when each device may send and receive again. sent_s: float64 [n, p], when an output has
-    left for a device, -1 while it has not; [1, p] at T0.
+    queue_s: float64 [2, p], when each device may send and receive again. sent_s: float64 [t, p], when a tensor
+    has left for a device, -1 while it has not; [1, p] at T0.
     """
 
     homes: Homes
@@ -76,7 +76,7 @@ def new_plan(work: ScheduleInputs, gaps: int = 0) -> Partial:
         np.zeros(n),
         np.bincount(consumer[work.counts[work.in_node]], minlength=n),
         np.zeros((2, p)),
-        np.full((1 if work.level == T0 else n, p), -1.0),
+        np.full((1 if work.level == T0 else int(work.in_tensor.max(initial=-1)) + 1, p), -1.0),
     )
 
 
@@ -140,14 +140,14 @@ def arrival(work: ScheduleInputs, plan: Partial, edges: Int64, d: int, queue_s: 
     """
     latest_s = 0.0
     for e in edges:
-        i = work.in_node[e]
+        i, t = work.in_node[e], work.in_tensor[e]
         source, now_s = plan.homes.device[work.group[i]], plan.finish_s[i]
         if source >= 0 and source != d:
             carry_s = work.in_bytes[e] * work.per_byte_s[source, d]
             if work.level == T0 or carry_s == 0.0:
                 now_s += carry_s
-            elif plan.sent_s[i, d] >= 0.0:
-                now_s = plan.sent_s[i, d]
+            elif plan.sent_s[t, d] >= 0.0:
+                now_s = plan.sent_s[t, d]
             else:
                 now_s = max(now_s, queue_s[0, source])
                 if work.level == T2:
@@ -157,7 +157,7 @@ def arrival(work: ScheduleInputs, plan: Partial, edges: Int64, d: int, queue_s: 
                 queue_s[1, d] = now_s
                 for target in range(sent_s.shape[1] if sent_s.shape[0] else 0):
                     if target == d or work.level == T1:
-                        sent_s[i, target] = now_s
+                        sent_s[t, target] = now_s
             now_s += work.latency_s[source, d]
         latest_s = max(latest_s, now_s)
     return latest_s

@@ -19,10 +19,13 @@ ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 
 
 class ScheduleInputs(NamedTuple):
-    """What list schedulers plan: n operations in k groups, m edges, p devices; edges that close a cycle are left out.
+    """What list schedulers plan: n operations in k groups that read t tensors of one another, and p devices.
+
+    A tensor that is read by several is read along an edge of its own to each; edges that close a cycle are left out.
 
     order: int64 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
     out_ptr: int64 [n + 1], out_node: int64 [m], out_bytes: float64 [m], what each operation feeds; in_*: what it reads.
+    in_tensor: int64 [m], which tensor that is.
     op_s: float64 [n, p], seconds. group_s: float64 [k, p], their sums. mean_s: float64 [n], over allowed devices.
     out_s, in_s: float64 [m], mean seconds of a transfer over all pairs of devices, by out_ptr and in_ptr.
     group: int64 [n]. allowed: bool [k, p]. demand: float64 [k], bytes a group takes of room: float64 [p], inf for any.
@@ -37,6 +40,7 @@ class ScheduleInputs(NamedTuple):
     in_ptr: Int64
     in_node: Int64
     in_bytes: Float64
+    in_tensor: Int64
     op_s: Float64
     group_s: Float64
     mean_s: Float64
@@ -76,7 +80,8 @@ def work_of(
 def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:
     graph, topology = problem.graph, problem.topology
     grouping = feasible_grouping(problem) if grouping is None else grouping
-    order, edges, size = _forward(graph)
+    order, edges, read = _forward(graph)
+    size, tensor = graph.reads.size[read], graph.reads.tensor[read]
     cost_s, mean_s = times_of(problem)
     by_consumer = np.argsort(edges[1], kind="stable")
     transfer_s = topology.mean_transfer_s(size)
@@ -91,6 +96,7 @@ def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Flo
         in_ptr=row_ptr(edges[1], graph.n),
         in_node=edges[0][by_consumer].astype(np.int64),
         in_bytes=size[by_consumer].astype(np.float64),
+        in_tensor=tensor[by_consumer],
         op_s=cost_s,
         group_s=sum_per_group(cost_s, grouping),
         mean_s=mean_s,
@@ -122,16 +128,15 @@ def times_of(problem: Problem) -> tuple[Float64, Float64]:
 
 
 def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
-    """Return an order of the operations, and the edges that lead forward in it with their bytes."""
-    n, edges = graph.n, graph.edges
-    order = least_index_first(row_ptr(edges[0], n), edges[1].astype(np.int64), graph.in_degree)
-    if order.size == n:
-        return order, edges, graph.edge_bytes
-    order = visit_order(graph).astype(np.int64)
+    """Return an order of the operations, the ends of all reads that lead forward in it, and which reads these are."""
+    n, ends = graph.n, graph.edges[:, graph.reads.edge]
+    order = least_index_first(row_ptr(graph.edges[0], n), graph.edges[1].astype(np.int64), graph.in_degree)
+    if order.size < n:
+        order = visit_order(graph).astype(np.int64)
     position = np.empty(n, np.int64)
     position[order] = np.arange(n)
-    forward = position[edges[0]] < position[edges[1]]
-    return order, edges[:, forward], graph.edge_bytes[forward]
+    forward = np.flatnonzero(position[ends[0]] < position[ends[1]])
+    return order, ends[:, forward], forward
 
 
 def upward(work: ScheduleInputs) -> Float64:
