@@ -19,7 +19,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_cost
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, allowed_devices
-from pipeline.core.simulation import LocalSearch, Moves
+from pipeline.core.simulation import LocalSearch, Moves, SequentialModel
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.registry import build
 from pipeline.shared.partition import colocated, join
@@ -62,7 +62,7 @@ class Recording(SequentialEvaluator):
 
     def __init__(self, subject: Subject) -> None:
         assert subject.costs is not None
-        super().__init__(subject, subject.costs, memory=True)
+        super().__init__(subject, subject.costs, SequentialModel())
         self.local_searches: list[tuple[Placement, Moves, Bool, int]] = []
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:

@@ -4,40 +4,76 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen, frozen_indices
 from pipeline.core.placement import Placement
 
-Kind = Literal["sequential", "listsched", "pipelined"]
 Level = Literal["T0", "T1", "T2"]
 LEVELS: tuple[Level, ...] = ("T0", "T1", "T2")
-T0, T1, T2 = range(3)  # levels of contention as numbers, see `ExecutionModel.contention`
-
-ORDERED = ("listsched",)  # simulators to which priorities matter
+T0, T1, T2 = range(3)  # levels of contention as numbers, see `DataflowModel.contention`
 NO_SWAPS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionModel:
-    """By which rules a simulator predicts, for placers and bounds that reason about them.
+    """By which rules a simulator predicts: what placers may rely on, and of which type its objective is.
 
-    kind: "sequential": one sub-graph after another; "listsched": a dataflow machine, see `level`; "pipelined": the
-    largest load of a device.
-    level: of listsched. "T0": links without contention; "T1": a device sends one tensor at a time, once for all its
-    readers; "T2": a device sends and receives one tensor at a time, once per reading device.
-    block_s: seconds that a device stays blocked after an operation that takes time. gap_s: seconds between two sends.
-    memory: whether a placement that needs more than a device's memory at any time is refused; weights always count,
-    under listsched activations and received copies as well.
+    A plug-in's simulator states one of the models below, one derived from them, or one derived from this: then nothing
+    is known of its objective but what it says here. The type decides what proves bounds and what solvers are told, see
+    `policy.place.exact.objectives`.
+
+    memory: whether a placement that needs more than a device's memory at any time is refused; weights always count.
+    kind: what it is called. additive: whether a time is the sum over operations, tensors sent and sub-graphs begun.
+    concurrent: whether devices work at the same time, so that a timeline tells what waits for what. ordered: whether
+    priorities matter. activations: whether outputs and received copies count as memory as well. anonymous: whether
+    devices that are alike may change names without changing a time.
     """
 
-    kind: Kind
+    memory: bool = True
+    kind: ClassVar[str] = ""
+    additive: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    activations: ClassVar[bool] = False
+    anonymous: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialModel(ExecutionModel):
+    """One sub-graph after another, as HETERO runs them."""
+
+    kind: ClassVar[str] = "sequential"
+    additive: ClassVar[bool] = True
+    anonymous: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineModel(ExecutionModel):
+    """Inference after inference on all devices at once: the largest load of a device is the time per inference."""
+
+    kind: ClassVar[str] = "pipelined"
+    anonymous: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowModel(ExecutionModel):
+    """Devices and links that work at the same time, with a queue each.
+
+    level: "T0": links without contention; "T1": a device sends one tensor at a time, once for all its readers; "T2": a
+    device sends and receives one tensor at a time, once per reading device. block_s: seconds that a device stays
+    blocked after an operation that takes time. gap_s: seconds between two sends.
+    """
+
+    kind: ClassVar[str] = "listsched"
+    concurrent: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
+    activations: ClassVar[bool] = True
     level: Level = "T2"
     block_s: float = 0.0
     gap_s: float = 0.0
-    memory: bool = True
 
     @property
     def contention(self) -> int:

@@ -194,6 +194,18 @@ class Measurer(Protocol):
         """Return an evaluator of placements of the subject's k nodes, with its count at 0."""
 
 
+@runtime_checkable
+class Predictor(Measurer, Protocol):
+    """A measurer whose evaluators are simulators."""
+
+    @property
+    def execution(self) -> ExecutionModel:
+        """Return the rules they follow."""
+
+    def bind(self, subject: Subject) -> Simulator:
+        """Return a simulator of placements of the subject's k nodes, with its count at 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The stages before it that a placer brings along, because they are part of the published method.

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import ORDERED
-from pipeline.core.stages import Measurer, Simulator, Subject
+from pipeline.core.stages import Predictor, Simulator, Subject
 from pipeline.placing.setup import problem_of, with_policy
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Scenario:
 
         return ReadLimits.of(Settings().updated(self.settings, "the settings").coarsen)
 
-    def measurer(self) -> Measurer:
+    def measurer(self) -> Predictor:
         """Return what builds the simulator.
 
         Raises:
@@ -95,16 +94,16 @@ class Scenario:
             values["level"] = self.level
         if "memory" in known and not self.memory:
             values["memory"] = False
-        found: Measurer = registry.build("measure", name, values)
-        if found.real or name == "replay":
+        found = registry.build("measure", name, values)
+        if not isinstance(found, Predictor):
             raise UsageError(f"The evaluator {name} is no simulator.", "Use listsched, sequential or pipelined.")
-        if self.ordered and name not in ORDERED:
+        if self.ordered and not found.execution.ordered:
             raise UsageError(f"To the evaluator {name} no order matters.", "Use listsched, or --mode placement.")
         return found
 
     def simulator(self, subject: Subject) -> Simulator:
         """Return the simulator of one subject, its count at 0."""
-        return cast("Simulator", self.measurer().bind(subject))
+        return self.measurer().bind(subject)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
+from pipeline.core.simulation import DataflowModel
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
 from pipeline.placing.recipes import lifted, prepared
@@ -186,7 +187,7 @@ def bound(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from policy.place.exact.bounds import lower_bound
+    from policy.place.exact.proofs import lower_bound
     from runtime.machines.cost_file import write_costs as write
 
     case = load(scenario)
@@ -205,7 +206,7 @@ def bound(
 
 def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
     """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
-    from policy.place.exact.bounds import lower_bound
+    from policy.place.exact.proofs import lower_bound
 
     if answer.lower_bound_s > 0:
         return answer
@@ -217,8 +218,8 @@ def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
     """Return what was asked, and how large it is."""
     scenario = case.scenario
     level = scenario.level
-    if not level and simulator.execution.kind == "listsched":
-        level = simulator.execution.level
+    if isinstance(simulator.execution, DataflowModel):
+        level = level or simulator.execution.level
     return {
         "schema": "placewright.search/1",
         "graph": scenario.graph,

@@ -244,7 +244,7 @@ class Campaign:
                 "Set place.evaluator to sequential, or choose --reward simulated or measured.",
             )
         # Simulators that know no launches must find the cost of a sub-graph in the latencies.
-        terms = Terms.of(subject, launches=predicting.execution.kind == "sequential")
+        terms = Terms.of(subject, launches=predicting.execution.additive)
         return cls(simulator, terms, believed(terms, []))
 
     @property

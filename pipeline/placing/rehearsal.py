@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
-from pipeline.core.simulation import ORDERED
-from pipeline.core.stages import Evaluator, LearningPlacer, Measurer, Placer, Simulator, Subject
+from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, Simulator, Subject
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import prepared
 from pipeline.placing.setup import problem_of, with_policy
@@ -42,7 +41,7 @@ NOTICE = "compiling kernels, once after an installation"
 class _Plain:
     """A simulator that hides that it is one: placers ask about one placement after another, as they ask devices."""
 
-    version = 1
+    version: ClassVar[int] = 1
 
     def __init__(self, simulator: Evaluator) -> None:
         self._simulator = simulator
@@ -69,7 +68,7 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> Non
     from pipeline.shared.compiled import compiling  # numba, which planning has no need of
     from policy.place.portfolio import parts
 
-    called = parts(n, evaluator if evaluator in SIMULATORS else None)
+    called = parts(n, _predictor(evaluator).execution if evaluator in SIMULATORS else None)
     with compiling(lambda done: say(f"{NOTICE}: {done} functions so far")):
         rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
 
@@ -88,7 +87,7 @@ def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
 @cache
 def _simulated(evaluator: str) -> None:
     """Simulate and bound every tiny problem."""
-    from policy.place.exact.bounds import lower_bound
+    from policy.place.exact.proofs import lower_bound
 
     for problem in _problems(evaluator):
         simulator = _simulator(evaluator, problem, Grouping.identity(problem.graph.n))
@@ -110,7 +109,7 @@ def _searched(placer: str, evaluator: str) -> None:
     for problem in problems:
         grouping, made = _prepared(built, problem)
         simulator = _simulator(evaluator, problem, grouping)
-        asked = simulator if evaluator in SIMULATORS else cast("Simulator", _Plain(simulator))
+        asked = simulator if evaluator in SIMULATORS else _Plain(simulator)
         with contextlib.suppress(DeviceError):  # a rule of thumb that finds nothing where memory is short
             built.place(made, asked, BUDGET, seed=0, progress=_silent)
 
@@ -126,9 +125,14 @@ def _prepared(placer: Placer, problem: Problem) -> tuple[Grouping, Problem]:
 
 
 def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:
-    measurer: Measurer = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
     subject = Subject(None, problem.graph, grouping, problem.topology, problem.costs, 0)
-    return cast("Simulator", measurer.bind(subject))
+    return _predictor(evaluator).bind(subject)
+
+
+def _predictor(evaluator: str) -> Predictor:
+    """Return what builds the simulators of that name, or what stands in for them."""
+    found: Predictor = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    return found
 
 
 def _silent(_: Progress) -> None:
@@ -140,7 +144,7 @@ def _problems(evaluator: str) -> list[Problem]:
     priorities.
     """
     tight = _problem(3, memory_bytes=700)
-    return [_problem(2, memory_bytes=0), replace(tight, ordered=evaluator in ORDERED)]
+    return [_problem(2, memory_bytes=0), replace(tight, ordered=_predictor(evaluator).execution.ordered)]
 
 
 def _problem(p: int, *, memory_bytes: int) -> Problem:

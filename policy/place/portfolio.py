@@ -13,10 +13,11 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from policy.place.exact.bounds import prove_bound
+from pipeline.core.simulation import ExecutionModel
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.exact.enumeration import enumerated
 from policy.place.exact.min_cut import MinCut
+from policy.place.exact.proofs import prove_bound
 from policy.place.lists.cpop import Cpop
 from policy.place.lists.critical_path import CriticalPath
 from policy.place.lists.etf import Etf
@@ -56,15 +57,15 @@ MEASURED = 0.3  # share of what is left that climbing gets where the evaluator i
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 
 
-def parts(n: int, kind: str | None) -> tuple[str, ...]:
+def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     """Return the names of the placers that a portfolio may call for n nodes.
 
-    kind: of the simulator's `ExecutionModel`; None where the evaluator is no simulator.
+    execution: the simulator's rules; None where the evaluator is no simulator.
     """
-    if kind is None:
+    if execution is None:
         return (*RULES, "greedy", "anneal")
     improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
-    return (*RULES, *(("min_cut",) if kind == "sequential" else ()), *improving)
+    return (*RULES, *(("min_cut",) if execution.additive else ()), *improving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,15 @@ class Portfolio(Method):
         prove_bound(search)
         if enumerated(search) or search.done:
             return
-        in_turns = search.execution is not None and search.execution.kind == "sequential"
-        if in_turns and search.problem.topology.p == 2:
+        additive = search.execution is not None and search.execution.additive
+        if additive and search.problem.topology.p == 2:
             _part(search, "min_cut", MinCut(), seed)
         self._rules(search, seed)
         make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)
             return
-        if in_turns and search.problem.topology.p > 2:
+        if additive and search.problem.topology.p > 2:
             _part(search, "min_cut", MinCut(), seed)
         if search.problem.graph.n > LARGE:
             _part(search, "multilevel", Multilevel(), seed)

@@ -15,7 +15,7 @@ from pipeline.core.graph import row_ptr
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, Level, LocalSearch, Moves, Simulation, Timeline
+from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
@@ -65,12 +65,12 @@ class ListSched:
             raise UsageError(f"{self} has a negative time.", "Use 0 seconds or more.")
 
     @property
-    def execution(self) -> ExecutionModel:
+    def execution(self) -> DataflowModel:
         """Return the rules of this level."""
         if self.level == "T1":
-            return ExecutionModel("listsched", "T1", self.block_s, self.gap_s, self.memory)
+            return DataflowModel("T1", self.block_s, self.gap_s, memory=self.memory)
         bare: Level = "T0" if self.level == "T0" else "T1" if self.level == "T1-bare" else "T2"
-        return ExecutionModel("listsched", bare, memory=self.memory)
+        return DataflowModel(bare, memory=self.memory)
 
     def bind(self, subject: Subject) -> ListSchedEvaluator:
         """Return the evaluator of one subject.
@@ -87,7 +87,7 @@ class ListSchedEvaluator:
 
     version: ClassVar[int] = 2
 
-    def __init__(self, subject: Subject, nodes: Nodes, execution: ExecutionModel, machine: DataflowMachine) -> None:
+    def __init__(self, subject: Subject, nodes: Nodes, execution: DataflowModel, machine: DataflowMachine) -> None:
         self.execution = execution
         self.evaluations = 0
         self._subject, self._nodes, self._machine = subject, nodes, machine
@@ -205,7 +205,7 @@ class ListSchedEvaluator:
         return Placement(device[self._first], start.devices, order)
 
 
-def machine_of(subject: Subject, execution: ExecutionModel, quirks: bool) -> DataflowMachine:
+def machine_of(subject: Subject, execution: DataflowModel, quirks: bool) -> DataflowMachine:
     """Return the machine that runs a subject's n operations; activations and copies are accounted for."""
     graph, topology = subject.graph, subject.topology
     costs = known_costs(subject, "listsched")
@@ -239,7 +239,7 @@ def machine_of(subject: Subject, execution: ExecutionModel, quirks: bool) -> Dat
     )
 
 
-def _capacity(topology: Topology, execution: ExecutionModel) -> Float64:
+def _capacity(topology: Topology, execution: DataflowModel) -> Float64:
     """Return float64 [p], bytes; inf where a device's memory is not known or does not matter."""
     limits = [d.memory_bytes if execution.memory and d.memory_bytes else np.inf for d in topology.devices]
     return np.array(limits, np.float64)  # of whole numbers alone numpy would make another type, to compile for again

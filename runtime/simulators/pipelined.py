@@ -15,7 +15,7 @@ from pipeline.core.graph import Graph, makers, row_ptr, topological_order
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
+from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import pipelined_kernels as kernels
 from runtime.simulators.local_search import changes_of, diary_of, walk_of
@@ -44,13 +44,18 @@ class Pipelined:
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
 
+    @property
+    def execution(self) -> PipelineModel:
+        """Return the rules it follows."""
+        return PipelineModel(memory=self.memory)
+
     def bind(self, subject: Subject) -> PipelinedEvaluator:
         """Return the evaluator of one subject.
 
         Raises:
             UsageError: the subject has no cost table.
         """
-        return PipelinedEvaluator(subject, known_costs(subject, "pipelined"), memory=self.memory)
+        return PipelinedEvaluator(subject, known_costs(subject, "pipelined"), self.execution)
 
 
 class PipelinedEvaluator:
@@ -58,11 +63,11 @@ class PipelinedEvaluator:
 
     version: ClassVar[int] = Pipelined.version
 
-    def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
+    def __init__(self, subject: Subject, costs: CostTable, execution: PipelineModel) -> None:
         self.evaluations = 0
-        self.execution = ExecutionModel("pipelined", memory=memory)
+        self.execution = execution
         self._subject, self._costs = subject, costs
-        self._nodes = Nodes.of(subject, costs, memory=memory)
+        self._nodes = Nodes.of(subject, costs, memory=execution.memory)
         self._nets = SentTensors.of(subject.graph, subject.grouping.group)
         self._machine = self._machine_of(self._nets)
 

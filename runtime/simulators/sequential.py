@@ -14,7 +14,7 @@ from pipeline.core.graph import Graph, Grouping, contract, followed, makers, row
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
+from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
@@ -42,13 +42,18 @@ class Sequential:
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
 
+    @property
+    def execution(self) -> SequentialModel:
+        """Return the rules it follows."""
+        return SequentialModel(memory=self.memory)
+
     def bind(self, subject: Subject) -> SequentialEvaluator:
         """Return the evaluator of one subject.
 
         Raises:
             UsageError: the subject has no cost table.
         """
-        return SequentialEvaluator(subject, known_costs(subject, "sequential"), memory=self.memory)
+        return SequentialEvaluator(subject, known_costs(subject, "sequential"), self.execution)
 
 
 class SequentialEvaluator:
@@ -56,11 +61,11 @@ class SequentialEvaluator:
 
     version: ClassVar[int] = Sequential.version
 
-    def __init__(self, subject: Subject, costs: CostTable, *, memory: bool) -> None:
+    def __init__(self, subject: Subject, costs: CostTable, execution: SequentialModel) -> None:
         self.evaluations = 0
-        self.execution = ExecutionModel("sequential", memory=memory)
+        self.execution = execution
         self._subject, self._costs = subject, costs
-        self._nodes = Nodes.of(subject, costs, memory=memory)
+        self._nodes = Nodes.of(subject, costs, memory=execution.memory)
         # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
         self._node: Int32 = subject.grouping.group[followed(subject.graph)]
         self._cutter = Cutter.of(subject.graph, self._node)
@@ -89,7 +94,7 @@ class SequentialEvaluator:
 
     def fork(self) -> SequentialEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
-        return SequentialEvaluator(self._subject, self._costs, memory=self.execution.memory)
+        return SequentialEvaluator(self._subject, self._costs, self.execution)
 
     def absorb(self, fork: Simulator) -> None:
         """Count what a fork has evaluated."""

@@ -19,10 +19,10 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.tensors import edges_of
-from policy.place.exact.bounds import lower_bound
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.min_cut import MinCut
 from policy.place.exact.nets import Cut
+from policy.place.exact.proofs import lower_bound
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.pipelined import Pipelined
 from runtime.simulators.sequential import Sequential

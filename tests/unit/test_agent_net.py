@@ -15,10 +15,10 @@ from torch import Tensor
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import ExecutionModel, Timeline
+from pipeline.core.simulation import DataflowModel, Timeline
 from pipeline.core.tensors import INFERRED
 from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch, context
-from policy.place.agent.net import FIRST, Head, OrderHead, Policy, pooled
+from policy.place.agent.net import FIRST, FIRST_CONCURRENT, Head, OrderHead, Policy, pooled
 from policy.place.agent.rollout import Actor, Base
 from policy.place.agent.schedule import Schedule
 from policy.place.agent.world import World
@@ -27,9 +27,9 @@ from tests.toys import toy_graph, toy_problem
 from tests.unit.test_agent import ROUNDING, P, simulator_of, timeline_of, uneven_problem, whole
 
 
-def head(kind: str = "", width: int = 4) -> Head:
+def head(*, concurrent: bool = False, width: int = 4) -> Head:
     generator = torch.Generator().manual_seed(0)
-    made = Head(width, 8, kind)
+    made = Head(width, 8, concurrent=concurrent)
     with torch.no_grad():
         for value in made.parameters():
             value.normal_(0.0, 0.5, generator=generator)
@@ -77,9 +77,8 @@ def test_the_head_tells_devices_apart_by_their_columns_alone():
 
 
 def test_the_linear_term_begins_as_a_list_scheduler_would_judge():
-    for kind in ("", "listsched", "sequential", "pipelined"):
-        v = Head(4, 8, kind).v.detach()
-        expected = FIRST.get(kind, FIRST[""])
+    for concurrent, expected in ((False, FIRST), (True, FIRST_CONCURRENT)):
+        v = Head(4, 8, concurrent=concurrent).v.detach()
         assert {name: pytest.approx(float(v[AT[name]])) for name in expected} == expected
         assert int((v != 0).sum()) == len(expected)
 
@@ -96,7 +95,7 @@ def test_the_gradient_of_a_draw_reaches_every_parameter():
     problem = uneven_problem(toy_graph(4, [(0, 1), (1, 2), (1, 3)]), 0, group="edge_score")
     problem = dataclasses.replace(problem, ordered=True)
     assert problem.policy is not None
-    policy = Policy(problem.policy, hidden=8, execution=ExecutionModel("listsched"), seed=0)
+    policy = Policy(problem.policy, hidden=8, execution=DataflowModel(), seed=0)
     actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 2)
     base = Base(Placement(np.zeros(4), problem.topology.names), 4.0, order=np.arange(4.0))
     anew = Base(None, 4.0, order=np.arange(4.0))
@@ -140,7 +139,7 @@ def renumbered(problem: Problem, place: np.ndarray) -> Problem:
 def decoded(problem: Problem, timeline: Timeline) -> tuple[Placement, Tensor]:
     """Return what a policy of fixed weights makes of a plan that runs so, and its scores [n, p + 1]."""
     assert problem.policy is not None
-    policy = Policy(problem.policy, hidden=8, execution=ExecutionModel("listsched"), seed=0)
+    policy = Policy(problem.policy, hidden=8, execution=DataflowModel(), seed=0)
     world = World.of(problem)
     actor = Actor(problem, world, policy, torch.tensor(problem.policy.features), 2)
     plan = Placement(timeline.device, problem.topology.names)

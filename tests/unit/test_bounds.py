@@ -17,10 +17,10 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
 from policy.place.exact.bound_kernels import interval_bound
-from policy.place.exact.bounds import BoundInputs, Paths, explain_memory, least_memory, lower_bound
+from policy.place.exact.bounds import BoundInputs, Paths, explain_memory, least_memory
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_models import in_order_of_use, in_ticks, tick_of
 from policy.place.exact.cpsat_schedule import listsched
@@ -28,6 +28,7 @@ from policy.place.exact.cpsat_times import Times
 from policy.place.exact.flow import Arcs
 from policy.place.exact.min_cut import MinCut
 from policy.place.exact.nets import Nets
+from policy.place.exact.proofs import lower_bound
 from policy.place.exact.relaxation import load_bound
 from policy.place.units import Units
 from runtime.simulators.listsched import ListSched
@@ -36,7 +37,7 @@ from tests.strategies import graph_of
 from tests.toys import silent
 
 INPUTS = MSR / "latency-inputs"
-LISTSCHED = ExecutionModel("listsched", "T0")
+LISTSCHED = DataflowModel("T0")
 LATENCY_S = 1.0
 
 
@@ -177,13 +178,13 @@ def test_a_cycle_leaves_the_work_as_the_only_bound():
 
 def test_devices_in_turns_add_up_and_start_at_least_one_sub_graph():
     problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]], launch_s=0.5)
-    assert bound_s(problem, ExecutionModel("sequential")) == pytest.approx(1 + 1 + LATENCY_S + 0.1 + 0.5)
-    assert bound_s(problem, ExecutionModel("sequential"), one_to_one=False) == pytest.approx(2.5)
+    assert bound_s(problem, SequentialModel()) == pytest.approx(1 + 1 + LATENCY_S + 0.1 + 0.5)
+    assert bound_s(problem, SequentialModel(), one_to_one=False) == pytest.approx(2.5)
 
 
 def test_a_pipeline_is_as_slow_as_its_largest_operation():
     problem = problem_of([(0, 1)], [[4.0, 5.0], [1.0, 1.0]])
-    assert bound_s(problem, ExecutionModel("pipelined")) == pytest.approx(4.0)
+    assert bound_s(problem, PipelineModel()) == pytest.approx(4.0)
 
 
 def test_nothing_is_proven_without_rules_or_costs():
@@ -248,7 +249,7 @@ def test_a_time_just_below_a_whole_tick_is_not_rounded_up():
 
 def test_a_program_without_a_plan_to_start_from_leaves_room_for_blocks_and_gaps():
     problem = problem_of([(0, 1), (1, 2)], [[1e-3, math.inf], [math.inf, 1e-3], [1e-3, math.inf]])
-    rules = ExecutionModel("listsched", "T1", block_s=5.0, gap_s=20.0)
+    rules = DataflowModel("T1", block_s=5.0, gap_s=20.0)
     units = Units.of(problem)
     made = listsched(problem, units, Times.of(problem, units, rules, math.inf), None, 0.0)
     solver = CpSolver()
@@ -295,7 +296,7 @@ def msr_problem(name: str, devices: int) -> Problem:
     [("LayerGraphs/bert24_inference.json", 92.406), ("OperatorGraphs/resnet50_inference.json", 289.855)],
 )
 def test_published_bounds_are_reached(name: str, bound_ms: float):
-    assert bound_s(msr_problem(name, 4), ExecutionModel("listsched", "T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
+    assert bound_s(msr_problem(name, 4), DataflowModel("T1")) * 1e3 == pytest.approx(bound_ms, abs=1e-3)
 
 
 @pytest.mark.skipif(not INPUTS.exists(), reason="the published inputs are not here")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,23 @@ def test_lessons_leave_time_to_search():
     evaluator = ToyEvaluator.of(problem)
     taught.place(problem, evaluator, Budget(10**6, 1.0), seed=0, progress=silent)
     assert evaluator.evaluations > 2
+
+
+def test_a_search_whose_time_runs_out_at_any_moment_ends_with_an_answer(monkeypatch: pytest.MonkeyPatch):
+    def looks(until: float) -> int:
+        """Return how often a search looks at the clock if the time is up at that look."""
+        taken = itertools.count()
+        monkeypatch.setattr(time, "monotonic", lambda: 0.0 if next(taken) < until else 1e6)
+        problem = crown_problem()
+        answer = SMALL.place(problem, ToyEvaluator.of(problem), Budget(14, 1.0), seed=0, progress=silent)
+        monkeypatch.undo()
+        assert math.isfinite(answer.value_s)
+        return next(taken)
+
+    whole = looks(math.inf)
+    assert whole > 20
+    for until in range(1, whole, 3):
+        assert looks(until) <= whole
 
 
 # Promises

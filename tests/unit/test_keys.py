@@ -20,6 +20,7 @@ from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Task, why_not
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.config import Settings
+from pipeline.core.simulation import DataflowModel, PipelineModel, SequentialModel
 from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
@@ -139,8 +140,8 @@ def test_who_calls_whom_is_followed_to_the_end() -> None:
 
 
 def test_a_portfolio_declares_exactly_what_it_can_run() -> None:
-    kinds = (None, "sequential", "listsched", "pipelined")
-    assert set(Portfolio.placers) == {name for n in (1, LARGE + 1) for kind in kinds for name in parts(n, kind)}
+    models = (None, SequentialModel(), DataflowModel(), PipelineModel())
+    assert set(Portfolio.placers) == {name for n in (1, LARGE + 1) for model in models for name in parts(n, model)}
     assert len(Portfolio.placers) == len(set(Portfolio.placers))
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(portfolio))) if isinstance(node, ast.Call)]
     named = [c.args[1] for c in calls if isinstance(c.func, ast.Name) and c.func.id == "_part"]

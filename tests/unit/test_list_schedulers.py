@@ -15,7 +15,7 @@ from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Candidate, Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
@@ -186,7 +186,7 @@ def test_contended_links_send_one_tensor_at_a_time(run, level: str, start_s: lis
     graph = graph_of(5, [(0, 2), (0, 4), (1, 3)], out_bytes=[10, 10, 0, 0, 0])
     a, b, c = [1.0, NEVER, NEVER], [NEVER, 0.5, NEVER], [NEVER, NEVER, 0.5]
     problem = problem_of(graph, [a, a, b, b, c])
-    work = work_of(problem, execution=ExecutionModel("listsched", level))  # type: ignore[arg-type]
+    work = work_of(problem, execution=DataflowModel(level))  # type: ignore[arg-type]
     plan = run(work)
     assert sorted(plan.start_s[2:].tolist()) == sorted(float(s) for s in start_s)
 
@@ -194,9 +194,9 @@ def test_contended_links_send_one_tensor_at_a_time(run, level: str, start_s: lis
 def test_a_block_after_operations_and_a_gap_between_sends_are_planned_for():
     graph = graph_of(4, [(0, 2), (1, 3)], out_bytes=[10, 10, 0, 0])
     problem = problem_of(graph, [[1.0, NEVER], [1.0, NEVER], [NEVER, 0.5], [NEVER, 0.5]])
-    work = work_of(problem, execution=ExecutionModel("listsched", "T1", block_s=0.25, gap_s=2.0))
+    work = work_of(problem, execution=DataflowModel("T1", block_s=0.25, gap_s=2.0))
     assert run_heft(work).start_s.tolist() == [0.0, 1.25, 11.0, 23.0]
-    assert work_of(problem, execution=ExecutionModel("sequential", block_s=1.0)).block_s == 0.0
+    assert work_of(problem, execution=SequentialModel()).block_s == 0.0
 
 
 def test_sources_without_cost_go_where_they_are_read_first():
@@ -355,7 +355,7 @@ def test_the_optimistic_cost_table_is_that_of_its_definition(problem: Problem):
 def test_plans_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Problem, data: st.DataObject):
     labels = data.draw(st.lists(st.integers(0, 3), min_size=problem.graph.n, max_size=problem.graph.n))
     level = data.draw(st.sampled_from(("T0", "T1", "T2")))
-    work = work_of(problem, Grouping.of_labels(np.array(labels)), execution=ExecutionModel("listsched", level))
+    work = work_of(problem, Grouping.of_labels(np.array(labels)), execution=DataflowModel(level))
     for plan in (run_heft(work), run_heft(work, insertion=False), run_etf(work)):
         device = plan.homes.device[work.group]
         reads = problem.graph.reads

@@ -13,7 +13,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import PipelineModel
 from pipeline.core.stages import Subject
 from runtime.simulators.pipelined import Pipelined, pay_s
 from tests.published import MSR
@@ -91,7 +91,7 @@ def test_answers_tell_devices_pieces_and_refusals() -> None:
     assert (fine.executed_on, fine.subgraphs) == (("A", "B"), 3)
     careless = Pipelined(memory=False).bind(case)
     assert isinstance(careless.evaluate(plans)[1], Prediction)
-    assert careless.execution == ExecutionModel("pipelined", memory=False)
+    assert careless.execution == PipelineModel(memory=False)
 
 
 def test_a_timeline_is_one_period() -> None:

@@ -19,7 +19,7 @@ from pipeline.core.stages import Answer, Subject
 from pipeline.placing.searchers import Searcher
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import portfolio as module
-from policy.place.exact import bounds
+from policy.place.exact import objectives, proofs
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.lists import work
 from policy.place.local import room
@@ -87,7 +87,7 @@ def test_walks_share_evaluations_only_where_each_gets_enough(evaluations: int, l
 
 def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = wide_problem()
-    proofs, works = counting(monkeypatch, bounds, "_bounds"), counting(monkeypatch, work, "_uncontended")
+    proofs, works = counting(monkeypatch, objectives, "dataflow_bounds"), counting(monkeypatch, work, "_uncontended")
     for _ in range(2):
         placed(problem, "T2", Budget(400))
     assert len(proofs) == 1
@@ -107,7 +107,7 @@ def test_packings_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_bound_that_was_cut_short_is_proven_again_when_offered_more_time() -> None:
-    cut, ready = bounds.Proof(1.0, "test", 0.5), bounds.Proof(1.0, "test", math.inf)
+    cut, ready = proofs.Proof(1.0, "test", 0.5), proofs.Proof(1.0, "test", math.inf)
     assert [cut.improves_in(s) for s in (0.5, 1.0, 1.5)] == [False, False, True]
     assert not ready.improves_in(1e9)
 

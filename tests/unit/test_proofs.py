@@ -11,14 +11,16 @@ from ortools.sat.python.cp_model import CpSolver
 
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import DataflowModel, ExecutionModel
 from pipeline.core.stages import Answer, Subject
-from policy.place.exact.bounds import lower_bound
-from policy.place.exact.cpsat import CpSat, _folded
+from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_models import alike_devices
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.exact.min_cut import MinCut
+from policy.place.exact.objectives import folded
+from policy.place.exact.proofs import lower_bound
+from policy.place.portfolio import Portfolio
 from policy.place.units import Units
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
@@ -38,7 +40,7 @@ def placed(placer: CpSat | MinCut, problem: Problem, measurer: ListSched | Seque
 def test_the_block_after_the_last_operation_delays_nothing_that_follows_elsewhere():
     # 0 and 1 end at 1 and 2.5 on D0; 2 takes no time and hears of 1 at 2.5 + 0.1 + 1.
     problem = problem_of([(0, 2), (1, 2)], [[1.0, NEVER], [1.0, NEVER], [NEVER, 0.0]])
-    found_s, _ = lower_bound(problem, ExecutionModel("listsched", "T1", block_s=0.5), one_to_one=True)
+    found_s, _ = lower_bound(problem, DataflowModel("T1", block_s=0.5), one_to_one=True)
     assert found_s == pytest.approx(3.6)
 
 
@@ -46,7 +48,7 @@ def test_a_device_receives_one_tensor_at_a_time_in_the_program_of_t2():
     # 0 and 1 end at 1 on devices of their own; of their tensors the second is there at 1.2 + 1, and 2 takes 1.
     problem = problem_of([(0, 2), (1, 2)], [[1.0, NEVER, NEVER], [NEVER, 1.0, NEVER], [NEVER, NEVER, 1.0]])
     units = Units.of(problem)
-    made = listsched(problem, units, Times.of(problem, units, ExecutionModel("listsched", "T2"), NEVER), None, 0.0)
+    made = listsched(problem, units, Times.of(problem, units, DataflowModel("T2"), NEVER), None, 0.0)
     solver = CpSolver()
     solver.solve(made.model)
     assert solver.objective_value * made.tick_s == pytest.approx(3.2)
@@ -67,7 +69,7 @@ def test_devices_of_other_room_or_other_operations_are_not_alike(room: list[int]
 )
 def test_only_what_takes_nothing_and_can_go_along_is_one_with_its_reader(idle_s: list[float], weight: int, k: int):
     problem = problem_of([(0, 1)], [idle_s, [1.0, 1.0]], weight=[weight, 1], room=[9, 9])
-    assert _folded(problem).k == k
+    assert folded(problem).k == k
 
 
 def test_programs_over_groups_that_could_be_taken_apart_prove_nothing():
@@ -75,3 +77,32 @@ def test_programs_over_groups_that_could_be_taken_apart_prove_nothing():
     assert placed(CpSat(), together, ListSched("T0")).lower_bound_s <= 1.0
     assert placed(CpSat(), together, Sequential()).lower_bound_s <= 2.0
     assert placed(MinCut(), together, Sequential()).lower_bound_s <= 2.0
+
+
+class Unheard(ExecutionModel):
+    """The rules of somebody's own simulator."""
+
+
+class Hurried(DataflowModel):
+    """Rules derived from known ones."""
+
+
+def test_of_rules_that_are_not_known_nothing_is_proven_and_of_derived_ones_what_their_base_proves():
+    problem = problem_of([(0, 1)], [[1.0, 2.0], [2.0, 1.0]])
+    assert lower_bound(problem, Unheard(), one_to_one=True) == (0.0, "")
+    assert lower_bound(problem, Hurried("T0"), one_to_one=True) == lower_bound(
+        problem, DataflowModel("T0"), one_to_one=True
+    )
+    assert lower_bound(problem, Hurried("T0"), one_to_one=True)[0] > 0
+
+
+@pytest.mark.parametrize("placer", [CpSat(), MinCut(), Portfolio()])
+def test_placers_search_in_simulators_of_unknown_rules_and_prove_nothing(placer: CpSat | MinCut | Portfolio):
+    problem = problem_of([(i, i + 1) for i in range(13)], [[1.0, 1.3], [2.0, 1.0]] * 7)
+    alone = Grouping.identity(problem.graph.n)
+    simulator = Sequential().bind(Subject(None, problem.graph, alone, problem.topology, problem.costs, 0))
+    known = placer.place(problem, simulator, Budget(300), seed=0, progress=silent)
+    simulator.execution = Unheard()
+    found = placer.place(problem, simulator, Budget(300), seed=0, progress=silent)
+    assert (known.lower_bound_s > 0, found.lower_bound_s) == (True, 0.0)
+    assert found.value_s <= 1.05 * known.value_s

@@ -13,6 +13,7 @@ import pytest
 from pipeline import registry
 from pipeline.core.errors import UsageError
 from pipeline.core.process import python_command
+from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Answer
 from pipeline.placing.rehearsal import rehearse, rehearse_each
 from pipeline.shared.compiled import compiled, compiling
@@ -90,11 +91,11 @@ def test_every_compilation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_the_parts_of_a_portfolio_are_those_it_calls():
-    assert set(RULES) < set(parts(100, "listsched"))
-    assert "min_cut" in parts(100, "sequential")
-    assert "multilevel" in parts(10**6, "listsched")
+    assert set(RULES) < set(parts(100, DataflowModel()))
+    assert "min_cut" in parts(100, SequentialModel())
+    assert "multilevel" in parts(10**6, DataflowModel())
     assert "greedy" in parts(100, None)
-    assert set(parts(100, None)) | set(parts(10**6, "sequential")) <= set(registry.table("place"))
+    assert set(parts(100, None)) | set(parts(10**6, SequentialModel())) <= set(registry.table("place"))
 
 
 @dataclass(frozen=True, slots=True)

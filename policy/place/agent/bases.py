@@ -57,7 +57,7 @@ class Bases:
         order = self._longest_first if placement.priority is None else ranks(placement.priority)
         base = Base(placement, value_s / self.world.unit_s, order=order)
         simulator = self.search.simulator
-        if simulator is None or simulator.execution.kind != "listsched":
+        if simulator is None or not simulator.execution.concurrent:
             return base
         timeline = self.search.timeline(placement) if counted else simulator.timeline(placement)
         if timeline is None or timeline.names != self.search.problem.graph.names:

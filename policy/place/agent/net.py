@@ -16,11 +16,16 @@ from policy.place.agent.context import AT, COLUMNS, Context, GroupBatch
 
 SHIFTS = 3  # in the order of execution a group goes forward, stays, or goes back
 STILL = 1
-# What the head thinks of the columns before it has learned anything, by kind of evaluator: a group goes where it takes
-# less time, where its inputs are there in time, and where the device is idle meanwhile.
-FIRST: Mapping[str, Mapping[str, float]] = {
-    "": {"change": -1.0, "relative_time": -0.3},
-    "listsched": {"change": -0.3, "relative_time": -0.3, "delay": -0.5, "room": 0.7, "occupied": -1.0, "load": -0.3},
+# What the head thinks of the columns before it has learned anything: a group goes where it takes less time; and, where
+# devices work at the same time, where its inputs are there in time, and where the device is idle meanwhile.
+FIRST: Mapping[str, float] = {"change": -1.0, "relative_time": -0.3}
+FIRST_CONCURRENT: Mapping[str, float] = {
+    "change": -0.3,
+    "relative_time": -0.3,
+    "delay": -0.5,
+    "room": 0.7,
+    "occupied": -1.0,
+    "load": -0.3,
 }
 
 
@@ -33,14 +38,14 @@ class Head(nn.Module):
     term begins with what a list scheduler would say.
     """
 
-    def __init__(self, width: int, hidden: int, kind: str) -> None:
+    def __init__(self, width: int, hidden: int, *, concurrent: bool) -> None:
         super().__init__()
         self.group = nn.Linear(width, hidden)
         self.pair = nn.Linear(len(COLUMNS), hidden, bias=False)
         self.out = nn.Linear(hidden, 1, bias=False)
         nn.init.normal_(self.out.weight, std=0.01)
         first = torch.zeros(len(COLUMNS))
-        for name, weight in FIRST.get(kind, FIRST[""]).items():
+        for name, weight in (FIRST_CONCURRENT if concurrent else FIRST).items():
             first[AT[name]] = weight
         self.v = nn.Parameter(first)
 
@@ -87,8 +92,8 @@ class Policy(nn.Module):
         load_weights(self.encoder.module, inputs.encoder_weights)
         load_weights(self.grouper.module, inputs.grouper_weights)
         with seeded(seeds[2]):
-            kind = "" if execution is None else execution.kind
-            self.making, self.changing = (Head(self.encoder.width, hidden, kind) for _ in range(2))
+            concurrent = execution is not None and execution.concurrent
+            self.making, self.changing = (Head(self.encoder.width, hidden, concurrent=concurrent) for _ in range(2))
             self.ordering = OrderHead(self.encoder.width, hidden)
         # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters() and train().
         self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module

@@ -6,10 +6,8 @@ Every bound holds for all placements that the problem allows, colocation constra
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,91 +17,16 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import ExecutionModel, Timeline
+from pipeline.core.simulation import DataflowModel
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
 from policy.place.exact.relaxation import load_bound
-from policy.place.search import Search
 from policy.place.units import Units
 
 SAFETY = 1e-9  # the share by which sums of floats may be off
 MB = 1e6
-SHARE = 0.1  # of a search's time that goes to its bound at most
-LONGER = 2.0  # times as many seconds that a bound which was not ready must be offered to be proven again
 CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
-
-
-def lower_bound(
-    problem: Problem, execution: ExecutionModel | None, *, seconds: float = 2.0, one_to_one: bool = False
-) -> tuple[float, str]:
-    """Return (seconds that no allowed placement falls below, what proves it); 0 where nothing can be proven.
-
-    Proven once per problem, and again if it was not ready and is offered a multiple of the time.
-
-    seconds: for the parts that improve with time. one_to_one: whether every node of the problem is one operation of
-    the simulator. A node that stands for several may start its first operation before all its inputs are there, so
-    without it only work is counted, and neither paths nor transfers.
-    """
-    if execution is None or problem.costs is None or problem.graph.n == 0:
-        return 0.0, ""
-    known = problem.derived(_no_proofs)
-    proof = known.get((execution, one_to_one))
-    if proof is None or proof.improves_in(seconds):
-        began_s = time.monotonic()
-        bound_s, by = max(_bounds(problem, execution, seconds=seconds, one_to_one=one_to_one))
-        ready = time.monotonic() - began_s < seconds and problem.graph.n <= CUT_PER_SECOND * seconds
-        proof = Proof(bound_s * (1 - SAFETY), by, math.inf if ready else seconds)
-        known[execution, one_to_one] = proof
-    return proof.bound_s, proof.by
-
-
-class Proof(NamedTuple):
-    """A lower bound; seconds: what it was given if it was not ready then, inf if more time would change nothing."""
-
-    bound_s: float
-    by: str
-    seconds: float
-
-    def improves_in(self, seconds: float) -> bool:
-        """Return whether it is worth proving again with so many seconds."""
-        return seconds > LONGER * self.seconds
-
-
-def _no_proofs(problem: Problem) -> dict[tuple[ExecutionModel, bool], Proof]:
-    """Return where the proofs of a problem are noted, by rules and by whether its nodes are operations."""
-    return {}
-
-
-def _bounds(
-    problem: Problem, execution: ExecutionModel, *, seconds: float, one_to_one: bool
-) -> list[tuple[float, str]]:
-    work = problem.derived(BoundInputs.of)
-    if execution.kind == "sequential":
-        return _sequential(problem, work, seconds=seconds, one_to_one=one_to_one)
-    if execution.kind == "pipelined":
-        load_s, _ = work.load(0.0, seconds)
-        return [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
-    return _listsched(problem, work, execution, seconds=seconds, one_to_one=one_to_one)
-
-
-def prove_bound(search: Search, *, seconds: float = 2.0) -> float:
-    """Note the lower bound of a search's problem and return it, in seconds; 0 where the evaluator only measures."""
-    seconds = max(0.0, min(seconds, search.left_s * SHARE))
-    bound_s, by = lower_bound(search.problem, search.execution, seconds=seconds, one_to_one=one_to_one(search))
-    search.prove(bound_s, by)
-    return bound_s
-
-
-def one_to_one(search: Search) -> bool:
-    """Return whether every node of the problem is known to be one operation of the simulator; see `timeline_of`."""
-    timeline = timeline_of(search)
-    return timeline is not None and len(timeline.names) == search.problem.graph.n
-
-
-def timeline_of(search: Search) -> Timeline | None:
-    """Return when everything happens under the best placement, if there is one; see `Search.timeline`."""
-    return None if search.best is None else search.timeline(search.best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +77,12 @@ class BoundInputs:
         return int(enough[0]) + 1 if enough.size else self.room_bytes.size
 
 
-def _listsched(
-    problem: Problem, work: BoundInputs, execution: ExecutionModel, *, seconds: float, one_to_one: bool
-) -> list[tuple[float, str]]:
+Bound = tuple[float, str]  # seconds, and what proves them
+
+
+def dataflow_bounds(problem: Problem, execution: DataflowModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
+    """Return bounds where devices and links work at the same time; see `proofs.lower_bound`."""
+    work = problem.derived(BoundInputs.of)
     load_s, price = work.load(execution.block_s, seconds)
     found = [(load_s, "load")]
     paths = problem.derived(Paths.of, work) if one_to_one else None
@@ -241,9 +167,18 @@ class Paths:
         return float(np.partition(value_s, cut - 1)[cut - 1])
 
 
-def _sequential(problem: Problem, work: BoundInputs, *, seconds: float, one_to_one: bool) -> list[tuple[float, str]]:
+def load_bounds(problem: Problem, *, seconds: float) -> list[Bound]:
+    """Return bounds of the largest load of a device."""
+    work = problem.derived(BoundInputs.of)
+    load_s, _ = work.load(0.0, seconds)
+    return [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
+
+
+def sum_bounds(problem: Problem, *, seconds: float, one_to_one: bool) -> list[Bound]:
+    """Return bounds of the sum of operations, transfers and launches; see `proofs.lower_bound`."""
     from policy.place.exact.nets import Cut
 
+    work = problem.derived(BoundInputs.of)
     if problem.costs is None:
         raise ValueError("a problem without costs")
     launch_s = float(problem.costs.launch_s.min())

@@ -10,23 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem
-from pipeline.core.simulation import Timeline
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
-from policy.place.exact.bounds import SAFETY, lower_bound, one_to_one, timeline_of
-from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
-from policy.place.exact.cpsat_schedule import listsched
-from policy.place.exact.cpsat_times import Times
+from policy.place.exact.bounds import SAFETY
+from policy.place.exact.cpsat_models import Made
+from policy.place.exact.objectives import Hint, objective_of
+from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
 from policy.place.search import Method, Search
-from policy.place.units import UNLIMITED, Units, mostly_on
+from policy.place.units import Units, mostly_on
 
 MARGIN = 0.98  # the share of the time left that the solver may use
-DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +56,30 @@ class CpSat(Method):
         problem = search.problem
         if search.left <= 0 or problem.costs is None:
             return
+        execution, objective = search.execution, objective_of(search.execution)
         units = problem.derived(Units.of)
         if search.best is None:  # no device holds everything
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
-        if search.execution is not None and search.execution.kind == "listsched":
+        if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
-        search.prove(*lower_bound(problem, search.execution, seconds=seconds, one_to_one=same))
+        search.prove(*lower_bound(problem, execution, seconds=seconds, one_to_one=same))
         if search.done or size_of(search) > self.largest:
             return
         finest = units.k == finest_grouping(problem).k
-        if search.execution is not None and search.execution.kind == "listsched":
-            units = problem.derived(_folded)
-        made = _program(search, units, timeline if same else None)
+        units = objective.units(problem)
+        device = None if search.best is None else units.devices_of(search.best)
+        hint = Hint(device, search.best_s, timeline if same else None)
+        made = objective.program(problem, units, execution, hint, search.bound_s)
         if made is None:
             return
         bound_s = self._solve(search, made, _Asking(search, units, made), seed)
-        if finest and search.execution is not None and (same or one_to_one(search)):
-            search.prove((bound_s + _launch_s(search)) * (1 - SAFETY), "cpsat")
+        if finest and objective.exact and (same or one_to_one(search)):
+            search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
 
     def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
         """Run the solver and return the seconds below which it found nothing to lie."""
@@ -107,79 +105,9 @@ class CpSat(Method):
 def size_of(search: Search) -> int:
     """Return about how many variables the program of a search has; a quarter where operations have no start times.
 
-    Counted before the program is made, for making a large one takes longer than many a search. Devices that are alike
-    count as well, with the variables that tell which of them is used first.
+    Counted before the program is made, for making a large one takes longer than many a search.
     """
-    problem, execution = search.problem, search.execution
-    units, p = problem.derived(Units.of), problem.topology.p
-    timed = execution is not None and execution.kind == "listsched"
-    if timed:
-        units = problem.derived(_folded)
-    times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
-    divided: int = units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
-    reads, unit = problem.graph.reads, units.grouping.group
-    producer, consumer = problem.graph.edges[:, reads.edge]
-    apart = unit[producer] != unit[consumer]
-    sent = np.stack([reads.tensor[apart], reads.size[apart]])
-    tensors = int(np.unique(sent, axis=1).shape[1])
-    if execution is None or not timed:
-        return (divided + tensors * p) // DIVISION
-    of_tensor = (0, p + 2, p * (p + 1))[execution.contention]
-    return divided + problem.graph.n + int(np.count_nonzero(apart)) + tensors * of_tensor
-
-
-def _launch_s(search: Search) -> float:
-    """Return the seconds of launches that every placement costs besides what the programs count."""
-    costs, execution = search.problem.costs, search.execution
-    if costs is None or execution is None or execution.kind != "sequential":
-        return 0.0
-    return float(costs.launch_s.min())
-
-
-def _program(search: Search, units: Units, timeline: Timeline | None) -> Made | None:
-    """Return the program of a search's rules, started from its best placement; None where the graph has a cycle.
-
-    timeline: of the best placement, if its operations are the problem's nodes.
-    """
-    problem, execution = search.problem, search.execution
-    device = None if search.best is None else units.devices_of(search.best)
-    if execution is None or execution.kind == "sequential":
-        return in_turns(problem, units, device)
-    if execution.kind == "pipelined":
-        return pipelined(problem, units, device)
-    depth = depths(problem.graph)
-    if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
-        return None
-    times = Times.of(problem, units, execution, search.best_s)
-    placement = None
-    if timeline is not None and device is not None and problem.fits(units.placement(device)):
-        placement = (device, timeline.start_s, timeline.end_s)
-    return listsched(problem, units, times, placement, search.bound_s)
-
-
-def _folded(problem: Problem) -> Units:
-    """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
-
-    What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
-    made, right after: no placement gets slower. Memory must not object.
-    """
-    units = problem.derived(Units.of)
-    group = units.grouping.group
-    costs, (producer, consumer) = problem.costs, problem.graph.edges
-    if costs is None:
-        return units
-    idle = np.where(units.allowed, sum_per_group(costs.op_s, units.grouping), 0.0).max(axis=1) == 0
-    idle &= (units.held_bytes == 0) | (units.room_bytes.min() >= UNLIMITED)
-    idle &= np.bincount(group, minlength=units.k) == 1
-    label = np.arange(units.k)
-    apart = group[producer] != group[consumer]
-    for here, there in ((producer[apart], consumer[apart]), (consumer[apart], producer[apart])):
-        pairs = np.unique(np.stack([group[here], group[there]]), axis=1)
-        one_sided = idle & ~np.isin(np.arange(units.k), pairs[1]) & (np.bincount(pairs[0], minlength=units.k) == 1)
-        for g, other in pairs.T[one_sided[pairs[0]]].tolist():
-            if not np.any(units.allowed[other] & ~units.allowed[g]):
-                label[g] = label[other]
-    return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+    return objective_of(search.execution).variables(search.problem, search.execution)
 
 
 class _Asking:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import DataflowModel
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import BoundInputs, Paths
 from policy.place.exact.cpsat_models import in_ticks, tick_of
@@ -64,7 +64,7 @@ class Times:
     within units. gap_ticks: between two sends. allowed: bool [n, p].
     """
 
-    execution: ExecutionModel
+    execution: DataflowModel
     tick_s: float
     unit: list[int]
     op_ticks: Int64
@@ -81,7 +81,7 @@ class Times:
         return np.array(list(dict.fromkeys(self.unit[i] for i in self.order.tolist())), np.int64)
 
     @classmethod
-    def of(cls, problem: Problem, units: Units, execution: ExecutionModel, horizon_s: float) -> Times:
+    def of(cls, problem: Problem, units: Units, execution: DataflowModel, horizon_s: float) -> Times:
         """Return the times of a problem whose graph is acyclic; horizon_s: what a schedule takes, inf if unknown."""
         graph, topology = problem.graph, problem.topology
         if problem.costs is None:

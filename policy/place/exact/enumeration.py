@@ -22,7 +22,7 @@ def enumerated(search: Search) -> bool:
     """Have every placement evaluated, if budget and time allow; return whether there is nothing left to search.
 
     Of placements that differ by the names of interchangeable devices one is enough; where the order of events on
-    equal times depends on the number of a device, as under listsched, all are taken if they fit the budget. What was
+    equal times depends on the number of a device, all are taken if they fit the budget. What was
     enumerated in full is proven, unless orders count as well or groups are coarser than the problem demands.
     """
     problem, execution = search.problem, search.execution
@@ -37,8 +37,8 @@ def enumerated(search: Search) -> bool:
     if count > limit * math.factorial(min(problem.topology.p, 8)) or count > WORK // problem.graph.n:
         return False
     device = placements(units.allowed)
-    exact = execution.kind != "listsched" or count <= limit
-    if count > limit or execution.kind != "listsched":
+    exact = execution.anonymous or count <= limit
+    if count > limit or execution.anonymous:
         device = device[one_of_each(device, interchangeable(problem))]
     if len(device) > limit:
         return False

@@ -15,8 +15,9 @@ from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
 from pipeline.shared.feasibility import finest_grouping
-from policy.place.exact.bounds import SAFETY, one_to_one, prove_bound
+from policy.place.exact.bounds import SAFETY
 from policy.place.exact.nets import Cut
+from policy.place.exact.proofs import one_to_one, prove_bound
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
@@ -51,12 +52,12 @@ class MinCut(Method):
         if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
             return
         units = problem.derived(Units.of)
-        in_turns = search.execution is None or search.execution.kind == "sequential"
-        cut = Cut.of(problem, units.grouping, settled=in_turns)
-        self._divide(search, units, cut, 0.0, proves=in_turns and problem.topology.p == 2)
+        additive = search.execution is None or search.execution.additive
+        cut = Cut.of(problem, units.grouping, settled=additive)
+        self._divide(search, units, cut, 0.0, proves=additive and problem.topology.p == 2)
         if problem.topology.p > 2:
             prove_bound(search)
-        launch_s = float(problem.costs.launch_s.mean()) if in_turns else 0.0
+        launch_s = float(problem.costs.launch_s.mean()) if additive else 0.0
         for share in SURCHARGES if launch_s > 0 else ():
             self._divide(search, units, cut, share * launch_s, proves=False)
         self._descend(search, units, cut, np.random.default_rng(seed))

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import T0, ExecutionModel
+from pipeline.core.simulation import T0, DataflowModel, ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import least_index_first, longest, visit_order
 
@@ -72,7 +72,7 @@ def work_of(
     """
     plain = grouping is None and demand is None
     work = problem.derived(_uncontended) if plain else _uncontended(problem, grouping, demand)
-    if execution is None or execution.kind != "listsched":
+    if not isinstance(execution, DataflowModel):
         return work
     return work._replace(level=execution.contention, block_s=float(execution.block_s), gap_s=float(execution.gap_s))
 

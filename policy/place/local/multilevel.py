@@ -178,7 +178,7 @@ class Rough:
     def of(cls, search: Search, chosen: list[Level]) -> Rough | None:
         """Return the sketch of a search whose evaluator is a simulator of devices that work at once, else None."""
         problem = search.problem
-        if search.execution is None or search.execution.kind != "listsched" or problem.costs is None:
+        if search.execution is None or not search.execution.concurrent or problem.costs is None:
             return None
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection

@@ -41,7 +41,7 @@ def tight(search: Search) -> bool:
 def held_bytes(search: Search) -> Int64:
     """Return int64 [n], bytes an operation may hold: weights, and its output where the simulator counts activations."""
     graph, execution = search.problem.graph, search.execution
-    counts = execution is not None and execution.kind == "listsched"
+    counts = execution is not None and execution.activations
     held: Int64 = graph.weight_bytes + (graph.out_bytes if counts else 0)
     return held
 
