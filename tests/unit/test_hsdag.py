@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import time
@@ -266,21 +265,21 @@ def test_lessons_leave_time_to_search():
     assert evaluator.evaluations > 2
 
 
-def test_a_search_whose_time_runs_out_at_any_moment_ends_with_an_answer(monkeypatch: pytest.MonkeyPatch):
-    def looks(until: float) -> int:
-        """Return how often a search looks at the clock if the time is up at that look."""
-        taken = itertools.count()
-        monkeypatch.setattr(time, "monotonic", lambda: 0.0 if next(taken) < until else 1e6)
-        problem = crown_problem()
-        answer = SMALL.place(problem, ToyEvaluator.of(problem), Budget(14, 1.0), seed=0, progress=silent)
-        monkeypatch.undo()
-        assert math.isfinite(answer.value_s)
-        return next(taken)
-
-    whole = looks(math.inf)
-    assert whole > 20
-    for until in range(1, whole, 3):
-        assert looks(until) <= whole
+@pytest.mark.parametrize("p_local_search", [0.0, 1.0])
+def test_an_update_begun_as_the_time_runs_out_asks_nothing_and_ends(
+    monkeypatch: pytest.MonkeyPatch, p_local_search: float
+):
+    problem = crown_problem()
+    evaluator = ToyEvaluator.of(problem)
+    search = Search(problem, evaluator, Budget(seconds=60.0), silent)
+    trainer = dataclasses.replace(SMALL, p_local_search=p_local_search).trainer(search, seed=0)
+    trainer.update()
+    asked = evaluator.evaluations
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 61.0)
+    trainer.update()
+    trainer.decode()
+    assert evaluator.evaluations == asked
 
 
 # Promises
