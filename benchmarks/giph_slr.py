@@ -13,7 +13,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Origin, Topology
 from pipeline.core.graph import Graph, Grouping, topological_order
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.problem import Budget, Problem, Progress, allowed_devices
+from pipeline.core.problem import Budget, Instance, Problem, Progress, allowed_devices
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
 from pipeline.registry import build
@@ -75,7 +75,9 @@ def problem_of(workload: Workload, topology: Topology) -> Problem:
     op_s = np.stack([workload.times[name] for name in topology.names], axis=1)
     origin: list[Origin] = ["given"] * topology.p
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), tuple(origin))
-    return Problem(graph, topology, Grouping.identity(graph.n), costs, allowed_devices(graph, topology, costs, {}))
+    return Problem(
+        Instance(graph, topology, Grouping.identity(graph.n), costs, allowed_devices(graph, topology, costs, {}))
+    )
 
 
 def shortest_s(problem: Problem) -> float:

@@ -11,7 +11,7 @@ from embed.features import node_features
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.stages import Subject
 from pipeline.registry import build
 from pipeline.shared.torch_tools import seeded
@@ -56,7 +56,7 @@ def problem_of(graph: Graph) -> tuple[Problem, Subject]:
     alone = Grouping.identity(graph.n)
     features = node_features(graph, alone, costs).values
     policy = PolicyInputs(features, build("embed", "directed"), build("group", "identity"))
-    problem = Problem(graph, machine.topology, alone, costs, np.ones((graph.n, 2), bool), policy=policy)
+    problem = Problem(Instance(graph, machine.topology, alone, costs, np.ones((graph.n, 2), bool)), policy=policy)
     return problem, Subject(None, graph, alone, machine.topology, costs, 0)
 
 

@@ -18,7 +18,7 @@ from pipeline.core.arrays import Bool
 from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_costs
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, allowed_devices
+from pipeline.core.problem import Budget, Instance, Problem, allowed_devices
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.registry import build
@@ -104,7 +104,7 @@ def problem_of(subject: Subject) -> Problem:
     graph = contract(subject.graph, subject.grouping)
     costs = contract_costs(subject.costs, graph, subject.grouping)
     return Problem(
-        graph, subject.topology, colocated(graph), costs, allowed_devices(graph, subject.topology, costs, {})
+        Instance(graph, subject.topology, colocated(graph), costs, allowed_devices(graph, subject.topology, costs, {}))
     )
 
 

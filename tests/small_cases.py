@@ -12,7 +12,7 @@ from pipeline.core.arrays import Int64
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem
+from pipeline.core.problem import Instance, Problem
 from pipeline.core.stages import Simulator, Subject
 from pipeline.registry import build
 from pipeline.shared.partition import colocated
@@ -40,11 +40,11 @@ class SmallCase:
         """Return the case with devices that hold `share` of an equal share of what one device alone would hold."""
         topology = self.problem.topology
         alone = np.zeros((1, self.problem.graph.n), np.int32)
-        free = replace(self.problem, allowed=np.ones_like(self.problem.allowed))
+        free = self.problem.on(allowed=np.ones_like(self.problem.allowed))
         total = int(SmallCase(free, self.rules).simulator().simulate(alone).peak_bytes.sum())
         room = max(1, int(share * total / topology.p))
         devices = tuple(replace(d, memory_bytes=room) for d in topology.devices)
-        return SmallCase(replace(self.problem, topology=replace(topology, devices=devices)), self.rules)
+        return SmallCase(self.problem.on(topology=replace(topology, devices=devices)), self.rules)
 
     def optimum_s(self) -> float:
         """Return the least seconds of all placements, one by one; inf if none fits."""
@@ -78,7 +78,7 @@ def small_case(number: int) -> SmallCase:
     topology = Topology(devices, np.where(apart, speed, np.inf), np.where(apart, 0.01, 0.0))
     launch_s = np.full(p, rng.choice([0.0, 0.2]))
     costs = CostTable(graph.names, topology.names, op_s, launch_s, ("given",) * p)
-    problem = Problem(graph, topology, colocated(graph), costs, allowed)
+    problem = Problem(Instance(graph, topology, colocated(graph), costs, allowed))
     return SmallCase(problem, RULES[number % 4]).within(SHARES[number % 3])
 
 

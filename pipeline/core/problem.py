@@ -61,18 +61,15 @@ ProgressHook = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
-    """Place each node of `graph` on a device of `topology`.
+class Instance:
+    """What is to be placed, and where it may go: what several runs, learners and bounds share.
 
-    grouping: the group stage's answer; a placer that learns no grouping gives all nodes of a group one device.
-    costs: seconds per node and device, or None where nothing is known.
-    allowed: bool [n, p], where each node may go: unsupported operations and pins are False entries.
-    start: a placement the answer must not be worse than, or None. start_by: the method that found it.
-    policy: what a learning placer needs, or None.
-    ordered: whether placements may carry priorities; without, devices run first come, first served.
-    tags: layers and time steps, for rules of thumb; never features of a policy.
+    graph: its n nodes are placed. topology: the p devices. grouping: the group stage's answer; a placer that learns no
+    grouping gives all nodes of a group one device. costs: seconds per node and device, or None where nothing is known.
+    allowed: bool [n, p], where each node may go: unsupported operations and pins are False entries. tags: layers and
+    time steps, for rules of thumb; never features of a policy.
 
-    What follows from a problem, whatever its start, is made once and kept with it: see `derived`.
+    What follows from an instance is made once and kept with it: see `Problem.derived`.
     """
 
     graph: Graph
@@ -80,12 +77,8 @@ class Problem:
     grouping: Grouping
     costs: CostTable | None
     allowed: Bool
-    start: Placement | None = None
-    start_by: str = "start"
-    policy: PolicyInputs | None = None
-    ordered: bool = False
     tags: Tags | None = None
-    _view: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    view: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         n, p = self.graph.n, self.topology.p
@@ -102,23 +95,68 @@ class Problem:
                 f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
             )
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """One run over an instance: what a placer is given.
+
+    start: a placement the answer must not be worse than, or None. start_by: the method that found it.
+    policy: what a learning placer needs, or None.
+    ordered: whether placements may carry priorities; without, devices run first come, first served.
+    """
+
+    instance: Instance
+    start: Placement | None = None
+    start_by: str = "start"
+    policy: PolicyInputs | None = None
+    ordered: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """Return the graph whose nodes are placed."""
+        return self.instance.graph
+
+    @property
+    def topology(self) -> Topology:
+        """Return the devices."""
+        return self.instance.topology
+
+    @property
+    def grouping(self) -> Grouping:
+        """Return which nodes share a device."""
+        return self.instance.grouping
+
+    @property
+    def costs(self) -> CostTable | None:
+        """Return seconds per node and device, or None where nothing is known."""
+        return self.instance.costs
+
+    @property
+    def allowed(self) -> Bool:
+        """Return bool [n, p], where each node may go."""
+        return self.instance.allowed
+
+    @property
+    def tags(self) -> Tags | None:
+        """Return the layers and time steps of the nodes."""
+        return self.instance.tags
+
     def derived(self, make: Callable[Concatenate[Problem, P], T], /, *args: P.args, **options: P.kwargs) -> T:
-        """Return `make(self, *args, **options)`, made when it is first asked for; nobody may change what it returns.
+        """Return `make(problem, *args, **options)`, made when it is first asked for; nobody may change what it returns.
 
-        make: a function of the module level, or a method of a class; it must not look at `start`. All that it is given
-        must be hashable.
+        Made of the bare instance, and so the same for every run over it: without start, policy and priorities.
+
+        make: a function of the module level, or a method of a class. All that it is given must be hashable.
         """
-        key = (make, args, tuple(sorted(options.items())))
-        if key not in self._view:
-            self._view.setdefault(key, make(self, *args, **options))
-        found: T = self._view[key]
+        view, key = self.instance.view, (make, args, tuple(sorted(options.items())))
+        if key not in view:
+            view.setdefault(key, make(Problem(self.instance), *args, **options))
+        found: T = view[key]
         return found
 
-    def begun_with(self, start: Placement, start_by: str) -> Problem:
-        """Return the problem with another start; the two share what is derived from them."""
-        found = replace(self, start=start, start_by=start_by)
-        object.__setattr__(found, "_view", self._view)
-        return found
+    def on(self, **changes: Any) -> Problem:
+        """Return the same run over an instance of which some fields are changed."""
+        return replace(self, instance=replace(self.instance, **changes))
 
     def group_allowed(self, grouping: Grouping) -> Bool:
         """Return bool [k, p], where a group may go: where all its members may.

@@ -39,13 +39,12 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
     policy = PolicyInputs(features, registry.build("embed", *recipe.embed), registry.build("group", *recipe.group))
     if problem.policy is not None:
         policy = replace(policy, learned=problem.policy.learned, checkpointer=problem.policy.checkpointer)
+    coarse = coarse_problem(graph, problem.topology, costs, grouping).on(allowed=problem.group_allowed(grouping))
     made = replace(
-        coarse_problem(graph, problem.topology, costs, grouping),
-        allowed=problem.group_allowed(grouping),
+        problem,
+        instance=coarse.instance,
         start=None if problem.start is None else _grouped(problem.start, grouping),
-        start_by=problem.start_by,
         policy=policy,
-        ordered=problem.ordered,
     )
     return grouping, made
 

@@ -13,7 +13,7 @@ from pipeline.core.arrays import Bool
 from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.problem import Budget, Instance, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import Watcher, progress_text, unwatched
@@ -75,18 +75,19 @@ class Searcher:
         return Sought(self.name, replace(found, candidates=lifted), spent)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
-        problem = self.problem.derived(_problem_on, subject.topology, subject.costs, self.grouping)
+        instance = self.problem.derived(_on_devices, subject.topology, subject.costs, self.grouping)
+        problem = replace(self.problem, instance=instance)
         if start is None:
             return problem
         rounded = lowered(start.placement, self.grouping, self.problem.allowed)
         same = np.array_equal(rounded.device[self.grouping.group], start.placement.device)
-        return problem.begun_with(rounded, start.found_by if same else "start")
+        return replace(problem, start=rounded, start_by=start.found_by if same else "start")
 
 
-def _problem_on(problem: Problem, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:
-    """Return the problem on these devices; costs: of the operations that `grouping` makes its nodes of."""
+def _on_devices(problem: Problem, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Instance:
+    """Return the instance on these devices; costs: of the operations that `grouping` makes its nodes of."""
     contracted = None if costs is None else contract_costs(costs, problem.graph, grouping)
-    return replace(problem, topology=topology, costs=contracted)
+    return replace(problem.instance, topology=topology, costs=contracted)
 
 
 def in_turn(

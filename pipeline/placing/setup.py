@@ -10,7 +10,7 @@ from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.problem import Problem, allowed_devices
+from pipeline.core.problem import Instance, Problem, allowed_devices
 from pipeline.core.stages import LearningPlacer, Placer, Recipe
 from pipeline.core.workload import Tags
 from pipeline.shared.partition import colocated
@@ -32,7 +32,7 @@ def problem_of(
         DeviceError: no device may run an operation.
     """
     allowed = allowed_devices(graph, topology, costs, pins or {})
-    return Problem(graph, topology, colocated(graph), costs, allowed, ordered=ordered, tags=tags)
+    return Problem(Instance(graph, topology, colocated(graph), costs, allowed, tags=tags), ordered=ordered)
 
 
 def coarse_problem(graph: Graph, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:

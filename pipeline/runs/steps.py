@@ -282,7 +282,7 @@ def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem
     )
     groups = payload.load_grouping(work.read("group", "grouping.npz"))
     problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
-    return replace(problem, grouping=groups, policy=policy)
+    return replace(problem.on(grouping=groups), policy=policy)
 
 
 def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> dict[str, Any]:

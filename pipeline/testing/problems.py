@@ -15,7 +15,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem, Progress
+from pipeline.core.problem import Instance, Problem, Progress
 from pipeline.registry import build
 from pipeline.testing.graphs import graph_of
 
@@ -63,11 +63,13 @@ def small_problem(
     known = costs if costs_known else None
     features = node_features(graph, Grouping.identity(graph.n), known).values
     return Problem(
-        graph=graph,
-        topology=topology,
-        grouping=grouping or Grouping.identity(graph.n),
-        costs=known,
-        allowed=costs.supported if allowed is None else allowed,
+        Instance(
+            graph=graph,
+            topology=topology,
+            grouping=grouping or Grouping.identity(graph.n),
+            costs=known,
+            allowed=costs.supported if allowed is None else allowed,
+        ),
         start=start,
         policy=PolicyInputs(features, build("embed", embed), build("group", group)),
         ordered=ordered,

@@ -15,7 +15,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology, contract_cost
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.tensors import edges_of
@@ -63,7 +63,7 @@ def random_problem(seed: int, *, n: int, p: int, even: bool, memory: bool = Fals
         bytes_per_s = np.where(apart, 2e3 + 4e3 * rng.random((p, p)), np.inf)
         topology = Topology(devices, bytes_per_s, np.where(apart, 2e-4 * rng.random((p, p)), 0.0))
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(p), ("given",) * p)
-    return Problem(graph, topology, Grouping.identity(n), costs, costs.supported, ordered=True)
+    return Problem(Instance(graph, topology, Grouping.identity(n), costs, costs.supported), ordered=True)
 
 
 def evaluator_of(problem: Problem, measurer: ListSched | Sequential | Pipelined) -> Simulator:
@@ -266,8 +266,7 @@ def test_bounds_of_merged_operations_stay_below_what_their_simulator_says(seed: 
     assert fine.costs is not None
     graph = contract(fine.graph, grouping)
     costs = contract_costs(fine.costs, graph, grouping)
-    coarse = dataclasses.replace(
-        fine,
+    coarse = fine.on(
         graph=graph,
         grouping=Grouping.identity(graph.n),
         costs=costs,

@@ -202,7 +202,7 @@ def test_the_columns_of_a_move_by_hand():
     # 0 and 1 are a group on A, 2 is one on B: 0 -> 1 -> 2 is cut once.
     op_s = np.array([[1.0, 2.0], [1.0, 3.0], [5.0, 4.0]])
     problem = toy_problem(toy_graph(3, [(0, 1), (1, 2)], weight_bytes=[3, 1, 2]), op_s * 1e-3)
-    problem = dataclasses.replace(problem, topology=toy_topology(2, memory_bytes=8))
+    problem = problem.on(topology=toy_topology(2, memory_bytes=8))
     at = known(problem, [Grouping(np.array([0, 0, 1]))], np.array([[0, 0, 1]]))
     unit_ms = (1.5 + 2.0 + 4.5) / 3
     each = 8.0 / unit_ms / 2  # two groups share 8 ms

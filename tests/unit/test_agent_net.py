@@ -126,13 +126,14 @@ def renumbered(problem: Problem, place: np.ndarray) -> Problem:
         weight_bytes=graph.weight_bytes[old],
     )
     again = toy_problem(moved, np.ones((graph.n, problem.topology.p)), topology=problem.topology)
-    return dataclasses.replace(
-        problem,
+    placed = problem.on(
         graph=moved,
         grouping=again.grouping,
         costs=dataclasses.replace(problem.costs, names=moved.names, op_s=problem.costs.op_s[old]),
         allowed=problem.allowed[old],
-        policy=dataclasses.replace(problem.policy, features=problem.policy.features[old]),
+    )
+    return dataclasses.replace(
+        placed, policy=dataclasses.replace(problem.policy, features=problem.policy.features[old])
     )
 
 

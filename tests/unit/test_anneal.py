@@ -13,7 +13,7 @@ from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import Level
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.shared.feasibility import made_feasible
@@ -38,7 +38,7 @@ def problem_of(
     topology = topology or toy_topology(op_s.shape[1])
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), ("given",) * topology.p)
     grouping = grouping or Grouping.identity(graph.n)
-    return Problem(graph, topology, grouping, costs, costs.supported if allowed is None else allowed)
+    return Problem(Instance(graph, topology, grouping, costs, costs.supported if allowed is None else allowed))
 
 
 def simulator_of(problem: Problem, level: str = "T2") -> Simulator:

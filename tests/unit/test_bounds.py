@@ -16,7 +16,7 @@ from ortools.sat.python.cp_model import OPTIMAL, CpSolver
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
 from policy.place.exact.bound_kernels import interval_bound
@@ -60,7 +60,7 @@ def problem_of(
     devices = tuple(DeviceSpec(f"D{d}", "CPU", "CPU", memory_bytes=room[d]) for d in range(p))
     topology = Topology.uniform(devices, bytes_per_s=10.0, latency_s=LATENCY_S)
     costs = CostTable(graph.names, topology.names, times, np.full(p, launch_s), ("given",) * p)
-    return Problem(graph, topology, Grouping.identity(n), costs, costs.supported)
+    return Problem(Instance(graph, topology, Grouping.identity(n), costs, costs.supported))
 
 
 def bound_s(problem: Problem, execution: ExecutionModel = LISTSCHED, *, one_to_one: bool = True) -> float:
@@ -190,7 +190,7 @@ def test_a_pipeline_is_as_slow_as_its_largest_operation():
 def test_nothing_is_proven_without_rules_or_costs():
     problem = problem_of([(0, 1)], [[1.0], [1.0]])
     assert lower_bound(problem, None) == (0.0, "")
-    assert lower_bound(dataclasses.replace(problem, costs=None), LISTSCHED) == (0.0, "")
+    assert lower_bound(problem.on(costs=None), LISTSCHED) == (0.0, "")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -287,7 +287,7 @@ def msr_problem(name: str, devices: int) -> Problem:
     specs = tuple(DeviceSpec(f"D{d}", "CPU", "CPU") for d in range(devices))
     topology = Topology.uniform(specs, bytes_per_s=bytes_per_s, latency_s=0.0)
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(devices), ("given",) * devices)
-    return Problem(graph, topology, Grouping.identity(graph.n), costs, costs.supported, ordered=True)
+    return Problem(Instance(graph, topology, Grouping.identity(graph.n), costs, costs.supported), ordered=True)
 
 
 @pytest.mark.skipif(not INPUTS.exists(), reason="the published inputs are not here")

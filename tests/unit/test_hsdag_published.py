@@ -114,7 +114,7 @@ def test_a_failed_placement_and_one_that_does_not_fit_have_reward_0():
     assert gradient(problem, COURSE, 3, 5, 3, refused=refused) == pytest.approx(-0.25 / b / 2, rel=1e-5)
     allowed = np.ones((problem.graph.n, 2), bool)
     allowed[0, 0] = False
-    pinned = dataclasses.replace(problem, allowed=allowed)
+    pinned = problem.on(allowed=allowed)
     assert gradient(pinned, COURSE, 3, 5, 7) == 0.0
 
 

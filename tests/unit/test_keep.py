@@ -266,13 +266,13 @@ def test_whatever_a_search_depends_on_changes_the_digest() -> None:
     assert p.costs is not None
     cheaper = replace(p.costs, op_s=p.costs.op_s * 0.5)
     others = [
-        replace(p, costs=cheaper),
-        replace(p, costs=None),
+        p.on(costs=cheaper),
+        p.on(costs=None),
         replace(p, ordered=True),
-        replace(p, allowed=np.array([[True, False], [True, True], [True, True]])),
-        replace(p, grouping=Grouping(np.array([0, 0, 1], np.int32))),
-        replace(p, graph=replace(p.graph, edges=np.array([[0, 0], [1, 2]], np.int32), reads=INFERRED)),
-        replace(p, topology=replace(p.topology, link_latency_s=p.topology.link_latency_s * 2)),
+        p.on(allowed=np.array([[True, False], [True, True], [True, True]])),
+        p.on(grouping=Grouping(np.array([0, 0, 1], np.int32))),
+        p.on(graph=replace(p.graph, edges=np.array([[0, 0], [1, 2]], np.int32), reads=INFERRED)),
+        p.on(topology=replace(p.topology, link_latency_s=p.topology.link_latency_s * 2)),
         replace(p, policy=None),
         replace(p, policy=replace(p.policy, features=p.policy.features + 1)),
         replace(p, policy=replace(p.policy, embedder=toy_embedder())),

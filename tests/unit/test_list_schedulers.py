@@ -50,7 +50,7 @@ def problem_of(graph: Graph, op_s: Sequence[Sequence[float]] | np.ndarray, **opt
     memory = options.pop("memory_bytes", 0)
     topology = Topology.uniform(devices(cost_s.shape[1], memory), bytes_per_s=1.0, latency_s=0.0)  # type: ignore[arg-type]
     problem = toy_problem(graph, cost_s, topology=topology, grouping=options.pop("grouping", None))  # type: ignore[arg-type]
-    return dataclasses.replace(problem, policy=None, **options)  # type: ignore[arg-type]
+    return dataclasses.replace(problem.on(tags=options.pop("tags", None)), policy=None, **options)  # type: ignore[arg-type]
 
 
 def candidates(name: str, problem: Problem, **parameters: object) -> list[Candidate]:

@@ -95,6 +95,8 @@ def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.Mo
     own = [given for given in works if len(given) == 1 or given[1:] == (None, None)]
     assert len(own) == 1
     placed(dataclasses.replace(problem, ordered=True), "T2", Budget(400))
+    assert len(proofs) == 1
+    placed(problem.on(tags=None), "T2", Budget(400))
     assert len(proofs) == 2
 
 
@@ -115,19 +117,20 @@ def test_a_bound_that_was_cut_short_is_proven_again_when_offered_more_time() -> 
 def test_problems_that_differ_by_their_start_share_what_is_derived() -> None:
     problem = chain_problem()
     made = problem.derived(work._uncontended)
-    begun = problem.begun_with(Placement.single(12, 0, ("A", "B")), "test")
+    begun = dataclasses.replace(problem, start=Placement.single(12, 0, ("A", "B")), ordered=True)
     assert begun.start is not None
     assert begun.derived(work._uncontended) is made
-    assert dataclasses.replace(problem, ordered=True).derived(work._uncontended) is not made
+    assert problem.on(tags=None).derived(work._uncontended) is not made
 
 
-def test_a_searcher_asked_twice_about_equal_devices_and_costs_has_one_problem() -> None:
+def test_a_searcher_asked_twice_about_equal_devices_and_costs_has_one_instance() -> None:
     problem = chain_problem()
     searcher = Searcher("test", Portfolio(), problem, Grouping.identity(12), lambda subject: None)  # type: ignore[arg-type, return-value]
     subject = Subject(None, problem.graph, Grouping.identity(12), problem.topology, problem.costs, 0)
-    assert searcher._problem(subject, None) is searcher._problem(dataclasses.replace(subject, seed=1), None)
+    first, again = (searcher._problem(s, None) for s in (subject, dataclasses.replace(subject, seed=1)))
+    assert first.instance is again.instance
     dearer = dataclasses.replace(subject, costs=dataclasses.replace(problem.costs, op_s=2 * problem.costs.op_s))  # type: ignore[arg-type, union-attr, operator]
-    assert searcher._problem(dearer, None) is not searcher._problem(subject, None)
+    assert searcher._problem(dearer, None).instance is not first.instance
 
 
 @pytest.mark.parametrize("rules", ["T0", "T1", "T2", "sequential", "pipelined"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -60,7 +59,7 @@ def test_a_device_receives_one_tensor_at_a_time_in_the_program_of_t2():
 def test_devices_of_other_room_or_other_operations_are_not_alike(room: list[int], pinned: bool, alike: list[list[int]]):
     problem = problem_of([], [[1.0, 1.0], [1.0, 1.0]], weight=[1, 1], room=room)
     if pinned:
-        problem = dataclasses.replace(problem, allowed=np.array([[True, False], [True, True]]))
+        problem = problem.on(allowed=np.array([[True, False], [True, True]]))
     assert alike_devices(problem, Units.of(problem), np.ones((2, 2))) == alike
 
 
@@ -73,7 +72,7 @@ def test_only_what_takes_nothing_and_can_go_along_is_one_with_its_reader(idle_s:
 
 
 def test_programs_over_groups_that_could_be_taken_apart_prove_nothing():
-    together = dataclasses.replace(problem_of([], [[1.0, 9.0], [9.0, 1.0]]), grouping=Grouping(np.zeros(2, np.int32)))
+    together = problem_of([], [[1.0, 9.0], [9.0, 1.0]]).on(grouping=Grouping(np.zeros(2, np.int32)))
     assert placed(CpSat(), together, ListSched("T0")).lower_bound_s <= 1.0
     assert placed(CpSat(), together, Sequential()).lower_bound_s <= 2.0
     assert placed(MinCut(), together, Sequential()).lower_bound_s <= 2.0

@@ -282,7 +282,7 @@ def test_a_quotient_adds_up_transfers_between_clusters(seed: int):
 
 def test_layers_are_cut_by_time_into_parts_of_equal_work():
     problem, tags = unrolled(3, 8)
-    layers = layers_of(hierarchy(dataclasses.replace(problem, tags=tags), least=4))
+    layers = layers_of(hierarchy(problem.on(tags=tags), least=4))
     assert layers is not None
     assert layers.layer.tolist() == tags.layer.tolist()
     part = layers.chunk(4)
@@ -350,7 +350,7 @@ def test_small_cuts_never_grow_the_cut_and_keep_to_allowed_devices(seed: int):
 def test_starts_keep_to_allowed_devices_memory_and_ties(tagged: bool):
     problem, tags = unrolled(4, 16)
     topology = toy_topology(2, memory_bytes=200)
-    problem = dataclasses.replace(problem, topology=topology, tags=tags if tagged else None)
+    problem = problem.on(topology=topology, tags=tags if tagged else None)
     levels = hierarchy(problem, least=2)
     layers = layers_of(levels)
     made = list(starts(list(levels), layers))
@@ -369,7 +369,7 @@ def sketch_and_simulator(seed: int, label: np.ndarray | None = None):
     op_s = rng.uniform(0.1, 1, (40, 3)) * 1e-3
     costs = dataclasses.replace(problem.costs, op_s=op_s)
     graph = dataclasses.replace(problem.graph, edge_bytes=rng.integers(0, 4, problem.graph.m), reads=INFERRED)
-    problem = dataclasses.replace(problem, costs=costs, allowed=costs.supported, graph=graph)
+    problem = problem.on(costs=costs, allowed=costs.supported, graph=graph)
     found, cells = sketch_of(problem, op_s, np.arange(40, dtype=np.int32) if label is None else label)
     subject = Subject(None, graph, Grouping.identity(40), problem.topology, costs, 0)
     return problem, found, cells, ListSched(level="T2").bind(subject)

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping, contract
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.stages import Measurer, Subject
 from pipeline.core.tensors import tensors_read
 from pipeline.testing.simulated import simulator_of
@@ -55,7 +55,7 @@ def problem_of(graph: Graph) -> Problem:
     costs = CostTable(
         graph.names, topology.names, np.array([[1.0] * 2] * 2 + [[0.0] * 2] * 2), np.zeros(2), ("given",) * 2
     )
-    return Problem(graph, topology, Grouping.identity(graph.n), costs, costs.supported)
+    return Problem(Instance(graph, topology, Grouping.identity(graph.n), costs, costs.supported))
 
 
 APART = np.array([[0, 0, 1, 1]], np.int32)
