@@ -14,9 +14,8 @@ from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
-from pipeline.placing.recipes import chained
-from pipeline.placing.recipes import prepared as by_recipe
-from pipeline.placing.setup import coarse_problem, learns, recipe_of, with_policy
+from pipeline.placing.recipes import chained, for_placer
+from pipeline.placing.setup import coarse_problem, learns, recipe_of
 from pipeline.shared.partition import colocated, join
 
 SINGLE = "single"  # stands for every device on its own
@@ -89,14 +88,14 @@ def missing() -> list[str]:
 
 def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the nodes that a method places, as a grouping of the case's operations, and the problem it is given."""
-    recipe = recipe_of(placer)
-    if recipe is not None:
-        subject = case.subject
-        whole = coarse_problem(subject.graph, subject.topology, subject.costs, subject.grouping)
-        return by_recipe(recipe, whole, subject.costs, seed=seed)
-    grouping = coarsened(case, method.coarsen, seed=seed)
-    problem = coarse_problem(case.subject.graph, case.subject.topology, case.subject.costs, grouping)
-    return grouping, with_policy(problem) if isinstance(placer, LearningPlacer) else problem
+    graph, topology, costs = case.subject.graph, case.subject.topology, case.subject.costs
+    whole = coarse_problem(graph, topology, costs, case.subject.grouping)
+
+    def given() -> tuple[Grouping, Problem]:
+        grouping = coarsened(case, method.coarsen, seed=seed)
+        return grouping, coarse_problem(graph, topology, costs, grouping)
+
+    return for_placer(placer, whole, given, seed=seed)
 
 
 def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:

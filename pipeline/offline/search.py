@@ -16,15 +16,15 @@ from pipeline import registry
 from pipeline.artifacts.checkpoint import kept, read_policy
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
+from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import DataflowModel
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
-from pipeline.placing.recipes import lifted, prepared
+from pipeline.placing.recipes import for_placer, lifted
 from pipeline.placing.rehearsal import rehearse
-from pipeline.placing.setup import recipe_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable, write_trace
 from pipeline.progress.watch import Watcher, spoken, unwatched
@@ -128,25 +128,15 @@ def _search(
 
 
 def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: ProgressHook) -> tuple[Answer, int]:
-    """Return what a placer answers, in terms of the case's operations, and after how many evaluations.
-
-    A placer that brings a recipe searches the problem that the recipe makes of the case.
-    """
-    seed = case.scenario.seed
-    recipe = recipe_of(placer)
-    if recipe is None:
-        simulator = case.simulator()
-        answer = placer.place(case.problem, simulator, budget, seed=seed, progress=progress)
-        return answer, _spent(answer, simulator)
-    grouping, problem = prepared(recipe, case.problem, case.costs, seed=seed)
+    """Return what a placer answers, in terms of the case's operations, and after how many evaluations."""
+    seed, alone = case.scenario.seed, Grouping.identity(case.graph.n)
+    grouping, problem = for_placer(placer, case.problem, lambda: (alone, case.problem), seed=seed)
     simulator = case.scenario.simulator(Subject(None, case.graph, grouping, case.topology, case.costs, seed))
     answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
-    return lifted(answer, grouping), _spent(answer, simulator)
-
-
-def _spent(answer: Answer, simulator: Simulator) -> int:
-    """Return the evaluations of a whole search, of which this process may have seen the end alone."""
-    return simulator.evaluations if answer.evaluations is None else answer.evaluations
+    spent = (
+        simulator.evaluations if answer.evaluations is None else answer.evaluations
+    )  # before an interruption as well
+    return lifted(answer, grouping), spent
 
 
 def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:

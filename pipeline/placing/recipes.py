@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,25 @@ from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.stages import Answer, Recipe
-from pipeline.placing.setup import coarse_problem
+from pipeline.core.stages import Answer, LearningPlacer, Placer, Recipe
+from pipeline.placing.setup import coarse_problem, recipe_of, with_policy
+
+
+def for_placer(
+    placer: Placer, whole: Problem, given: Callable[[], tuple[Grouping, Problem]], *, seed: int
+) -> tuple[Grouping, Problem]:
+    """Return the nodes that a placer places, as a grouping of the operations of `whole`, and the problem it is given.
+
+    Its own recipe makes them, if it brings one. given: makes what others get; one that learns gets untrained modules of
+    the default stages with it, if those before have made none.
+    """
+    recipe = recipe_of(placer)
+    if recipe is not None:
+        return prepared(recipe, whole, whole.costs, seed=seed)
+    grouping, problem = given()
+    if isinstance(placer, LearningPlacer) and problem.policy is None:
+        problem = with_policy(problem)
+    return grouping, problem
 
 
 def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed: int) -> tuple[Grouping, Problem]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +25,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, Simulator, Subject
 from pipeline.core.workload import Tags
-from pipeline.placing.recipes import prepared
-from pipeline.placing.setup import problem_of, with_policy
+from pipeline.placing.recipes import for_placer
+from pipeline.placing.setup import problem_of
 
 Say = Callable[[str], None]
 
@@ -107,21 +107,16 @@ def _searched(placer: str, evaluator: str) -> None:
     if isinstance(built, LearningPlacer):  # what learns is slow, and calls little
         problems = problems[:1]
     for problem in problems:
-        grouping, made = _prepared(built, problem)
+        grouping, made = for_placer(built, problem, partial(_as_it_is, problem), seed=0)
         simulator = _simulator(evaluator, problem, grouping)
         asked = simulator if evaluator in SIMULATORS else _Plain(simulator)
         with contextlib.suppress(DeviceError):  # a rule of thumb that finds nothing where memory is short
             built.place(made, asked, BUDGET, seed=0, progress=_silent)
 
 
-def _prepared(placer: Placer, problem: Problem) -> tuple[Grouping, Problem]:
-    """Return the nodes that a placer places, and the problem it is given."""
-    alone = Grouping.identity(problem.graph.n)
-    if not isinstance(placer, LearningPlacer):
-        return alone, problem
-    if placer.recipe is None:
-        return alone, with_policy(problem)
-    return prepared(placer.recipe, problem, problem.costs, seed=0)
+def _as_it_is(problem: Problem) -> tuple[Grouping, Problem]:
+    """Return every operation as a node of its own, and the problem."""
+    return Grouping.identity(problem.graph.n), problem
 
 
 def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:

@@ -26,10 +26,10 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
 from pipeline.placing.journal import Journal, Remembered
-from pipeline.placing.recipes import prepared
+from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
 from pipeline.placing.searchers import Bind, Searcher, Sought, in_turn
-from pipeline.placing.setup import coarse_problem, problem_of, recipe_of
+from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.shared import payload
@@ -256,17 +256,12 @@ def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) 
     """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
     given = payload.load_grouping(work.read("coarsen", "grouping.npz"))
     problem = _problem(work, subject, given)
+    whole = problem_of(subject.graph, subject.topology, subject.costs)
     searchers = []
     for name, values in work.task.params["use"]:
         placer: Placer = registry.build("place", name, values)
-        recipe = recipe_of(placer)
-        if recipe is None:
-            searchers.append(Searcher(name, placer, problem, given, bind, watch, work.partial))
-        else:
-            own, made = prepared(
-                recipe, problem_of(subject.graph, subject.topology, subject.costs), subject.costs, seed=work.task.seed
-            )
-            searchers.append(Searcher(name, placer, made, own, bind, watch, work.partial))
+        grouping, made = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
+        searchers.append(Searcher(name, placer, made, grouping, bind, watch, work.partial))
     return searchers
 
 

@@ -40,7 +40,7 @@ class CpSat(Method):
     A second of that reckoning was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     placers: ClassVar[tuple[str, ...]] = ("heft",)
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")

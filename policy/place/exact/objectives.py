@@ -71,8 +71,8 @@ class Unknown:
         return 0.0
 
     def units(self, problem: Problem) -> Units:
-        """Return the problem's units."""
-        return problem.derived(Units.of)
+        """Return the problem's units, those of no time folded into their neighbours."""
+        return problem.derived(folded)
 
     def variables(self, problem: Problem, execution: ExecutionModel | None) -> int:
         """Return a quarter of the variables that say which unit and which tensor is where."""
@@ -116,7 +116,7 @@ class LargestLoad(Unknown):
         return pipelined(problem, units, hint.device)
 
 
-class Makespan:
+class Makespan(Unknown):
     """The end of the last operation, where devices and links work at the same time; the rules are a `DataflowModel`."""
 
     exact: ClassVar[bool] = True
@@ -124,14 +124,6 @@ class Makespan:
     def bounds(self, problem: Problem, execution: ExecutionModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
         """Return loads, paths, and what must happen between heads and tails."""
         return dataflow_bounds(problem, _dataflow(execution), seconds=seconds, one_to_one=one_to_one)
-
-    def constant_s(self, problem: Problem) -> float:
-        """Return 0: all is in the program."""
-        return 0.0
-
-    def units(self, problem: Problem) -> Units:
-        """Return the problem's units, those of no time folded into their neighbours."""
-        return problem.derived(folded)
 
     def variables(self, problem: Problem, execution: ExecutionModel | None) -> int:
         """Return the variables that say what is where, and when operations and transfers begin."""
@@ -173,7 +165,8 @@ def folded(problem: Problem) -> Units:
     """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
 
     What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
-    made, right after: no placement gets slower. Memory must not object.
+    made, right after: no placement gets slower, whatever the objective, and what was sent for it is not sent. Memory
+    must not object.
     """
     units = problem.derived(Units.of)
     group = units.grouping.group

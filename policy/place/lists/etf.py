@@ -69,7 +69,7 @@ def _opens(work: ScheduleInputs, plan: Partial, favourite: Int64, last: Int64, d
     away_s = 0.0
     for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
         if work.out_node[e] == j:
-            away_s = work.out_s[e]
+            away_s = max(away_s, work.out_s[e])
     return max(float(plan.lanes.free_s[d]), float(plan.finish_s[i] + away_s))
 
 
