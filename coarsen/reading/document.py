@@ -155,8 +155,8 @@ def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, fault
     for name in repeated(names) if len(index) < len(names) else ():
         faults.add(f"two operations are called {name!r}")
     ends = [(edge["from"], edge["to"]) for edge in edges]
-    strange = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
-    for a, b, name in strange:
+    unknown = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
+    for a, b, name in unknown:
         faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is no operation")
     whole = [(*pair, port) for pair, port in zip(ends, ports.tolist(), strict=True)]
     for a, b, port in repeated(whole) if len(set(whole)) < len(whole) else ():
@@ -164,7 +164,7 @@ def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, fault
     told = {a for a, _, port in whole if port >= 0}
     for name in dict.fromkeys(a for a, _, port in whole if port < 0 and a in told):
         faults.add(f"some edges of {name!r} say which output they carry, and some do not")
-    if strange:
+    if unknown:
         return np.empty((2, 0), np.int64)
     return np.array([(index[a], index[b]) for a, b in ends], np.int64).reshape(-1, 2).T
 

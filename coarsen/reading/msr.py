@@ -133,9 +133,9 @@ def _edges(
     costs: dict[tuple[int, int], float] = {}
     for edge in edges:
         ends = (edge["sourceId"], edge["destId"])
-        strange = [end for end in ends if end not in index]
-        if strange:
-            faults.add(f"the edge {ends[0]} -> {ends[1]} names {strange[0]}, which is no node's id")
+        unknown = [end for end in ends if end not in index]
+        if unknown:
+            faults.add(f"the edge {ends[0]} -> {ends[1]} names {unknown[0]}, which is no node's id")
             continue
         source, cost = index[ends[0]], edge.get("cost", 0.0)
         if abs(cost - cost_of.setdefault(source, cost)) > SAME_COST:

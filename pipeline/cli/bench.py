@@ -79,10 +79,10 @@ def _settings(assignments: tuple[str, ...]) -> Any:
     from pipeline.core.errors import UsageError
 
     values = dict(parse_assignment(text) for text in assignments)
-    strange = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
-    if strange:
+    unknown = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
+    if unknown:
         raise UsageError(
-            f"A benchmark does not read {', '.join(strange)}.",
+            f"A benchmark does not read {', '.join(unknown)}.",
             "Set profile.KEY and measure.KEY; options and the table of methods stand for the rest.",
         )
     return plain_settings().updated(values, "--set")

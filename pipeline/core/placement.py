@@ -49,13 +49,13 @@ class Placement:
         index = {name: i for i, name in enumerate(devices)}
         missing = [name for name in names if name not in document]
         unknown = sorted(set(document) - set(names))
-        strange = sorted({device for device in document.values() if device not in index})
+        unknown = sorted({device for device in document.values() if device not in index})
         faults = [
             f"{what}: {listed(found)}"
             for what, found in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
-                ("unknown devices", strange),
+                ("unknown devices", unknown),
             )
             if found
         ]

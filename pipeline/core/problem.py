@@ -185,10 +185,10 @@ def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, p
     allowed = np.ones((graph.n, topology.p), dtype=bool) if costs is None else costs.supported.copy()
     operation = {name: i for i, name in enumerate(graph.names)}
     device = {name: i for i, name in enumerate(topology.names)}
-    strange = [f"{o} -> {d}" for o, d in pins.items() if o not in operation or d not in device]
-    if strange:
+    unknown = [f"{o} -> {d}" for o, d in pins.items() if o not in operation or d not in device]
+    if unknown:
         raise UsageError(
-            f"Pins name an unknown operation or device: {', '.join(strange)}.",
+            f"Pins name an unknown operation or device: {', '.join(unknown)}.",
             f"Use names of the model's operations, and of the devices {', '.join(topology.names)}.",
         )
     forbidden = [f"{o} -> {d}" for o, d in pins.items() if not allowed[operation[o], device[d]]]

@@ -307,5 +307,5 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
     params = registry.canonical(placer)
     called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
     asked = (effort.placer, placer.version, params, scenario.seed, *called)
-    reckoned = (scenario.evaluator, measurer.version, registry.canonical(measurer))
-    return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *reckoned))
+    rules = (scenario.evaluator, measurer.version, registry.canonical(measurer))
+    return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *rules))

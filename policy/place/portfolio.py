@@ -90,7 +90,7 @@ class Portfolio(Method):
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
     solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")
     solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
-    effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own reckoning, per evaluation left")
+    effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
     workers: int = param(2, "threads that anneal, and threads of the solver")
 
     def __post_init__(self) -> None:

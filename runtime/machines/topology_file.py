@@ -145,9 +145,9 @@ def _links(found: TopologyDocument, names: Sequence[str], faults: Faults) -> tup
     latency_s = np.full((p, p), usual.get("latency_s", 0.0))
     for entry in found.get("link", []):
         ends = (entry["from"], entry["to"])
-        strange = [end for end in ends if end not in names]
-        if strange:
-            faults.add(f"a link names the device {strange[0]!r}, which is not there (there are {', '.join(names)})")
+        unknown = [end for end in ends if end not in names]
+        if unknown:
+            faults.add(f"a link names the device {unknown[0]!r}, which is not there (there are {', '.join(names)})")
             continue
         a, b = map(names.index, ends)
         if a == b:

@@ -193,7 +193,7 @@ def summed(tree: Float64) -> None:
     """Add up a tree's second half, its leaves, so that tree[1] is the sum.
 
     Whoever changes one leaf renews its ancestors alone, and finds, bit for bit, the sum that the tree would have if it
-    were added up anew: the order of the additions depends on the places of the terms only.
+    were added up again: the order of the additions depends on the places of the terms only.
     """
     for x in range(tree.size // 2 - 1, 0, -1):
         tree[x] = tree[2 * x] + tree[2 * x + 1]

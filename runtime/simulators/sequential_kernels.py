@@ -209,7 +209,7 @@ def put(machine: SequentialMachine, state: SequentialState, j: int, device: int)
 
 @inner
 def renew_tensors(machine: SequentialMachine, state: SequentialState, changes: Changes, i: int) -> None:
-    """Reckon anew every tensor that a node of move i makes or reads, once each."""
+    """Count again every tensor that a node of move i makes or reads, once each."""
     k, t = state.device.size, machine.source.size
     state.stamp[t] += 1
     for x in range(changes.ptr[i], changes.ptr[i + 1]):

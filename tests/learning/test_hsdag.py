@@ -72,7 +72,7 @@ def drawn_s(problem: Problem, hyper: Hyperparameters, *, updates: int, seed: int
     trainer = Trainer(search, actor, hyper, seed=seed)
 
     def mean_s() -> float:
-        some, bases = np.ones(200), [trainer.bases.anew()] * 200
+        some, bases = np.ones(200), [trainer.bases.from_scratch()] * 200
         with torch.no_grad():
             found = actor.draw(actor.nodes(), bases, moves=some, reach=some, rng=np.random.default_rng(9))
         return float(np.mean([evaluator.value_s(p) for p in found.placements]))

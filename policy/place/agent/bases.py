@@ -28,19 +28,19 @@ class Bases:
         work = work_of(search.problem)
         self._longest_first: Float64 | None = ranks(-upward(work)) if search.problem.ordered else None
 
-    def anew(self) -> Base:
+    def from_scratch(self) -> Base:
         """Return the base of placements that are made from nothing."""
         best_s = self.search.best_s if np.isfinite(self.search.best_s) else self.world.n * self.world.unit_s
         return Base(None, best_s / self.world.unit_s, order=self._longest_first)
 
     def drawn(self, r: int, *, elites: int, fresh: float, rng: np.random.Generator) -> list[Base]:
         """Return r bases: nothing with probability `fresh`, else one of the best, the better the likelier."""
-        anew = rng.random(r) < fresh
+        from_scratch = rng.random(r) < fresh
         rank = rng.geometric(0.5, r) - 1
         leaders = self.search.leaders(elites)
         return [
-            self.anew() if not leaders or new else self.of(*leaders[place % len(leaders)])
-            for new, place in zip(anew.tolist(), rank.tolist(), strict=True)
+            self.from_scratch() if not leaders or new else self.of(*leaders[place % len(leaders)])
+            for new, place in zip(from_scratch.tolist(), rank.tolist(), strict=True)
         ]
 
     def of(self, value_s: float, placement: Placement) -> Base:

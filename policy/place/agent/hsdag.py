@@ -41,14 +41,14 @@ class Hsdag(Method):
     serves every device, so a policy carries over to other devices and any number of them. Two kinds of updates take
     turns. In a draw, all groups of a batch of placements choose at once, in a few passes, each pass knowing what the
     one before has led to; a draw changes one of the best placements, where a group may also stay, or places everything
-    anew. In a local search, moves of single groups are tried one after another, each on what the ones before have left;
-    that is simulated annealing with a learned choice of moves, and every move has a reward of its own. Where placements
-    may carry priorities, groups also shift in the order of execution.
+    from scratch. In a local search, moves of single groups are tried one after another, each on what the ones before
+    have left; that is simulated annealing with a learned choice of moves, and every move has a reward of its own. Where
+    placements may carry priorities, groups also shift in the order of execution.
 
-    REINFORCE with a leave-one-out baseline on log times (`LeaveOneOut`); draws made anew, changes and moves are each
-    compared among themselves. A further term imitates the incumbent. A placement drawn again costs nothing; every move
-    of a local search counts. Without a start, the portfolio searches first with `warm` of the budget; whatever is best
-    then is what the policy learns to make, and goes on from. Equal seed and evaluation budget give equal answers,
+    REINFORCE with a leave-one-out baseline on log times (`LeaveOneOut`); draws made from scratch, changes and moves are
+    each compared among themselves. A further term imitates the incumbent. A placement drawn again costs nothing; every
+    move of a local search counts. Without a start, the portfolio searches first with `warm` of the budget; whatever is
+    best then is what the policy learns to make, and goes on from. Equal seed and evaluation budget give equal answers,
     interrupted or not.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS

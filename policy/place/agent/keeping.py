@@ -44,7 +44,7 @@ def state_of(trainer: Trainer) -> Snapshot:
         },
         "rng": trainer.rng.bit_generator.state,
         "plan_s": trainer.plan_s if np.isfinite(trainer.plan_s) else None,
-        "boldness": trainer.boldness,
+        "boldness": trainer.step_scale,
         "updates": trainer.updates,
         "idle": trainer.idle,
     }
@@ -68,7 +68,7 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
     torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
     trainer.rng.bit_generator.state = facts["rng"]
     trainer.plan_s = np.inf if facts["plan_s"] is None else facts["plan_s"]
-    trainer.boldness, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
+    trainer.step_scale, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
     kept = facts["clock"]
     old, new = facts["budget"], trainer.search.budget
     left = kept["left"]  # a larger budget may be given to go on

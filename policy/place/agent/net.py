@@ -50,13 +50,13 @@ class Head(nn.Module):
         self.v = nn.Parameter(first)
 
     def scores(self, z: Tensor, at: Context) -> Tensor:
-        """Return float32 [K, p + 1] for embeddings float32 [K, h]; -inf where barred."""
+        """Return float32 [K, p + 1] for embeddings float32 [K, h]; -inf where forbidden."""
         hidden = torch.relu(self.group(z)[:, None] + self.pair(at.columns))
         score: Tensor = self.out(hidden).squeeze(2) + at.columns @ self.v
         return score.masked_fill(at.forbidden, -torch.inf)
 
     def targets(self, z: Tensor, at: Context, *, calm: Tensor) -> Tensor:
-        """Return float32 [K, p + 1], log-probabilities of the targets; -inf where barred.
+        """Return float32 [K, p + 1], log-probabilities of the targets; -inf where forbidden.
 
         z: float32 [K, h]. calm: float32 [K], added to the score of staying.
         """
@@ -99,13 +99,13 @@ class Policy(nn.Module):
         self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module
 
     def targets(self, z: Tensor, at: Context, *, calm: Tensor) -> Tensor:
-        """Return float32 [K, p + 1], log-probabilities of the targets; -inf where barred.
+        """Return float32 [K, p + 1], log-probabilities of the targets; -inf where forbidden.
 
         Groups that are placed for the first time have a head of their own. z: float32 [K, h]. calm: float32 [K].
         """
         log_p = self.changing.targets(z, at, calm=calm)
-        anew = at.columns[:, :1, AT["fresh"]] > 0  # [K, 1]
-        return torch.where(anew, self.making.targets(z, at, calm=calm), log_p) if bool(anew.any()) else log_p
+        unplaced = at.columns[:, :1, AT["fresh"]] > 0  # [K, 1]
+        return torch.where(unplaced, self.making.targets(z, at, calm=calm), log_p) if bool(unplaced.any()) else log_p
 
     def weights(self) -> dict[str, Float32]:
         """Return copies of all parameters by name."""

@@ -26,9 +26,9 @@ from policy.place.search import Search
 
 FAILED = 2.0  # a placement that failed counts as so many times the slowest one that did not
 WORST = 1.02  # a move that makes its placement slower than so many times is no worse than that: it is not taken
-BOLDEST = 8.0  # groups expected to move at most in a pass, at the boldness the search begins with
+MOST_MOVES = 8.0  # groups expected to move at most in a pass, at the step_scale the search begins with
 STALE, FRESH = 0.5, 0.1  # shares of draws seen before above which the search gets bolder, and below which more careful
-BOLDER = 1.25
+STEP_FACTOR = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Hyperparameters:
 class Trainer:
     """Trains one policy on one search.
 
-    placement, plan_s: where the local search stands. boldness: how many times more groups move than at first. updates:
-    how many there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which share of
-    the budget is spent.
+    placement, plan_s: where the local search stands. step_scale: how many times more groups move than at first.
+    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which
+    share of the budget is spent.
     """
 
     def __init__(self, search: Search, actor: Actor, hyper: Hyperparameters, *, seed: int) -> None:
@@ -65,7 +65,7 @@ class Trainer:
         self.scale_s = mean_time_s(search)
         self.plan: Placement | None = None
         self.plan_s = math.inf
-        self.boldness = 1.0
+        self.step_scale = 1.0
         self.updates = self.idle = 0
         self.clock = BudgetClock.of(search)
 
@@ -97,7 +97,7 @@ class Trainer:
         if r < 1:
             return None  # the time was up after all
         bases = self.bases.drawn(r, elites=hyper.elites, fresh=fresh, rng=self.rng)
-        moves = np.exp(self.rng.uniform(0.0, math.log(BOLDEST), r)) * self.boldness
+        moves = np.exp(self.rng.uniform(0.0, math.log(MOST_MOVES), r)) * self.step_scale
         rollout = actor.draw(nodes, bases, moves=moves, reach=1.0 + self.rng.exponential(1.0, r) ** 2, rng=self.rng)
         self._tell(rollout.entropy, float(np.mean(rollout.groups)))
         spent = search.spent
@@ -142,10 +142,10 @@ class Trainer:
         return self.plan, self.plan_s
 
     def _loss(self, bases: Sequence[Base], log_prob: Tensor, entropy: Tensor, times: Tensor, share: float) -> Tensor:
-        """Return the loss; placements made anew and changed ones are compared among themselves only."""
-        anew = torch.tensor([base.plan is None for base in bases])
+        """Return the loss; placements made from scratch and changed ones are compared among themselves only."""
+        from_scratch = torch.tensor([base.plan is None for base in bases])
         loss = log_prob.new_zeros(())
-        for part in (torch.nonzero(anew).flatten(), torch.nonzero(~anew).flatten()):
+        for part in (torch.nonzero(from_scratch).flatten(), torch.nonzero(~from_scratch).flatten()):
             if part.numel():
                 one = self.learner.loss(log_prob[part], entropy[part], times[part], progress=share)
                 loss = loss + one * part.numel() / len(bases)
@@ -160,12 +160,14 @@ class Trainer:
     def _adapt(self, seen: int, asked: int) -> None:
         """Get bolder where most draws were seen before, and more careful where nearly none were."""
         if seen > STALE * asked:
-            self.boldness = min(self.boldness * BOLDER, float(self.actor.world.n))
+            self.step_scale = min(self.step_scale * STEP_FACTOR, float(self.actor.world.n))
         elif seen < FRESH * asked:
-            self.boldness = max(self.boldness / BOLDER, 1.0)
+            self.step_scale = max(self.step_scale / STEP_FACTOR, 1.0)
 
     def imitate(self, placement: Placement, steps: int, *, seconds: float) -> None:
-        """Make it likelier, in so many steps as are begun in time, that groups are placed anew as in a placement."""
+        """Make it likelier, in so many steps as are begun in time, that groups are placed from scratch as in a
+        placement.
+        """
         end_s = time.monotonic() + seconds
         for _ in range(steps):
             if time.monotonic() >= end_s:
@@ -178,8 +180,8 @@ class Trainer:
         nodes = actor.nodes()
         samples = actor.policy.grouper.draws(nodes, actor.problem.graph, 1, rng=self.rng)
         groups = GroupBatch.of([made_feasible(actor.problem, sample.grouping) for sample in samples])
-        anew = torch.full((1, world.n), world.p)
-        at = context(world, groups, anew, [None], value=torch.ones(1))
+        from_scratch = torch.full((1, world.n), world.p)
+        at = context(world, groups, from_scratch, [None], value=torch.ones(1))
         log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
         device = torch.tensor(placement.device, dtype=torch.int64)[None]
         on = groups.sum(nn.functional.one_hot(device, world.p + 1).float())  # [K, p + 1]

@@ -37,7 +37,7 @@ class CpSat(Method):
 
     Programs above `largest` are left alone, see `size_of`. Without a time limit one thread works and the effort is
     counted in the solver's own steps, in proportion to the evaluations left, so that equal seeds give equal answers.
-    A second of that reckoning was seen to take 10 to 40 seconds.
+    A second by that count was seen to take 10 to 40 seconds.
     """
 
     version: ClassVar[int] = 4
@@ -45,7 +45,7 @@ class CpSat(Method):
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
-    effort: float = param(1e-3, "without a time limit: the solver's seconds, by its own reckoning, per evaluation left")
+    effort: float = param(1e-3, "without a time limit: the solver's seconds, by its own count, per evaluation left")
 
     def __post_init__(self) -> None:
         if self.largest < 0 or self.workers < 1 or not self.effort > 0:

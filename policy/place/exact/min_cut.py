@@ -205,6 +205,6 @@ class MemoryPrice:
         if not over.any() and not (self.per_byte_s > 0).any():
             return False
         between = (self.low_s + np.where(np.isfinite(self.high_s), self.high_s, 0.0)) / 2
-        dearer = np.maximum(2 * self.per_byte_s, self.first_s)
-        self.per_byte_s = np.where(over & np.isinf(self.high_s), dearer, between)
+        costlier = np.maximum(2 * self.per_byte_s, self.first_s)
+        self.per_byte_s = np.where(over & np.isinf(self.high_s), costlier, between)
         return True

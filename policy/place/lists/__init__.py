@@ -1,1 +1,1 @@
-"""List scheduling: plans made operation by operation."""
+"""List scheduling: schedules made operation by operation."""

@@ -52,7 +52,7 @@ def memory_demand(problem: Problem) -> Float64:
 def baechi_work(problem: Problem, *, fuse: bool, execution: ExecutionModel | None = None) -> ScheduleInputs:
     """Return the work of a problem as Baechi's placers see it: fused, and with outputs held in memory.
 
-    execution: whose contention and pauses to plan for; links without contention unless given.
+    execution: whose contention and pauses to schedule for; links without contention unless given.
     """
     return work_of(
         problem, problem.derived(fused) if fuse else None, execution=execution, demand=memory_demand(problem)

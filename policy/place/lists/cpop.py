@@ -19,7 +19,7 @@ NEAR = 1e-9  # relative difference of path lengths below which they count as equ
 
 @dataclass(frozen=True, slots=True)
 class Cpop(Method):
-    """Plans operations by the length of the longest path through them.
+    """Schedules operations by the length of the longest path through them.
 
     The operations on one longest path go to the device that runs all of them fastest, the others where they end first,
     idle time between earlier operations included.
@@ -30,14 +30,14 @@ class Cpop(Method):
     version: ClassVar[int] = 1
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plan's placement; nothing is random."""
+        """Evaluate the schedule's placement; nothing is random."""
         if search.done:
             return
         work = work_of(search.problem)
         length_s = upward(work) + downward(work)
         path = _critical_path(work.order, work.out_ptr, work.out_node, length_s, NEAR)
         lost_s = np.where(work.allowed[work.group[path]], work.op_s[path], work.op_s.sum()).sum(axis=0)  # [p]
-        # More than any plan takes: only what the best device has no room for goes to another.
+        # More than any schedule takes: only what the best device has no room for goes to another.
         bias_s = np.zeros(work.op_s.shape)
         bias_s[path] = 2 * (work.mean_s.sum() + work.out_s.sum())
         bias_s[path, np.argmin(lost_s)] = 0.0

@@ -16,7 +16,8 @@ from policy.place.search import Method, Search
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath(Method):
-    """Plans ready operations by falling upward rank, each at the end of the queue of the device where it ends first.
+    """Schedules ready operations by falling upward rank, each at the end of the queue of the device where it ends
+    first.
 
     Where the evaluator has contention, one schedule has it too: a tensor leaves when its producer's device has sent
     all that was scheduled before, by the rules of the evaluator's level. A second schedule takes links to be free of
@@ -26,11 +27,11 @@ class CriticalPath(Method):
     version: ClassVar[int] = 1
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plans' placements; nothing is random."""
+        """Evaluate the schedules' placements; nothing is random."""
         if search.done:
             return
         whole = work_of(search.problem, execution=search.execution)
         joined = work_of(search.problem, search.problem.derived(fused), execution=search.execution)
         for work in (*contended(whole), joined):
-            plan = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
-            submit(search, work, (), (plan,))
+            schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
+            submit(search, work, (), (schedule,))

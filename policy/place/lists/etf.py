@@ -12,7 +12,7 @@ from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
 from pipeline.shared.graphs import longest
 from pipeline.shared.heaps import Heap, pop, push
-from policy.place.lists.listing import Partial, arrival, new_plan, put, reads, settle_rest, usable
+from policy.place.lists.listing import Partial, arrival, new_schedule, put, reads, settle_rest, usable
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, contended, work_of
 from policy.place.search import Method, Search
@@ -30,9 +30,9 @@ class Heaps(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Etf(Method):
-    """Plans the ready operation and the device that can start earliest; of equal ones the longest way to an end.
+    """Schedules the ready operation and the device that can start earliest; of equal ones the longest way to an end.
 
-    The way counts mean times of operations alone. Where the evaluator uses contention, one plan does too, and a
+    The way counts mean times of operations alone. Where the evaluator uses contention, one schedule does too, and a
     second does not, see `critical_path`. All ready operations are candidates: heaps per device make a step cost
     O(p (log n + operands)).
 
@@ -42,7 +42,7 @@ class Etf(Method):
     version: ClassVar[int] = 1
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plans' placements; nothing is random."""
+        """Evaluate the schedules' placements; nothing is random."""
         if search.done:
             return
         works = contended(work_of(search.problem, execution=search.execution))
@@ -60,24 +60,24 @@ def no_favourites(work: ScheduleInputs) -> Int64:
 
 
 @inner
-def _opens(work: ScheduleInputs, plan: Partial, favourite: Int64, last: Int64, d: int) -> float:
+def _opens(work: ScheduleInputs, schedule: Partial, favourite: Int64, last: Int64, d: int) -> float:
     """Return from when on device d is free for operations that are not the favourite child of its last one."""
     i = last[d]
     j = favourite[i] if i >= 0 else -1
-    if j < 0 or plan.waiting[j] < 0 or not usable(plan.homes, work.group[j], d):
-        return float(plan.lanes.free_s[d])
+    if j < 0 or schedule.waiting[j] < 0 or not usable(schedule.homes, work.group[j], d):
+        return float(schedule.lanes.free_s[d])
     away_s = 0.0
     for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
         if work.out_node[e] == j:
             away_s = max(away_s, work.out_s[e])
-    return max(float(plan.lanes.free_s[d]), float(plan.finish_s[i] + away_s))
+    return max(float(schedule.lanes.free_s[d]), float(schedule.finish_s[i] + away_s))
 
 
 @allocating
-def _when(work: ScheduleInputs, plan: Partial, i: int, d: int) -> float:
+def _when(work: ScheduleInputs, schedule: Partial, i: int, d: int) -> float:
     """Return when all that operation i reads can be on device d."""
-    nowhere = np.empty((0, plan.lanes.free_s.size))
-    return arrival(work, plan, reads(work, plan, i), d, plan.queue_s.copy(), nowhere)
+    nowhere = np.empty((0, schedule.lanes.free_s.size))
+    return arrival(work, schedule, reads(work, schedule, i), d, schedule.queue_s.copy(), nowhere)
 
 
 @allocating
@@ -88,7 +88,7 @@ def _nth(heaps: Heaps, h: int) -> Heap:
 
 @allocating
 def _head(
-    work: ScheduleInputs, plan: Partial, heaps: Heaps, level_s: Float64, d: int, open_s: float
+    work: ScheduleInputs, schedule: Partial, heaps: Heaps, level_s: Float64, d: int, open_s: float
 ) -> tuple[float, int]:
     """Return the earliest start on device d, and the operation; -1 if there is none.
 
@@ -106,13 +106,13 @@ def _head(
             return math.inf, -1
         i, before_s = heap.node[0], open_s if at_hand else heap.key[0]
         g = work.group[i]
-        if plan.waiting[i] < 0 or (plan.homes.device[g] >= 0 and plan.homes.device[g] != d):
+        if schedule.waiting[i] < 0 or (schedule.homes.device[g] >= 0 and schedule.homes.device[g] != d):
             pop(heap)
             continue
         if before_s == PARKED_S:
             return PARKED_S, i
-        start_s = _when(work, plan, i, d)
-        if not usable(plan.homes, g, d):
+        start_s = _when(work, schedule, i, d)
+        if not usable(schedule.homes, g, d):
             start_s = PARKED_S
         if start_s <= before_s:
             return max(start_s, open_s), i
@@ -122,15 +122,15 @@ def _head(
 
 @allocating
 def _earliest(
-    work: ScheduleInputs, plan: Partial, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64
+    work: ScheduleInputs, schedule: Partial, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64
 ) -> tuple[int, int]:
     """Return the operation and the device that start first; -1 for both if nothing is ready."""
     node, device, first_s = -1, -1, math.inf
-    for d in range(plan.lanes.free_s.size):
-        start_s, i = _head(work, plan, heaps, level_s, d, _opens(work, plan, favourite, last, d))
+    for d in range(schedule.lanes.free_s.size):
+        start_s, i = _head(work, schedule, heaps, level_s, d, _opens(work, schedule, favourite, last, d))
         j = favourite[last[d]] if last[d] >= 0 else -1
-        if j >= 0 and plan.waiting[j] == 0 and usable(plan.homes, work.group[j], d):
-            own_s = max(_when(work, plan, j, d), plan.lanes.free_s[d])
+        if j >= 0 and schedule.waiting[j] == 0 and usable(schedule.homes, work.group[j], d):
+            own_s = max(_when(work, schedule, j, d), schedule.lanes.free_s[d])
             if own_s <= start_s:
                 start_s, i = own_s, j
         if i < 0 or start_s > first_s:
@@ -150,34 +150,35 @@ def _offer(work: ScheduleInputs, heaps: Heaps, i: int) -> None:
 
 
 def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64) -> Partial:
-    """Return the plan that always takes the operation and device that start first, of equal ones the greatest level.
+    """Return the schedule that always takes the operation and device that start first, of equal ones the greatest
+    level.
 
     favourite: int64 [n], an operation for which the device of each one waits as long as its output would need to
     arrive elsewhere; -1 for none.
     """
-    plan = new_plan(work)
-    _schedule(work, plan, level_s, favourite)
-    return plan
+    schedule = new_schedule(work)
+    _schedule(work, schedule, level_s, favourite)
+    return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, plan: Partial, level_s: Float64, favourite: Int64) -> None:
-    """Complete a plan in which nothing is planned, as `earliest_first` says."""
+def _schedule(work: ScheduleInputs, schedule: Partial, level_s: Float64, favourite: Int64) -> None:
+    """Complete a schedule in which nothing is scheduled, as `earliest_first` says."""
     n, p = work.op_s.shape
     heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
     last = np.full(p, -1, np.int64)
     for i in range(n):
-        if work.counts[i] and plan.waiting[i] == 0:
+        if work.counts[i] and schedule.waiting[i] == 0:
             _offer(work, heaps, i)
     while True:
-        node, device = _earliest(work, plan, heaps, level_s, favourite, last)
+        node, device = _earliest(work, schedule, heaps, level_s, favourite, last)
         if node < 0:
             break
-        put(work, plan, node, device)
-        plan.waiting[node], last[device] = -1, node  # planned
+        put(work, schedule, node, device)
+        schedule.waiting[node], last[device] = -1, node  # scheduled
         for e in range(work.out_ptr[node], work.out_ptr[node + 1]):
             j = work.out_node[e]
-            plan.waiting[j] -= 1
-            if plan.waiting[j] == 0:
+            schedule.waiting[j] -= 1
+            if schedule.waiting[j] == 0:
                 _offer(work, heaps, j)
-    settle_rest(plan.homes)
+    settle_rest(schedule.homes)

@@ -16,7 +16,7 @@ from policy.place.search import Method, Search
 
 @dataclass(frozen=True, slots=True)
 class Heft(Method):
-    """Plans operations by falling upward rank, each on the device on which it ends first.
+    """Schedules operations by falling upward rank, each on the device on which it ends first.
 
     The upward rank is the longest way to an end, with operation times averaged over the devices allowed and transfer
     times over all pairs of different devices. Links are taken to be free of contention.
@@ -26,12 +26,12 @@ class Heft(Method):
 
     version: ClassVar[int] = 1
 
-    insertion: bool = param(True, "use idle time between operations planned before")
+    insertion: bool = param(True, "use idle time between operations scheduled before")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plan's placement; nothing is random."""
+        """Evaluate the schedule's placement; nothing is random."""
         if search.done:
             return
         work = work_of(search.problem)
-        plan = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), self.insertion)
-        submit(search, work, (), (plan,))
+        schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), self.insertion)
+        submit(search, work, (), (schedule,))

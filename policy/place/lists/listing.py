@@ -1,9 +1,9 @@
-"""What list schedulers share: a plan in the making, and the classic loop over ready operations.
+"""What list schedulers share: a schedule in the making, and the classic loop over ready operations.
 
-List schedulers plan operations, producers first. The first operation of a group that is planned fixes the device of
-the whole group: quotients of groups may be cyclic, the operations are not. Operations that read nothing and cost
-nothing (constants, parameters) are not planned themselves: they are there from the beginning, on the device of their
-group's first planned member or of their first planned reader.
+List schedulers schedule operations, producers first. The first operation of a group that is scheduled fixes the device
+of the whole group: quotients of groups may be cyclic, the operations are not. Operations that read nothing and cost
+nothing (constants, parameters) are not scheduled themselves: they are there from the beginning, on the device of their
+group's first scheduled member or of their first scheduled reader.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Lanes(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """A plan in the making.
+    """A schedule in the making.
 
-    start_s, finish_s: float64 [n], 0 while not planned. waiting: int64 [n], producers each operation waits for.
+    start_s, finish_s: float64 [n], 0 while not scheduled. waiting: int64 [n], producers each operation waits for.
     queue_s: float64 [2, p], when each device may send and receive again. sent_s: float64 [t, p], when a tensor
     has left for a device, -1 while it has not; [1, p] at T0.
     """
@@ -65,8 +65,8 @@ class Partial(NamedTuple):
     sent_s: Float64
 
 
-def new_plan(work: ScheduleInputs, gaps: int = 0) -> Partial:
-    """Return a plan in which nothing is planned; gaps: how many idle times of each device it knows, to use them."""
+def new_schedule(work: ScheduleInputs, gaps: int = 0) -> Partial:
+    """Return an empty schedule; gaps: how many idle times of each device it remembers, to use them."""
     n, p = work.op_s.shape
     consumer = np.repeat(np.arange(n), np.diff(work.in_ptr))
     return Partial(
@@ -115,7 +115,7 @@ def settle_rest(homes: Homes) -> None:
 
 
 @allocating
-def reads(work: ScheduleInputs, plan: Partial, i: int) -> Int64:
+def reads(work: ScheduleInputs, schedule: Partial, i: int) -> Int64:
     """Return the edges that end in operation i, under contention in the order in which their tensors are ready."""
     first, count = work.in_ptr[i], work.in_ptr[i + 1] - work.in_ptr[i]
     edges = np.empty(count, np.int64)
@@ -125,29 +125,29 @@ def reads(work: ScheduleInputs, plan: Partial, i: int) -> Int64:
         return edges
     heap = new_heap(count)
     for at in range(count):
-        push(heap, plan.finish_s[work.in_node[first + at]], at)
+        push(heap, schedule.finish_s[work.in_node[first + at]], at)
     for at in range(count):
         edges[at] = first + pop(heap)
     return edges
 
 
 @inner
-def arrival(work: ScheduleInputs, plan: Partial, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
+def arrival(work: ScheduleInputs, schedule: Partial, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
     """Return when all that the edges carry is on device d.
 
     queue_s: float64 [2, p], the links' queues, to which the transfers are added. sent_s: where it is noted what has
-    been sent, the plan's own, or float64 [0, p] to note nothing.
+    been sent, the schedule's own, or float64 [0, p] to note nothing.
     """
     latest_s = 0.0
     for e in edges:
         i, t = work.in_node[e], work.in_tensor[e]
-        source, now_s = plan.homes.device[work.group[i]], plan.finish_s[i]
+        source, now_s = schedule.homes.device[work.group[i]], schedule.finish_s[i]
         if source >= 0 and source != d:
             carry_s = work.in_bytes[e] * work.per_byte_s[source, d]
             if work.level == T0 or carry_s == 0.0:
                 now_s += carry_s
-            elif plan.sent_s[t, d] >= 0.0:
-                now_s = plan.sent_s[t, d]
+            elif schedule.sent_s[t, d] >= 0.0:
+                now_s = schedule.sent_s[t, d]
             else:
                 now_s = max(now_s, queue_s[0, source])
                 if work.level == T2:
@@ -220,63 +220,63 @@ def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
 
 
 @allocating
-def put(work: ScheduleInputs, plan: Partial, i: int, d: int) -> None:
-    """Plan operation i on device d, and with it the sources it reads that have no device yet."""
-    settle(plan.homes, work.group[i], d)
-    edges = reads(work, plan, i)
+def put(work: ScheduleInputs, schedule: Partial, i: int, d: int) -> None:
+    """Schedule operation i on device d, and with it the sources it reads that have no device yet."""
+    settle(schedule.homes, work.group[i], d)
+    edges = reads(work, schedule, i)
     for e in edges:
-        settle(plan.homes, work.group[work.in_node[e]], d)
-    ready_s = arrival(work, plan, edges, d, plan.queue_s, plan.sent_s)
-    start_s = begin(plan.lanes, d, ready_s, span(work, i, d))
-    plan.start_s[i], plan.finish_s[i] = start_s, start_s + work.op_s[i, d]
-    _occupy(plan.lanes, d, start_s, start_s + span(work, i, d))
+        settle(schedule.homes, work.group[work.in_node[e]], d)
+    ready_s = arrival(work, schedule, edges, d, schedule.queue_s, schedule.sent_s)
+    start_s = begin(schedule.lanes, d, ready_s, span(work, i, d))
+    schedule.start_s[i], schedule.finish_s[i] = start_s, start_s + work.op_s[i, d]
+    _occupy(schedule.lanes, d, start_s, start_s + span(work, i, d))
 
 
 @allocating
-def _best_device(work: ScheduleInputs, plan: Partial, i: int, bias_s: Float64) -> int:
+def _best_device(work: ScheduleInputs, schedule: Partial, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 
     An operation whose group has no device yet counts with the time of the whole group.
     """
     g, chosen, least_s, least_free_s = work.group[i], -1, math.inf, math.inf
-    edges, nowhere = reads(work, plan, i), np.empty((0, plan.lanes.free_s.size))
-    for d in range(plan.lanes.free_s.size):
-        if not usable(plan.homes, g, d):
+    edges, nowhere = reads(work, schedule, i), np.empty((0, schedule.lanes.free_s.size))
+    for d in range(schedule.lanes.free_s.size):
+        if not usable(schedule.homes, g, d):
             continue
-        ready_s = arrival(work, plan, edges, d, plan.queue_s.copy(), nowhere)
-        cost_s = work.op_s[i, d] if plan.homes.device[g] >= 0 else work.group_s[g, d]
-        end_s = begin(plan.lanes, d, ready_s, span(work, i, d)) + cost_s + bias_s[i, d]
+        ready_s = arrival(work, schedule, edges, d, schedule.queue_s.copy(), nowhere)
+        cost_s = work.op_s[i, d] if schedule.homes.device[g] >= 0 else work.group_s[g, d]
+        end_s = begin(schedule.lanes, d, ready_s, span(work, i, d)) + cost_s + bias_s[i, d]
         slack_s = NEAR * end_s
-        if end_s < least_s - slack_s or (end_s <= least_s + slack_s and plan.lanes.free_s[d] < least_free_s):
-            chosen, least_s, least_free_s = d, end_s, plan.lanes.free_s[d]
+        if end_s < least_s - slack_s or (end_s <= least_s + slack_s and schedule.lanes.free_s[d] < least_free_s):
+            chosen, least_s, least_free_s = d, end_s, schedule.lanes.free_s[d]
     return chosen
 
 
 def list_schedule(work: ScheduleInputs, key: Float64, bias_s: Float64, insertion: bool) -> Partial:
-    """Return the plan that takes, of the ready operations, the one of least key, and puts it where it ends first.
+    """Return the schedule that takes, of the ready operations, the one of least key, and puts it where it ends first.
 
     key: float64 [n]. bias_s: float64 [n, p], added to an operation's end when devices are compared.
-    insertion: use idle time between operations planned before; the last GAPS idle times of a device are known.
+    insertion: use idle time between operations scheduled before; the last GAPS idle times of a device are known.
     """
-    plan = new_plan(work, GAPS if insertion else 0)
-    _schedule(work, plan, key, bias_s)
-    return plan
+    schedule = new_schedule(work, GAPS if insertion else 0)
+    _schedule(work, schedule, key, bias_s)
+    return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, plan: Partial, key: Float64, bias_s: Float64) -> None:
-    """Complete a plan in which nothing is planned, as `list_schedule` says."""
+def _schedule(work: ScheduleInputs, schedule: Partial, key: Float64, bias_s: Float64) -> None:
+    """Complete a schedule in which nothing is scheduled, as `list_schedule` says."""
     n = key.size
     heap = new_heap(n)
     for i in range(n):
-        if work.counts[i] and plan.waiting[i] == 0:
+        if work.counts[i] and schedule.waiting[i] == 0:
             push(heap, key[i], i)
     while heap.size[0] > 0:
         i = pop(heap)
-        put(work, plan, i, _best_device(work, plan, i, bias_s))
+        put(work, schedule, i, _best_device(work, schedule, i, bias_s))
         for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
             j = work.out_node[e]
-            plan.waiting[j] -= 1
-            if plan.waiting[j] == 0:
+            schedule.waiting[j] -= 1
+            if schedule.waiting[j] == 0:
                 push(heap, key[j], j)
-    settle_rest(plan.homes)
+    settle_rest(schedule.homes)

@@ -15,9 +15,10 @@ from policy.place.search import Method, Search
 
 @dataclass(frozen=True, slots=True)
 class MEtf(Method):
-    """Plans the operation and device that can start first; a device without room for a group is no candidate for it.
+    """Schedules the operation and device that can start first; a device without room for a group is no candidate for
+    it.
 
-    Where the evaluator uses contention, one plan does too, and a second does not, see `critical_path`.
+    Where the evaluator uses contention, one schedule does too, and a second does not, see `critical_path`.
 
     Source: Jeon et al., Baechi, SoCC 2020, section 3.2, where links are free of contention.
     """
@@ -27,9 +28,9 @@ class MEtf(Method):
     fuse: bool = param(True, "join producers to their only consumer where sending costs more than computing")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plans' placements; nothing is random."""
+        """Evaluate the schedules' placements; nothing is random."""
         if search.done:
             return
         works = contended(baechi_work(search.problem, fuse=self.fuse, execution=search.execution))
-        plans = [earliest_first(work, static_level(work), no_favourites(work)) for work in works]
-        submit(search, works[0], (), plans)
+        schedules = [earliest_first(work, static_level(work), no_favourites(work)) for work in works]
+        submit(search, works[0], (), schedules)

@@ -20,7 +20,7 @@ from policy.place.search import Method, Search
 
 @dataclass(frozen=True, slots=True)
 class MSct(Method):
-    """Plans like m-ETF, but a device waits for the favourite child of its last operation.
+    """Schedules like m-ETF, but a device waits for the favourite child of its last operation.
 
     Each operation has at most one favourite child and is the favourite of at most one producer. A linear program finds
     them, which minimises the makespan on endless devices, where x of an edge is the share of its transfer that is paid:
@@ -42,7 +42,7 @@ class MSct(Method):
             raise UsageError(f"The threshold is {self.threshold}.", "Set it to at least 0 and less than 0.5.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plan's placement; nothing is random."""
+        """Evaluate the schedule's placement; nothing is random."""
         if search.done:
             return
         work = baechi_work(search.problem, fuse=self.fuse)

@@ -18,7 +18,7 @@ from policy.place.search import Method, Search
 
 @dataclass(frozen=True, slots=True)
 class Peft(Method):
-    """Plans ready operations by what remains behind them, each where its end and what remains come out least.
+    """Schedules ready operations by what remains behind them, each where its end and what remains come out least.
 
     Source: Arabnejad and Barbosa, IEEE TPDS 25, 2014, section 4; means are over the devices allowed.
     """
@@ -26,7 +26,7 @@ class Peft(Method):
     version: ClassVar[int] = 1
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Evaluate the plan's placement; nothing is random."""
+        """Evaluate the schedule's placement; nothing is random."""
         if search.done:
             return
         work = work_of(search.problem)

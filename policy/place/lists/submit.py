@@ -40,25 +40,25 @@ def fitted(search: Search, work: ScheduleInputs, home: Int32) -> Int32:
     return _within_memory(home.astype(np.int32), work.allowed, weight, work.room, heaviest_first)[work.group]
 
 
-def submit(search: Search, work: ScheduleInputs, homes: Sequence[Int32], plans: Sequence[Partial] = ()) -> None:
-    """Have placements evaluated: groups' devices int32 [k] each, or plans, which have start times as well.
+def submit(search: Search, work: ScheduleInputs, homes: Sequence[Int32], schedules: Sequence[Partial] = ()) -> None:
+    """Have placements evaluated: groups' devices int32 [k] each, or schedules, which have start times as well.
 
-    If placements may carry priorities, each is evaluated first come, first served, in the order of planned starts,
+    If placements may carry priorities, each is evaluated first come, first served, in the order of scheduled starts,
     and by the longest way to an end under the placement (Placement.priority, the smaller first).
     """
     names, position = search.problem.topology.names, np.empty(work.order.size, np.int64)
     position[work.order] = np.arange(work.order.size)
-    for plan_at, home in enumerate((*homes, *(plan.homes.device for plan in plans))):
+    for plan_at, home in enumerate((*homes, *(schedule.homes.device for schedule in schedules))):
         if search.done:
             return
-        plan = plans[plan_at - len(homes)] if plan_at >= len(homes) else None
+        schedule = schedules[plan_at - len(homes)] if plan_at >= len(homes) else None
         device, planned_s = fitted(search, work, home), math.nan
         placements = [Placement(device, names)]
-        if plan is not None and search.problem.costs is not None and np.array_equal(device, home[work.group]):
-            planned_s = float(plan.finish_s.max(initial=0.0))
-        if search.problem.ordered and plan is not None:
+        if schedule is not None and search.problem.costs is not None and np.array_equal(device, home[work.group]):
+            planned_s = float(schedule.finish_s.max(initial=0.0))
+        if search.problem.ordered and schedule is not None:
             rank = np.empty(device.size)
-            rank[np.lexsort((position, plan.start_s))] = np.arange(device.size)
+            rank[np.lexsort((position, schedule.start_s))] = np.arange(device.size)
             placements.append(Placement(device, names, rank))
         if search.problem.ordered:
             placements.append(Placement(device, names, -b_level(work, device)))

@@ -19,11 +19,11 @@ ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
 
 
 class ScheduleInputs(NamedTuple):
-    """What list schedulers plan: n operations in k groups that read t tensors of one another, and p devices.
+    """What list schedulers schedule: n operations in k groups that read t tensors of one another, and p devices.
 
     A tensor that is read by several is read along an edge of its own to each; edges that close a cycle are left out.
 
-    order: int64 [n], producers first, else by index. counts: bool [n], whether an operation is planned itself.
+    order: int64 [n], producers first, else by index. counts: bool [n], whether an operation is scheduled itself.
     out_ptr: int64 [n + 1], out_node: int64 [m], out_bytes: float64 [m], what each operation feeds; in_*: what it reads.
     in_tensor: int64 [m], which tensor that is.
     op_s: float64 [n, p], seconds. group_s: float64 [k, p], their sums. mean_s: float64 [n], over allowed devices.
@@ -66,7 +66,7 @@ def work_of(
 ) -> ScheduleInputs:
     """Return the work of a problem, which nobody may change: of the problem's own grouping it is made once.
 
-    grouping: what shares a device, the problem's unless given. execution: whose contention and pauses to plan for;
+    grouping: what shares a device, the problem's unless given. execution: whose contention and pauses to schedule for;
     links without contention unless given. demand: float64 [n], bytes that each operation takes of a device's memory,
     its weights unless given.
     """
@@ -165,7 +165,7 @@ def contended(work: ScheduleInputs) -> tuple[ScheduleInputs, ...]:
 
 
 def by_position(work: ScheduleInputs) -> Int64:
-    """Return int64 [k], the groups in topological order of their first member that is planned.
+    """Return int64 [k], the groups in topological order of their first member that is scheduled.
 
     A group of sources alone stands where its first reader stands.
     """

@@ -22,7 +22,7 @@ from policy.place.search import Method, Search
 WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
-PRESSED = 0.5  # share of moves barred by memory from which a short budget pays for excess; a full one always does
+PRESSED = 0.5  # share of moves forbidden by memory from which a short budget pays for excess; a full one always does
 KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends

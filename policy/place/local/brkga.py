@@ -22,7 +22,7 @@ class Brkga(Method):
     A group's first key says which of its allowed devices it takes; where devices can be told an order, a second one
     is its priority. Each generation keeps its elite, adds mutants, which are fresh random keys, and fills up with
     children: every key comes from an elite parent with probability `inherit`, else from another parent. The first
-    generation holds the best placement seen, copies of it with some keys drawn anew, and mutants.
+    generation holds the best placement seen, copies of it with some keys drawn again, and mutants.
 
     Source: Gonçalves and Resende, Biased random-key genetic algorithms for combinatorial optimization, Journal of
     Heuristics 17, 2011; for placing and ordering computation graphs Paliwal et al., REGAL: Transfer Learning for Fast
@@ -34,7 +34,7 @@ class Brkga(Method):
 
     population: int = param(0, "placements per generation; 0: a fiftieth of the budget, from 16 to 200")
     elite: float = param(0.2, "share of a generation that lives on")
-    mutants: float = param(0.1, "share of a generation that is drawn anew")
+    mutants: float = param(0.1, "share of a generation that is drawn again")
     inherit: float = param(0.7, "probability that a key comes from the elite parent")
     near: float = param(0.5, "share of the first generation that is close to the best placement seen")
     order: bool = param(True, "breed priorities too, where devices can be told an order")
@@ -80,9 +80,9 @@ class Brkga(Method):
             best = _keys_of(units, units.devices_of(search.best))
             if ordered:
                 best = np.concatenate([best, running_order(units)])
-            share = np.linspace(0.0, 0.3, near)[:, None]  # of keys drawn anew, 0 in the copy itself
-            anew = rng.random((near, keys.shape[1])) < share
-            keys[:near] = np.where(anew, keys[:near], best)
+            share = np.linspace(0.0, 0.3, near)[:, None]  # of keys drawn again, 0 in the copy itself
+            redrawn = rng.random((near, keys.shape[1])) < share
+            keys[:near] = np.where(redrawn, keys[:near], best)
         return keys
 
     def _children(self, keys: Float64, kept: int, rng: np.random.Generator) -> Float64:
