@@ -65,6 +65,7 @@ def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.
     embedders.check_equivariance(embedder(name), graph, number)
 
 
+@pytest.mark.slow
 def test_encoders_leave_no_temporary_files(tmp_path: Path):
     script = (
         "from pipeline.registry import build\n"

@@ -25,13 +25,12 @@ def claim(promise: Promise) -> str:
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=claim)
-@pytest.mark.parametrize("name", slow_where(NAMES, {"hsdag_released"}))
+@pytest.mark.parametrize("name", slow_where(NAMES, QUICK))  # the published agents take seconds a search
 def test_a_placer_keeps_its_promises(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))
 
 
 @pytest.mark.parametrize("promise", SIMULATED_PROMISES, ids=claim)
-# The published agents take seconds a search; the promises above are enough of them for the quick suite.
 @pytest.mark.parametrize("name", slow_where(NAMES, QUICK))
 def test_a_placer_keeps_its_promises_on_simulators(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))

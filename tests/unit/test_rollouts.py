@@ -216,7 +216,11 @@ def together(_: Problem, placement: Placement) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "passes", "part", "reward"),
-    [("fresh", 1, "heads", fast), ("changed", 2, "heads", fast), ("fresh", 1, "grouper", together)],
+    [
+        ("fresh", 1, "heads", fast),
+        pytest.param("changed", 2, "heads", fast, marks=pytest.mark.slow),
+        ("fresh", 1, "grouper", together),
+    ],
 )
 def test_the_gradient_estimated_from_draws_is_that_of_the_expected_reward(kind: str, passes: int, part: str, reward):
     problem = small_problem()
