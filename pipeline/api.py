@@ -15,7 +15,7 @@ from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
-from pipeline.runs.directory import RunDirectory, previous_parts
+from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, execute, forecast, look_at_machine, look_at_model, plan
 from pipeline.runs.result import Result, write_result
 
@@ -121,11 +121,12 @@ def advance(
     tasks = plan(model, settings, machine, upto=upto)
     directory = RunDirectory(folder)
     previous = previous_parts(directory.check_for(model))
-    manifest: dict[str, Any] = {}
+    manifest: ManifestRecord | None = None
 
     def finished(outcome: Outcome) -> None:
-        if not manifest:  # a model that cannot be read leaves no run directory behind
-            manifest.update(directory.open_for(model, settings, machine, tasks))
+        nonlocal manifest
+        if manifest is None:  # a model that cannot be read leaves no run directory behind
+            manifest = directory.open_for(model, settings, machine, tasks)
         directory.record(manifest, outcome)
 
     with leaving_nothing(*store.traces(tasks[0].key), *filter(None, [tensorboard])):

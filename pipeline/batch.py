@@ -25,7 +25,7 @@ from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.workers import Answer, Workers
-from pipeline.runs.directory import RunDirectory, previous_parts
+from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_machine, look_at_model, plan
 from pipeline.runs.result import Result, write_result
 
@@ -75,7 +75,7 @@ class _Progress:
     directory: RunDirectory
     model: ModelFile | None = None
     machine: HostMachine | None = None
-    manifest: dict[str, Any] = field(default_factory=dict)
+    manifest: ManifestRecord | None = None
     tasks: list[Task] = field(default_factory=list)
     previous: dict[str, Any] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -273,7 +273,7 @@ def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
         raise RuntimeError("a stage of a job that was never looked at")
     p.outcomes[outcome.task.stage] = outcome
     try:
-        if not p.manifest:  # a model that cannot be read leaves no run directory behind
+        if p.manifest is None:  # a model that cannot be read leaves no run directory behind
             p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine, p.tasks)
         p.directory.record(p.manifest, outcome)
         if len(p.outcomes) == len(p.tasks):

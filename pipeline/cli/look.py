@@ -52,7 +52,10 @@ def devices(as_json: bool, debug: bool) -> None:
 @click.argument("kind")
 @debug_option
 def schema(kind: str, debug: bool) -> None:
-    """Print the JSON schema of a kind of file: result, placement, graph, topology or costs."""
+    """Print the JSON schema of a kind of file.
+
+    KIND is result, placement, manifest, search, simulate, bound, graph, topology or costs.
+    """
     from pipeline.runs.schemas import schema_of
 
     console.print_json(schema_of(kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option
 
 if TYPE_CHECKING:
+    from pipeline.offline.records import BoundRecord, FiguresRecord, ScenarioRecord, SearchDocument, SimulateRecord
     from pipeline.offline.scenario import Scenario
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,7 +79,7 @@ def search(**options: Any) -> None:
         console.progress(quiet=options["quiet"]) as progress,
     ):
         document = offline.search(scenario, effort, trace=options["trace"], progress=progress, watch=watch)
-    _show(document, options, _of_search)
+    _show(document, _of_search(document), options, placed=document)
 
 
 @click.command()
@@ -90,7 +91,7 @@ def simulate(**options: Any) -> None:
     from pipeline.offline import search as offline
 
     document = offline.simulate(_scenario(options), options["placement"], trace=options["trace"])
-    _show(document, options, _of_simulation)
+    _show(document, _of_simulation(document), options, placed=document)
 
 
 @click.command()
@@ -103,7 +104,7 @@ def bound(**options: Any) -> None:
     scenario = _scenario(options)
     with console.progress(quiet=options["quiet"]) as progress:
         document = offline.bound(scenario, write_costs=options["write_costs"], progress=progress)
-    _show(document, options, _of_bound)
+    _show(document, _of_bound(document), options)
 
 
 def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
@@ -120,20 +121,26 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
     )
 
 
-def _show(document: dict[str, Any], options: Mapping[str, Any], lines: Callable[[dict[str, Any]], list[str]]) -> None:
+def _show(
+    document: ScenarioRecord,
+    lines: Iterable[str],
+    options: Mapping[str, Any],
+    placed: SearchDocument | SimulateRecord | None = None,
+) -> None:
+    """Write an answer as JSON, or for people; placed: the same, if it has a placement."""
     if options["as_json"]:
         console.print_json(document)
         return
-    for line in [_asked(document), *lines(document)]:
+    for line in [_asked(document), *lines]:
         console.say(line)
-    if "busy_s" in document:
-        _device_table(document)
+    if placed is not None:
+        _device_table(placed)
     for name in WRITTEN:
         if options.get(name) is not None and options[name].exists():
             console.say(f"Written to {options[name]}")
 
 
-def _asked(document: Mapping[str, Any]) -> str:
+def _asked(document: ScenarioRecord) -> str:
     rules = f"{document['evaluator']} {document['level'] or ''}".strip()
     memory = "" if document["memory"] else ", memory without limit"
     origins = ", ".join(sorted(set(document["costs"].values())))
@@ -143,7 +150,7 @@ def _asked(document: Mapping[str, Any]) -> str:
     )
 
 
-def _of_search(document: dict[str, Any]) -> list[str]:
+def _of_search(document: SearchDocument) -> list[str]:
     value_s, bound_s = document["value_s"], document["lower_bound_s"]
     standing = "no bound is known"
     if document["proven"]:
@@ -154,31 +161,30 @@ def _of_search(document: dict[str, Any]) -> list[str]:
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
-        *_orders(document),
+        *_orders(document, document["planned_s"]),
     ]
 
 
-def _of_simulation(document: dict[str, Any]) -> list[str]:
+def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
     fits = "" if over == 0 else f"; does not fit: {over / MB:.6g} MB too much"
-    return [f"{_ms(document['value_s'])}{fits}", *_orders(document)]
+    return [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
 
 
-def _of_bound(document: dict[str, Any]) -> list[str]:
+def _of_bound(document: BoundRecord) -> list[str]:
     if document["lower_bound_s"] <= 0:
         return ["nothing could be proven"]
     return [f"no placement is faster than {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
 
 
-def _orders(document: Mapping[str, Any]) -> list[str]:
-    if document["priority_s"] is None:
+def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
+    if figures["priority_s"] is None:
         return []
-    planned = document.get("planned_s")
-    placement = "" if planned is None else f", as planned {_ms(planned)}"
-    return [f"by its order {_ms(document['priority_s'])}, first come first served {_ms(document['fifo_s'])}{placement}"]
+    placement = "" if planned_s is None else f", as planned {_ms(planned_s)}"
+    return [f"by its order {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}{placement}"]
 
 
-def _device_table(document: Mapping[str, Any]) -> None:
+def _device_table(document: SearchDocument | SimulateRecord) -> None:
     share = document["value_s"] or 1.0
     peak = document["peak_bytes"]
     rows = [

@@ -49,13 +49,13 @@ class Placement:
         index = {name: i for i, name in enumerate(devices)}
         missing = [name for name in names if name not in document]
         unknown = sorted(set(document) - set(names))
-        unknown = sorted({device for device in document.values() if device not in index})
+        elsewhere = sorted({device for device in document.values() if device not in index})
         faults = [
             f"{what}: {listed(found)}"
             for what, found in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
-                ("unknown devices", unknown),
+                ("unknown devices", elsewhere),
             )
             if found
         ]
@@ -91,8 +91,11 @@ class Placement:
 
     def to_document(self, names: Sequence[str]) -> dict[str, Any]:
         """Return {"placement": {operation: device}, "priority": {operation: number}, or None for no stated order}."""
-        order = None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True))
-        return {"placement": self.to_json(names), "priority": order}
+        return {"placement": self.to_json(names), "priority": self.order_json(names)}
+
+    def order_json(self, names: Sequence[str]) -> dict[str, float] | None:
+        """Return {operation: number}, or None for no stated order."""
+        return None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True))
 
     @property
     def n(self) -> int:

@@ -20,6 +20,7 @@ from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Simulator, Subject
+from pipeline.offline.records import PlacedRecord
 from pipeline.placing.setup import problem_of, with_policy
 
 if TYPE_CHECKING:
@@ -139,12 +140,13 @@ class LoadedScenario:
         """Return the case with what a placer needs that learns a policy, and perhaps one to begin with."""
         return replace(self, problem=with_policy(self.problem, learned=learned))
 
-    def lifted(self, placement: Placement) -> dict[str, Any]:
+    def lifted(self, placement: Placement) -> PlacedRecord:
         """Return the document of a placement, of a model's operations where some were merged."""
-        if self.members is None:
-            return placement.to_document(self.graph.names)
-        names, grouping = self.members
-        return placement.lift(grouping).to_document(names)
+        names, whole = self.graph.names, placement
+        if self.members is not None:
+            names, grouping = self.members
+            whole = placement.lift(grouping)
+        return {"placement": whole.to_json(names), "priority": whole.order_json(names)}
 
 
 def load(scenario: Scenario) -> LoadedScenario:

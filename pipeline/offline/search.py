@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import DataflowModel
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
+from pipeline.offline.records import (
+    BoundRecord,
+    FiguresRecord,
+    ProvenRecord,
+    ScenarioRecord,
+    SearchDocument,
+    SimulateRecord,
+)
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
 from pipeline.placing.recipes import for_placer, lifted
 from pipeline.placing.rehearsal import rehearse
@@ -62,7 +69,7 @@ def search(
     trace: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
     watch: Watcher = unwatched,
-) -> dict[str, Any]:
+) -> SearchDocument:
     """Return the best placement found and what is known of it; docs/search.md lists the keys.
 
     trace: where to write the placement's timeline. progress: told a line for people, now and then. watch: told the same
@@ -73,7 +80,7 @@ def search(
     """
     chosen = effort or Effort()
 
-    def work(check: Callable[[], None]) -> dict[str, Any]:
+    def work(check: Callable[[], None]) -> SearchDocument:
         return _search(scenario, chosen, trace, _hook(spoken(progress, watch), check), progress)
 
     return apart(work)
@@ -85,7 +92,7 @@ def _search(
     trace: str | Path | None,
     hook: Callable[[str, Progress], None],
     say: Callable[[str], None],
-) -> dict[str, Any]:
+) -> SearchDocument:
     if trace is not None:
         check_writable(Path(trace))
     placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
@@ -106,7 +113,7 @@ def _search(
     if isinstance(best.result, MeasurementFailed):
         raise _refusal(case, simulator, answer)
     answer = _bounded(case, simulator, answer)
-    document = {
+    document: SearchDocument = {
         **_words(case, simulator),
         "mode": "order" if scenario.ordered else "placement",
         "placer": effort.placer,
@@ -139,7 +146,7 @@ def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: Prog
     return lifted(answer, grouping), spent
 
 
-def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> dict[str, Any]:
+def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> SimulateRecord:
     """Return what the placement in a file costs; docs/search.md lists the keys.
 
     Raises:
@@ -157,8 +164,9 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
             f"Devices do not support {unsupported.size} operation(s): {', '.join(some)}.", "Move them to other devices."
         )
     figures = _figures(case, simulator, plan)
-    value_s = figures["fifo_s"] if plan.priority is None else figures["priority_s"]
-    document = {**_words(case, simulator), "value_s": value_s, **figures, **case.lifted(plan)}
+    ordered_s = figures["priority_s"]
+    value_s = figures["fifo_s"] if ordered_s is None else ordered_s
+    document: SimulateRecord = {**_words(case, simulator), "value_s": value_s, **figures, **case.lifted(plan)}
     _trace(simulator, plan, trace)
     return document
 
@@ -169,7 +177,7 @@ def bound(
     seconds: float = BOUND_S,
     write_costs: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> BoundRecord:
     """Return what no placement can fall below, and what proves it.
 
     write_costs: where to write the seconds per operation and device, as CSV. progress: told a line for people.
@@ -185,13 +193,13 @@ def bound(
         write(Path(write_costs), case.costs)
     simulator = case.simulator()
 
-    def work(_: Callable[[], None]) -> dict[str, Any]:
+    def work(_: Callable[[], None]) -> ProvenRecord:
         rehearse((), scenario.evaluator, case.graph.n, say=progress)
         begun = time.monotonic()
         value_s, by = lower_bound(case.problem, simulator.execution, seconds=seconds, one_to_one=True)
         return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
-    return _words(case, simulator) | apart(work)
+    return {**_words(case, simulator), **apart(work)}
 
 
 def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
@@ -204,7 +212,7 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
     return replace(answer, lower_bound_s=bound_s, bound_by=by)
 
 
-def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
+def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     """Return what was asked, and how large it is."""
     scenario = case.scenario
     level = scenario.level
@@ -225,7 +233,7 @@ def _words(case: LoadedScenario, simulator: Simulator) -> dict[str, Any]:
     }
 
 
-def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -> dict[str, Any]:
+def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -> FiguresRecord:
     """Return what the placement costs, run first come first served and, if it has an order, by its priorities."""
     device = placement.device[None]
     fifo = simulator.simulate(device, None)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Outcome, Task
@@ -20,13 +22,49 @@ MANIFEST = "manifest.json"
 RESULT = "result.json"
 
 
+class ModelEntry(TypedDict):
+    """The model of a run."""
+
+    path: str
+    sha256: str
+
+
+class MachineEntry(TypedDict):
+    """The machine that a run measured on."""
+
+    fingerprint: str
+    devices: list[Mapping[str, Any]]
+
+
+class StageEntry(TypedDict):
+    """A finished stage: the key of its artifact, what that key was made of, and why it ran or did not."""
+
+    name: str
+    key: str
+    parts: dict[str, Any]
+    ran: bool
+    why: str
+    seconds: float
+    at: float
+
+
+class ManifestRecord(TypedDict):
+    """manifest.json: what a folder is the run of, and how far that has come."""
+
+    schema: int
+    model: ModelEntry
+    settings: dict[str, Any]
+    machine: NotRequired[MachineEntry]
+    stages: dict[str, StageEntry]
+
+
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """The folder of one run: its manifest, and at the end the result."""
 
     path: Path
 
-    def manifest(self) -> dict[str, Any] | None:
+    def manifest(self) -> ManifestRecord | None:
         """Return what the folder says about its run, or None if it holds none.
 
         Raises:
@@ -36,7 +74,7 @@ class RunDirectory:
         if not path.exists():
             return None
         try:
-            document: dict[str, Any] = read_json(path)
+            document: ManifestRecord = read_json(path)
             schema = document["schema"]
             if schema == SCHEMA and not {"model", "settings", "stages"} <= document.keys():
                 raise KeyError("model, settings or stages")
@@ -49,7 +87,7 @@ class RunDirectory:
             )
         return document
 
-    def check_for(self, model: ModelFile) -> dict[str, Any] | None:
+    def check_for(self, model: ModelFile) -> ManifestRecord | None:
         """Return the manifest of this model's run in this folder, or None if it holds none; nothing is written.
 
         Raises:
@@ -66,7 +104,7 @@ class RunDirectory:
 
     def open_for(
         self, model: ModelFile, settings: Settings, machine: HostMachine | None, tasks: Sequence[Task]
-    ) -> dict[str, Any]:
+    ) -> ManifestRecord:
         """Return the manifest of this model's run in this folder, begun now if there is none.
 
         A result that is not of these tasks is taken away, so that what lies here belongs together.
@@ -74,16 +112,21 @@ class RunDirectory:
         Raises:
             StoreError: the folder holds the run of another model, or cannot be written.
         """
-        known = self.check_for(model) or {"schema": SCHEMA, "stages": {}}
-        same_settings = known.get("settings") == settings.to_json()
+        before = self.check_for(model)
+        same_settings = before is not None and before["settings"] == settings.to_json()
         take_away_stale(self.path, {t.stage: t.key for t in tasks}, same_settings=same_settings)
-        known |= {"model": {"path": str(model.path.resolve()), "sha256": model.sha256}, "settings": settings.to_json()}
+        known: ManifestRecord = {
+            "schema": SCHEMA,
+            "model": {"path": str(model.path.resolve()), "sha256": model.sha256},
+            "settings": settings.to_json(),
+            "stages": {} if before is None else before["stages"],
+        }
         if machine is not None:
             known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}
         write_json(self.path / MANIFEST, known)
         return known
 
-    def record(self, manifest: dict[str, Any], outcome: Outcome) -> None:
+    def record(self, manifest: ManifestRecord, outcome: Outcome) -> None:
         """Add a finished stage to the manifest."""
         task = outcome.task
         manifest["stages"][task.stage] = {
@@ -98,9 +141,9 @@ class RunDirectory:
         write_json(self.path / MANIFEST, manifest)
 
 
-def previous_parts(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
+def previous_parts(manifest: ManifestRecord | None) -> dict[str, Any]:
     """Return stage -> parts of its key, as the manifest recorded them."""
-    return {stage: record["parts"] for stage, record in (manifest or {}).get("stages", {}).items()}
+    return {} if manifest is None else {stage: record["parts"] for stage, record in manifest["stages"].items()}
 
 
 def take_away_stale(folder: Path, keys: Mapping[str, str], *, same_settings: bool) -> None:

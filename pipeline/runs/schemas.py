@@ -11,6 +11,10 @@ from pipeline.core.errors import UnknownNameError
 TYPES: Mapping[str, str] = {
     "result": "pipeline.runs.records:ResultRecord",
     "placement": "pipeline.runs.records:PlacementRecord",
+    "manifest": "pipeline.runs.directory:ManifestRecord",
+    "search": "pipeline.offline.records:SearchDocument",
+    "simulate": "pipeline.offline.records:SimulateRecord",
+    "bound": "pipeline.offline.records:BoundRecord",
     "graph": "coarsen.reading.document:GraphDocument",
     "topology": "runtime.machines.topology_file:TopologyDocument",
     "costs": "runtime.machines.cost_file:Costs",

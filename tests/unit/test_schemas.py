@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from pipeline.core.errors import UnknownNameError
+from pipeline.offline.records import SearchDocument
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
 from pipeline.runs.schemas import TYPES, schema_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -44,3 +48,18 @@ def test_the_schema_of_results_has_the_keys_of_the_documentation() -> None:
 def test_a_kind_of_file_that_has_no_schema_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'result'"):
         schema_of("results")
+
+
+@pytest.mark.parametrize(("name", "column"), [("search", 3), ("simulate", 4), ("bound", 5)])
+def test_the_schemas_of_answers_have_the_keys_of_the_documentation(name: str, column: int) -> None:
+    table = (DOCS / "search.md").read_text(encoding="utf-8").split("| key | meaning | search |")[1].split("\n\n")[0]
+    rows = [row.split("|") for row in table.splitlines()[2:]]
+    assert len(rows) > 10
+    told = {key for row in rows if row[column].strip() == "x" for key in re.findall(r"`(\w+)`", row[1])}
+    assert properties(name) == told
+
+
+def test_an_answer_and_a_manifest_keep_to_their_schemas() -> None:
+    answer = search(Scenario("zoo:chainmm", "equal:2"), Effort("heft", evaluations=20))
+    assert TypeAdapter(SearchDocument).validate_python(answer, strict=True) == answer
+    assert properties("manifest") == {"schema", "model", "settings", "machine", "stages"}

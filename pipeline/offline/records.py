@@ -1,0 +1,81 @@
+"""What search, simulate and bound answer, as records; docs/search.md says what the keys mean."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+
+class ScenarioRecord(TypedDict):
+    """What was asked, and how large it is."""
+
+    schema: Literal["placewright.search/1"]
+    graph: str
+    topology: str
+    evaluator: str
+    level: str | None
+    memory: bool
+    ties: bool
+    operations: int
+    edges: int
+    devices: list[str]
+    costs: dict[str, str]
+
+
+class FiguresRecord(TypedDict):
+    """What a placement costs."""
+
+    feasible: bool
+    over_bytes: int
+    fifo_s: float
+    priority_s: float | None
+    busy_s: dict[str, float]
+    peak_bytes: dict[str, int]
+    cut_bytes: int
+
+
+class PlacedRecord(TypedDict):
+    """Operation name -> device name, and -> priority where there is an order."""
+
+    placement: dict[str, str]
+    priority: dict[str, float] | None
+
+
+class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
+    """The answer of simulate."""
+
+    value_s: float
+
+
+class FoundRecord(TypedDict):
+    """How a placement was found, and how far from optimal it can be."""
+
+    mode: Literal["placement", "order"]
+    placer: str
+    seed: int
+    value_s: float
+    lower_bound_s: float
+    gap: float
+    proven: bool
+    bound_by: str
+    found_by: str
+    evaluations: int
+    seconds: float
+    planned_s: float | None
+
+
+class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
+    """The answer of search."""
+
+
+class ProvenRecord(TypedDict):
+    """What no placement is faster than."""
+
+    lower_bound_s: float
+    bound_by: str
+    seconds: float
+
+
+class BoundRecord(ScenarioRecord, ProvenRecord):
+    """The answer of bound."""
