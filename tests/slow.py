@@ -15,4 +15,9 @@ def slow_but(values: Iterable[Any], *, quick: int) -> list[Any]:
 
 def slow_where(values: Iterable[Any], slow: Collection[Any]) -> list[Any]:
     """Return the values as parameters, those of a collection marked slow."""
-    return [pytest.param(value, marks=pytest.mark.slow if value in slow else ()) for value in values]
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow if value in slow else ()
+        )
+        for value in values
+    ]

@@ -22,6 +22,7 @@ from policy.place.agent import hsdag
 from policy.place.agent.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
+from tests.slow import slow_where
 from tests.toys import (
     CHAIN,
     FAST_S,
@@ -90,7 +91,7 @@ def finished(problem: Problem, checkpointer: Checkpointer, rules: str, placer: H
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
-@pytest.mark.parametrize(("rules", "ordered"), MODES)
+@pytest.mark.parametrize(("rules", "ordered"), slow_where(MODES, [("listsched", False), ("sequential", False)]))
 def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, ordered: bool):
     problem, whole = wide_problem(ordered=ordered), Memory()
     expected = place(kept_in(problem, whole), rules)
