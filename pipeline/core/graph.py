@@ -288,9 +288,10 @@ def group_edges(graph: Graph, grouping: Grouping) -> tuple[Int32, Int64, Reads]:
     source, target = grouping.group[graph.edges[:, graph.reads.edge]].astype(np.int64)
     cut = source != target
     source, tensor = source[cut], graph.reads.tensor[cut]
-    sent, which = np.unique(np.stack([source, tensor]), axis=1, return_inverse=True)
-    port = np.arange(sent.shape[1]) - row_ptr(sent[0], grouping.k)[sent[0]]  # the tensors that leave a group, in order
-    return edges_of(source, target[cut], port[which.ravel()], graph.reads.size[cut])
+    sent, which = np.unique(source * max(graph.reads.t, 1) + tensor, return_inverse=True)
+    home = sent // max(graph.reads.t, 1)
+    port = np.arange(sent.size) - row_ptr(home, grouping.k)[home]  # the tensors that leave a group, in order
+    return edges_of(source, target[cut], port[which], graph.reads.size[cut])
 
 
 def sum_per_group(values: npt.NDArray[Number], grouping: Grouping) -> npt.NDArray[Number]:

@@ -71,7 +71,8 @@ def edges_of(producer: Int64, consumer: Int64, port: Int64, size: Int64) -> tupl
     begins = _changes(row[:2])
     edge = np.cumsum(begins) - 1
     edge_bytes = np.add.reduceat(size, np.flatnonzero(begins)) if begins.size else _NONE
-    reads = Reads(edge, row[2].astype(np.int32), size, np.unique(row[[0, 2]], axis=1, return_inverse=True)[1].ravel())
+    output = row[0] * (row[2].max(initial=0) + 1) + row[2]
+    reads = Reads(edge, row[2].astype(np.int32), size, np.unique(output, return_inverse=True)[1])
     return row[:2, begins].astype(np.int32), edge_bytes, reads
 
 
