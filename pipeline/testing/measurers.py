@@ -131,7 +131,7 @@ def check_local_search(measurer: Measurer, subject: Subject) -> None:
     require(
         local_search.end_s <= start_s * (1 + 1e-9),
         measurer,
-        "walks to a slower placement by moves that must not be slower",
+        "searches to a slower placement by moves that must not be slower",
     )
 
 

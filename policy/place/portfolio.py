@@ -137,7 +137,7 @@ class Portfolio(Method):
     def _improve(self, search: Search, seed: int) -> None:
         solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
         pays = self._glance(search, solver, seed)
-        rounds = pays or self._walks(search) > 1
+        rounds = pays or self._local_searches(search) > 1
         self._anneal(search, seed, share=self.annealing if rounds else 1.0)
         if pays:
             _part(search, "cpsat", solver, seed, share=self.solving)
@@ -153,14 +153,14 @@ class Portfolio(Method):
         _part(search, "cpsat", solver, seed, share=GLANCE)
         return (search.best_s, search.bound_s) != before
 
-    def _walks(self, search: Search) -> int:
+    def _local_searches(self, search: Search) -> int:
         """Return how many local searches anneal side by side."""
         if math.isfinite(search.left_s):
             return self.workers
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
     def _anneal(self, search: Search, seed: int, *, share: float) -> None:
-        local_searches = self._walks(search)
+        local_searches = self._local_searches(search)
         if local_searches == 1:
             _part(search, "anneal", Anneal(), seed, share=share)
         else:

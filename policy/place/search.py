@@ -229,7 +229,7 @@ class Search:
         On a simulator the whole local search is compiled; any other evaluator is asked about one move after the other.
         """
         if self.simulator is None:
-            return self._walk_slowly(start, moves)
+            return self._local_search_asking(start, moves)
         local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
         self.spent += local_search.evaluations
         key = local_search.best.digest()
@@ -272,8 +272,8 @@ class Search:
         self.spent += 1
         return self.simulator.timeline(placement)
 
-    def _walk_slowly(self, start: Placement, moves: Moves) -> LocalSearch:
-        """Walk by asking about one placement after the other; what does not fit is never taken."""
+    def _local_search_asking(self, start: Placement, moves: Moves) -> LocalSearch:
+        """Search by asking about one placement after the other; what does not fit is never taken."""
         tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
         placement, plan_s = start, float(self.evaluate([start])[0])
         best, best_s = placement, plan_s

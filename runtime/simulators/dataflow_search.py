@@ -76,7 +76,7 @@ def _cut_bytes(sent: Int32, size: Float64, level: int) -> float:
     return total
 
 
-class WalkTrials(NamedTuple):
+class MoveTrials(NamedTuple):
     """Moves over n operations, as `Moves` has them, where operations may go, bool [n, p], and how many are tried."""
 
     ptr: Int64
@@ -113,7 +113,7 @@ class Steps(NamedTuple):
 
 
 @inlined
-def _apply(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> bool:
+def _apply(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> bool:
     """Make move i; return whether it changed anything.
 
     `before` receives the devices that the operations had, and `earlier` their priorities.
@@ -143,7 +143,7 @@ def _apply(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earli
 
 
 @inlined
-def _undo(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> None:
+def _undo(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> None:
     """Take move i back."""
     first, last = trials.ptr[i], trials.ptr[i + 1]
     for at in range(first, last):
@@ -154,7 +154,7 @@ def _undo(trials: WalkTrials, i: int, placement: Dispatch, before: Int32, earlie
 
 @inlined
 def _first_look_s(
-    machine: DataflowMachine, trials: WalkTrials, i: int, placement: Dispatch, before: Int32, ended_s: Float64
+    machine: DataflowMachine, trials: MoveTrials, i: int, placement: Dispatch, before: Int32, ended_s: Float64
 ) -> float:
     """Return the first moment at which something looks at what move i changed, or an earlier one.
 
@@ -186,7 +186,7 @@ def _forget_from(marks: Marks, first_s: float) -> None:
         marks.kept[0] -= 1
 
 
-def walk_all(machine: DataflowMachine, trials: WalkTrials, placement: Dispatch) -> Steps:
+def search_all(machine: DataflowMachine, trials: MoveTrials, placement: Dispatch) -> Steps:
     """Return where the moves lead from a placement; its arrays become those of the last placement."""
     r, widest = trials.target.size, max(1, trials.node.size)
     state = new_state(machine)
@@ -202,14 +202,14 @@ def walk_all(machine: DataflowMachine, trials: WalkTrials, placement: Dispatch) 
         np.empty(placement.device.size),
     )
     most = min(MARKS, r, MARKS_BYTES // (state.ints.nbytes + state.floats.nbytes))
-    _walk(machine, trials, placement, state, new_marks(state, most), steps)
+    _search(machine, trials, placement, state, new_marks(state, most), steps)
     return steps
 
 
 @kernel
-def _walk(
+def _search(
     machine: DataflowMachine,
-    trials: WalkTrials,
+    trials: MoveTrials,
     placement: Dispatch,
     state: DataflowState,
     marks: Marks,

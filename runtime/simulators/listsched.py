@@ -19,7 +19,7 @@ from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, S
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
-from runtime.simulators.dataflow_search import WalkTrials, run_all, walk_all
+from runtime.simulators.dataflow_search import MoveTrials, run_all, search_all
 from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, Dispatch, new_state
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
@@ -138,7 +138,7 @@ class ListSchedEvaluator:
         """Return where moves lead from a placement; see `LocalSearch`."""
         group, ordered = self._grouping.group, start.priority is not None
         each = expanded(moves, self._grouping)
-        trials = WalkTrials(
+        trials = MoveTrials(
             owned(each.ptr),
             owned(each.node),
             owned(each.device),
@@ -153,7 +153,7 @@ class ListSchedEvaluator:
         )
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
         placement = Dispatch(owned(start.device[group]), order, ordered)
-        steps = walk_all(self._quick, trials, placement)
+        steps = search_all(self._quick, trials, placement)
         end_s, best_s, over = steps.summary.tolist()
         local_search = LocalSearch(
             steps.tried,

@@ -64,7 +64,7 @@ def changes_of(moves: Moves) -> Changes:
     )
 
 
-def walk_of(start: Placement, moves: Moves, diary: Diary, end: Int64) -> LocalSearch:
+def local_search_of(start: Placement, moves: Moves, diary: Diary, end: Int64) -> LocalSearch:
     """Return the local search that a kernel noted down, which ended with the devices int64 [k]; priorities are added
     here.
     """

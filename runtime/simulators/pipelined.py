@@ -18,7 +18,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import pipelined_kernels as kernels
-from runtime.simulators.local_search import changes_of, diary_of, walk_of
+from runtime.simulators.local_search import changes_of, diary_of, local_search_of
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
 
 
@@ -127,7 +127,7 @@ class PipelinedEvaluator:
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        local_search = walk_of(start, moves, diary, state.device)
+        local_search = local_search_of(start, moves, diary, state.device)
         self.evaluations += local_search.evaluations
         return local_search
 

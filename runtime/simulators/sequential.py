@@ -18,7 +18,7 @@ from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simula
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import cuts
 from runtime.simulators import sequential_kernels as kernels
-from runtime.simulators.local_search import changes_of, diary_of, walk_of
+from runtime.simulators.local_search import changes_of, diary_of, local_search_of
 from runtime.simulators.merging import CONSTANT, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
@@ -133,7 +133,7 @@ class SequentialEvaluator:
         if self._whole.launching:
             self._count(diary.best[None], state.counts)
         kernels.local_search(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        local_search = walk_of(start, moves, diary, state.device)
+        local_search = local_search_of(start, moves, diary, state.device)
         self.evaluations += local_search.evaluations
         return local_search
 

@@ -82,7 +82,7 @@ def test_evaluations_of_all_walks_are_counted_and_within_the_budget(seconds: flo
 def test_walks_share_evaluations_only_where_each_gets_enough(evaluations: int, local_searches: int) -> None:
     problem = wide_problem()
     search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), silent)
-    assert Portfolio(workers=1)._walks(search) == local_searches
+    assert Portfolio(workers=1)._local_searches(search) == local_searches
 
 
 def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ class Trainer:
         spent = self.search.spent
         self.updates += 1
         local_searches = self.rng.random() < self.hyper.p_local_search and self.search.best is not None
-        loss = self._walked(share) if local_searches else self._drawn(share)
+        loss = self._searched(share) if local_searches else self._drawn(share)
         if loss is not None:
             self._step(loss)
         self.idle = 0 if self.search.spent > spent else self.idle + 1
@@ -109,7 +109,7 @@ class Trainer:
         best = search.best
         return loss if best is None or hyper.imitation_coef == 0 else loss + hyper.imitation_coef * self._unlike(best)
 
-    def _walked(self, share: float) -> Tensor | None:
+    def _searched(self, share: float) -> Tensor | None:
         """Try single moves one after another, each on what the ones before have left; return the loss."""
         actor, search, hyper = self.actor, self.search, self.hyper
         placement, plan_s = self._standing()

@@ -89,14 +89,16 @@ class Anneal(Method):
         if math.isinf(search.left_s):
             return search.left
         rate = 0.0
-        for r in (1, PROBE):  # the first walk may compile
+        for r in (1, PROBE):  # the first local search may compile
             spent, began_s = search.spent, time.monotonic()
-            self._walk(search, rng, moves, search.best or moves.anywhere(search.problem.topology.names), np.zeros(r))
+            self._local_search(
+                search, rng, moves, search.best or moves.anywhere(search.problem.topology.names), np.zeros(r)
+            )
             rate = (search.spent - spent) / max(time.monotonic() - began_s, 1e-6)
         return max(1.0, min(search.left, rate * search.left_s))
 
     def _cool(self, search: Search, rng: np.random.Generator, moves: Neighbourhood, hot: float) -> None:
-        """Walk from the incumbent while the temperature falls, until the budget ends."""
+        """Search from the incumbent while the temperature falls, until the budget ends."""
         placement = search.best or moves.anywhere(search.problem.topology.names)
         if search.problem.ordered:
             placement = best_order(search, placement)
@@ -109,7 +111,7 @@ class Anneal(Method):
         idle = 0
         while not search.done and idle < PATIENCE:
             spent = search.spent
-            local_search = self._walk(search, rng, moves, placement, cooling.drawn_s(rng, chunk))
+            local_search = self._local_search(search, rng, moves, placement, cooling.drawn_s(rng, chunk))
             forbidden = np.count_nonzero(np.isinf(local_search.value_s)) / max(local_search.evaluations, 1)
             if short and not search.done and forbidden > PRESSED:
                 self._squeeze(search, rng, moves, levelled(search.best or local_search.end), cooling)
@@ -133,12 +135,14 @@ class Anneal(Method):
             spent = search.spent
             if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
                 price.s_per_byte, placement = math.inf, levelled(search.best or placement)
-            local_search = self._walk(search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price.s_per_byte)
+            local_search = self._local_search(
+                search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price.s_per_byte
+            )
             price.learn(local_search)
             placement = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
-    def _walk(
+    def _local_search(
         self,
         search: Search,
         rng: np.random.Generator,

@@ -26,7 +26,7 @@ from policy.place.search import Method, Search
 
 COARSE = 256  # clusters of the level that starts are made from, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
-WALK = 256  # moves of one local search at most
+MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
 STRETCH_S = 1.0  # seconds that one local search may take, so that a time limit is kept
 CHEAP = 8  # estimated placements per evaluation left, without a time limit
@@ -67,7 +67,7 @@ class Multilevel(Method):
             )
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Try the starts, then walk until the budget ends or nothing new is met."""
+        """Try the starts, then search until the budget ends or nothing new is met."""
         if search.done:
             return
         problem, rng = search.problem, np.random.default_rng(seed)
@@ -96,7 +96,7 @@ class Multilevel(Method):
     def _sketch(self, search: Search, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
         """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
         clock = PartClock.of(search, self.sketched, min(CHEAP * search.left, MOST))
-        placement, best_s, count = rough.devices_of(begun), np.inf, WALK // 4
+        placement, best_s, count = rough.devices_of(begun), np.inf, MOVES // 4
         while (done := clock.done()) < 1 and not search.done:
             moves = draw(_upto(rough.grains, done), count, search.problem.topology.p, self.near, rng)
             allowance = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
@@ -127,13 +127,13 @@ class Multilevel(Method):
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
             allowance = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            walked = search.local_search(placement, Moves(*moves, np.zeros(count), allowance, bounded=True))
+            local_search = search.local_search(placement, Moves(*moves, np.zeros(count), allowance, bounded=True))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
-            placement = walked.end
+            placement = local_search.end
             if search.spent == spent:
                 idle += skip == len(grains) - 1
                 skip = min(skip + 1, len(grains) - 1)
-            if walked.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
+            if local_search.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
                 placement = search.best or placement
 
 
@@ -228,7 +228,7 @@ class PartClock:
         """Return how many moves of a graph of n operations a local search should have; with a time limit, fewer if
         slow.
         """
-        most = int(np.clip(min(SLOW // max(n, 1), self._steps // 16), 8, WALK))
+        most = int(np.clip(min(SLOW // max(n, 1), self._steps // 16), 8, MOVES))
         if np.isinf(self._left_s):
             return most
         if self._taken == 0:
