@@ -23,6 +23,7 @@ from coarsen.reading.colocation import ties
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.growth import ReadLimits, check_growth, growth
+from coarsen.reading.shapes import ChosenShape, InputShapes, concrete
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.graph import Graph, weight_side
@@ -45,6 +46,16 @@ _LONGEST_MESSAGE = 400
 def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
     """Return the model of a file in any format OpenVINO reads, its constants folded and its names unique.
 
+    Dynamic inputs stay dynamic; see `read_shaped`. The arguments, and what is raised, are those of `read_shaped`.
+    """
+    return read_shaped(path, InputShapes(keep_dynamic=True), file_bytes=file_bytes, limits=limits)[0]
+
+
+def read_shaped(
+    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None
+) -> tuple[ov.Model, list[ChosenShape]]:
+    """Return a model, its inputs' shapes concrete, its constants folded and its names unique, and the shapes chosen.
+
     It is read in this process; `read_apart` reads what users name. limits: how far constants may grow, given that the
     model's files take `file_bytes`; None for any size.
 
@@ -53,6 +64,7 @@ def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = N
     a name is called after the operation it serves.
 
     Raises:
+        UsageError: the shapes that are given do not fit the model.
         ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
             limits, or there is nothing to place.
     """
@@ -60,7 +72,7 @@ def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = N
     if path.suffix == ".xml":
         check_ir(path)
     try:
-        model = ov.Core().read_model(path)
+        model, chosen = concrete(ov.Core().read_model(path), shapes)
         if path.suffix != ".xml":  # in an IR every operation has a name
             _name_the_nameless(model)
         packed = _keep_packed(model)
@@ -75,7 +87,7 @@ def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = N
     if not model.outputs:
         raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
     _make_names_unique(model)
-    return model
+    return model, chosen
 
 
 def save_model(model: ov.Model, xml: Path) -> None:

@@ -19,7 +19,8 @@ import psutil
 
 from coarsen.reading.files import CHECK_FILE, model_files, unchanged
 from coarsen.reading.growth import MB, ReadLimits
-from pipeline.core.errors import ModelError
+from coarsen.reading.shapes import InputShapes
+from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.process import LAST_WORDS, ending, python_command
 
 logger = logging.getLogger(__name__)
@@ -27,13 +28,22 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.01
 
 
-def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: bool = True) -> None:
-    """Write the graph of a model, graph.npz, into the folder `out`; with `save` the normalised model, too.
+def read_apart(
+    path: Path,
+    out: Path,
+    *,
+    source: str,
+    limits: ReadLimits,
+    shapes: InputShapes | None = None,
+    save: bool = True,
+) -> None:
+    """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
-    `coarsen.reading.read` makes of the model.
+    `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None.
 
     Raises:
+        UsageError: the shapes that are given do not fit the model.
         ModelError: the model is missing, damaged or refused, its constants grow too large, a limit is exceeded, or
             its files have changed since they were hashed.
     """
@@ -44,6 +54,7 @@ def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: 
         "source": source,
         "file_bytes": file_bytes,
         "limits": asdict(limits),
+        "shapes": asdict(shapes or InputShapes()),
         "save": save,
     }
     with unchanged(path, source):
@@ -53,7 +64,8 @@ def read_apart(path: Path, out: Path, *, source: str, limits: ReadLimits, save: 
         if "os_error" in answer:
             raise OSError(*answer["os_error"])
         if "error" in answer:
-            raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
+            kind = UsageError if answer["error"]["usage"] else ModelError
+            raise kind(answer["error"]["cause"], answer["error"]["remedy"])
 
 
 def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:

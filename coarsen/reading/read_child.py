@@ -1,9 +1,9 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "save"}
-out  {"said": warnings} and perhaps "error": {"cause", "remedy"} or "os_error": [errno, text, file]
+in   {"path", "out", "source", "file_bytes", "limits", "shapes", "save"}
+out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
-Into the folder `out` go graph.npz and, with `save`, model.xml and model.bin. See `coarsen.reading.read_apart`.
+Into the folder `out` go graph.npz, shapes.json and, with `save`, model.xml and model.bin; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import json
 import logging
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.core.process import die_first, die_with_parent
 
 
@@ -39,7 +40,8 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
     try:
         _read(command)
     except PlacewrightError as error:
-        fault = {"error": {"cause": error.cause, "remedy": error.remedy}}
+        usage = isinstance(error, UsageError)
+        fault = {"error": {"cause": error.cause, "remedy": error.remedy, "usage": usage}}
     except OSError as error:
         fault = {"os_error": [error.errno, error.strerror, error.filename]}
     return {"said": said.lines, **fault}
@@ -48,14 +50,17 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.shapes import InputShapes
     from pipeline.shared.payload import save_graph
 
     path, out = Path(command["path"]), Path(command["out"])
     limits = ReadLimits(**command["limits"])
-    model = read.read_model(path, file_bytes=command["file_bytes"], limits=limits)
+    shapes = InputShapes(**command["shapes"])
+    model, chosen = read.read_shaped(path, shapes, file_bytes=command["file_bytes"], limits=limits)
     if command["save"]:
         read.save_model(model, out / "model.xml")
     save_graph(out / "graph.npz", read.to_graph(model, source=command["source"]))
+    (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
 
 
 def main() -> None:

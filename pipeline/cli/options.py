@@ -19,6 +19,8 @@ class Choices:
 
     devices: str | None
     budget: str | None
+    shapes: tuple[str, ...]
+    keep_dynamic: bool
     seed: int | None
     config: Path | None
     assignments: tuple[str, ...]
@@ -40,6 +42,8 @@ def shared(command: Command) -> Command:
         (
             click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
+            click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input."),
+            click.option("--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."),
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
@@ -89,7 +93,8 @@ def settings_from(choices: Choices, base: Any) -> Any:
         result = result.updated(config.flatten(config.read_toml(choices.config)), str(choices.config))
     result = result.updated(config.from_environment(os.environ), "the environment")
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
-    given = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
+    given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
+    given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 
 

@@ -38,6 +38,7 @@ def scenario_options(command: Command) -> Command:
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
             click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
             click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
+            click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input."),
             click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything that is random."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
@@ -117,7 +118,10 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
         memory=not options["no_memory"],
         ties=not options["no_ties"],
         ordered=ordered,
-        settings=dict(parse_assignment(a) for a in options["assignments"]),
+        settings={
+            **dict(parse_assignment(a) for a in options["assignments"]),
+            **({"coarsen.shapes": options["shapes"]} if options["shapes"] else {}),
+        },
     )
 
 

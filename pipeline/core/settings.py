@@ -14,6 +14,8 @@ class CoarsenSettings:
 
     use: tuple[str, ...] = param(("fuse",), "coarseners, applied in this order")
     raw: bool = param(False, "keep weights as operations of their own instead of folding them into their consumer")
+    shapes: tuple[str, ...] = param((), "shapes of inputs, as in NAME=1x3x224x224; a question mark stays dynamic")
+    keep_dynamic: bool = param(False, "leave dynamic inputs dynamic where no shape is given")
     growth_bytes: int = param(256 << 20, "bytes that folded constants may take beyond 8 times the model's files")
     read_timeout_s: float = param(600.0, "seconds that reading the model may take before its process is killed")
 

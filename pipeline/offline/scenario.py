@@ -26,9 +26,10 @@ from pipeline.placing.setup import problem_of, with_policy
 if TYPE_CHECKING:
     from coarsen.reading.graph_file import GraphFile
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.shapes import InputShapes
 
 SETTABLE = ("place", "measure")
-READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s")
+READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s", "coarsen.shapes", "coarsen.keep_dynamic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Scenario:
     preset. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
     memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
     carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
-    "place.NAME.KEY" and "measure.NAME.KEY", and the limits of reading a model.
+    "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read.
     """
 
     graph: str
@@ -70,15 +71,17 @@ class Scenario:
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
 
-    def read_limits(self) -> ReadLimits:
-        """Return what reading a model may take.
+    def reading(self) -> tuple[ReadLimits, InputShapes]:
+        """Return what reading a model may take, and what becomes of its dynamic inputs.
 
         Raises:
             UsageError: a value is wrong.
         """
         from coarsen.reading.growth import ReadLimits
+        from coarsen.reading.shapes import InputShapes
 
-        return ReadLimits.of(Settings().updated(self.settings, "the settings").coarsen)
+        settings = Settings().updated(self.settings, "the settings").coarsen
+        return ReadLimits.of(settings), InputShapes.of(settings)
 
     def measurer(self) -> Predictor:
         """Return what builds the simulator.
@@ -188,7 +191,8 @@ def read_graph(scenario: Scenario) -> GraphFile:
     from coarsen.reading.graph_file import GraphFile, read_graph
 
     if not scenario.graph.startswith("zoo:"):
-        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, limits=scenario.read_limits())
+        limits, shapes = scenario.reading()
+        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, limits=limits, shapes=shapes)
     from runtime import workloads, zoo
 
     text = scenario.graph.removeprefix("zoo:")
@@ -198,7 +202,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
             raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
-            return read_graph(Path(folder) / "model.xml", limits=scenario.read_limits())
+            return read_graph(Path(folder) / "model.xml", limits=scenario.reading()[0])
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
     return GraphFile(workloads.build(text, seed=scenario.seed))

@@ -32,7 +32,7 @@ from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 3, "embed": 2, "place": 7, "measure": 5}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 4, "embed": 2, "place": 7, "measure": 5}
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
@@ -120,7 +120,8 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    add("read", {}, (), model_sha256=model.sha256)
+    given, kept = s.coarsen.shapes, s.coarsen.keep_dynamic
+    add("read", {}, (), model_sha256=model.sha256, shapes=given, keep_dynamic=kept)
     if "fuse" in chain:
         add("kernels", {}, ("read",), measured=True)
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))

@@ -218,7 +218,7 @@ def write_result(
         candidates=rows,
         best=best,
         verdict=verdict,
-        notes=_notes(outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices]),
+        notes=_notes(outcomes["read"], outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices]),
         speedup_over_best_single=speedup,
         files=files,
     )
@@ -228,13 +228,18 @@ def write_result(
     return Result(path, record)
 
 
-def _notes(precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in sentences what else a reader should know: which precisions were left out, and why."""
+def _notes(
+    read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
+    from coarsen.reading.shapes import notes_of
+
+    assumed = notes_of(payload.read_json(read.entry.path("shapes.json")))
     if precisions is None:
-        return []
+        return assumed
     from runtime.measuring.precisions import notes
 
-    return notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
+    return assumed + notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
 
 
 def _told(path: Path) -> tuple[str, dict[str, str]] | None:

@@ -40,12 +40,15 @@ if TYPE_CHECKING:
 
 
 def read(work: StepContext) -> None:
-    """Write graph.npz and the normalised model: constants folded, names unique."""
+    """Write graph.npz, shapes.json and the normalised model: shapes concrete, constants folded, names unique."""
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.shapes import InputShapes
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
-    read_apart(path, work.out, source=work.task.params["model_sha256"], limits=limits)
+    params = work.task.params
+    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"])
+    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes)
 
 
 def kernels(work: StepContext) -> None:

@@ -1,0 +1,157 @@
+"""Dynamic inputs of models as exporters leave them, and the sizes they get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from coarsen.reading.files import model_sha256
+from coarsen.reading.growth import ReadLimits
+from coarsen.reading.read import read_shaped, save_model
+from coarsen.reading.read_apart import read_apart
+from coarsen.reading.shapes import InputShapes, concrete, notes_of
+from pipeline.core.devices import Topology
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import Grouping
+from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Subject
+from pipeline.shared.payload import load_graph
+from runtime.measuring.hetero import Hetero
+from tests.models import constant, dynamic
+from tests.two_cpus import two_cpus
+
+
+def image(*, flat: int = 0, batch: int = -1) -> ov.Model:
+    """Return a convolution over images of any size; flat: elements per image of its pooled output, 0 for any."""
+    x = op.parameter(ov.PartialShape([batch, 3, -1, -1]), np.float32, name="image")
+    x.output(0).set_names({"image"})
+    weight = constant(np.ones((2, 3, 3, 3)), "weight")
+    found = op.relu(op.convolution(x, weight, [2, 2], [1, 1], [1, 1], [1, 1], name="conv"), name="relu")
+    if flat:
+        found = op.reshape(found, constant([-1, flat], "shape", np.int64), False, name="flat")
+        found = op.matmul(found, constant(np.ones((flat, 4)), "head"), False, False, name="scores")
+        found = op.add(found, constant(np.ones((1, 4)), "bias"), name="biased")
+    return ov.Model([op.result(found, name="out")], [x], "image")
+
+
+def text() -> ov.Model:
+    """Return a table look-up under a mask, both of any length."""
+    ids, mask = (op.parameter(ov.PartialShape([-1, -1]), np.int64, name=name) for name in ("ids", "mask"))
+    rows = op.gather(constant(np.ones((50, 4)), "table"), ids, constant(0, "axis", np.int64), name="rows")
+    scale = op.unsqueeze(op.convert(mask, "f32", name="float"), constant([2], "last", np.int64), name="wide")
+    return ov.Model([op.result(op.multiply(rows, scale, name="masked"), name="out")], [ids, mask], "text")
+
+
+def shapes_of(model: ov.Model, given: Sequence[str] = (), *, keep: bool = False) -> list[str]:
+    made, _ = concrete(model, InputShapes(tuple(given), keep))
+    return [str(port.get_partial_shape()) for port in made.inputs]
+
+
+def test_images_get_the_usual_size_and_a_batch_of_one():
+    assert shapes_of(image()) == ["[1,3,224,224]"]
+    assert shapes_of(image(batch=4)) == ["[4,3,224,224]"]
+
+
+def test_texts_get_the_usual_length():
+    assert shapes_of(text()) == ["[1,128]", "[1,128]"]
+    assert shapes_of(dynamic()) == ["[1,3,4]"]
+
+
+def test_sizes_that_do_not_fit_together_are_passed_over():
+    assert shapes_of(image(flat=2 * 32 * 32, batch=1)) == ["[1,3,64,64]"]
+
+
+def test_what_no_usual_size_fits_stays_dynamic():
+    model = image(flat=2 * 50 * 50, batch=1)
+    assert shapes_of(model) == ["[1,3,?,?]"]
+    assert shapes_of(model, ["image=1x3x100x100"]) == ["[1,3,100,100]"]
+
+
+def test_bounds_are_kept():
+    x = op.parameter(ov.PartialShape("[2..8,3,10..20,?]"), np.float32, name="x")
+    assert shapes_of(ov.Model([op.result(op.relu(x))], [x])) == ["[2,3,20,224]"]
+
+
+def test_shapes_that_are_given_count():
+    assert shapes_of(image(), ["image=2x3x64x96"]) == ["[2,3,64,96]"]
+    assert shapes_of(image(), ["2x3x64x96"]) == ["[2,3,64,96]"]
+    assert shapes_of(image(), ["1x3x?x64"]) == ["[1,3,?,64]"]
+    assert shapes_of(text(), ["mask=3x7", "ids=3x7"]) == ["[3,7]", "[3,7]"]
+
+
+def test_dynamic_inputs_may_stay_so():
+    assert shapes_of(image(), keep=True) == ["[?,3,?,?]"]
+    assert shapes_of(text(), ["ids=1x9"], keep=True) == ["[1,9]", "[?,?]"]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "words"),
+    [
+        (image, ["picture=1x3x8x8"], "'picture=1x3x8x8' gives no input .* a shape; its inputs are image"),
+        (image, ["image:1,3,8,8"], "NAME=1x3x224x224"),
+        (text, ["1x8"], "its inputs are ids .*, mask"),
+        (image, ["image=1x4x8x8"], "does not bear the shape image"),
+        (image, ["image=1x3x8"], "does not bear the shape image"),
+    ],
+)
+def test_a_shape_that_fits_nothing_is_a_usage_error(model, given: list[str], words: str):
+    with pytest.raises(UsageError, match=words):
+        shapes_of(model(), given)
+
+
+def test_a_shape_computed_from_the_inputs_is_folded_away(tmp_path: Path):
+    save_model(dynamic(), tmp_path / "m.xml")
+    model, chosen = read_shaped(tmp_path / "m.xml", InputShapes())
+    assert not {"ShapeOf", "Gather", "Concat"} & {o.get_type_name() for o in model.get_ops()}
+    assert not any(out.get_partial_shape().is_dynamic for o in model.get_ops() for out in o.outputs())
+    assert [asdict(c) for c in chosen] == [{"name": "x", "declared": "[?,3,4]", "shape": "[1,3,4]", "given": False}]
+
+
+def test_what_was_assumed_is_told(tmp_path: Path):
+    save_model(image(), tmp_path / "m.xml")
+    (tmp_path / "out").mkdir()
+    source = model_sha256(tmp_path / "m.xml")
+    read_apart(tmp_path / "m.xml", tmp_path / "out", source=source, limits=ReadLimits())
+    (note,) = notes_of(json.loads((tmp_path / "out" / "shapes.json").read_text()))
+    assert "image [?,3,?,?] is now [1,3,224,224]" in note
+    assert "--shape 'image=1x3x224x224'" in note
+    assert notes_of([{"name": "x", "declared": "[?]", "shape": "[1]", "given": True}]) == []
+
+
+def test_a_wrong_shape_crosses_the_process_as_a_usage_error(tmp_path: Path):
+    save_model(image(), tmp_path / "m.xml")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError, match="its inputs are image"):
+        read_apart(
+            tmp_path / "m.xml",
+            tmp_path / "out",
+            source=model_sha256(tmp_path / "m.xml"),
+            limits=ReadLimits(),
+            shapes=InputShapes(("x=1x2",)),
+        )
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_split_of_a_model_with_dynamic_inputs_runs_once_they_have_sizes(tmp_path: Path, keep: bool):
+    save_model(image(), tmp_path / "m.xml")
+    (tmp_path / "out").mkdir()
+    shapes, source = InputShapes(keep_dynamic=keep), model_sha256(tmp_path / "m.xml")
+    read_apart(tmp_path / "m.xml", tmp_path / "out", source=source, limits=ReadLimits(), shapes=shapes)
+    graph = load_graph(tmp_path / "out" / "graph.npz")
+    topology = Topology.uniform(two_cpus(), bytes_per_s=1e9, latency_s=1e-5)
+    subject = Subject(tmp_path / "out" / "model.xml", graph, Grouping.identity(graph.n), topology, None, 0)
+    device = np.array([name in ("relu", "out") for name in graph.names], np.int32)
+    (found,) = Hetero(seconds=0.05).bind(subject).evaluate([Placement(device, topology.names)])
+    if keep:
+        assert isinstance(found, MeasurementFailed)
+    else:
+        assert isinstance(found, Measurement)
+        assert found.subgraphs == 2
