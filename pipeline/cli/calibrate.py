@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import Choices, debug_option, json_option, open_store, settings_from, store_option
+from pipeline.cli.options import (
+    Choices,
+    debug_option,
+    json_option,
+    keep_dynamic_option,
+    open_store,
+    settings_from,
+    shape_option,
+    store_option,
+)
 
 PATH = click.Path(path_type=Path)
 
@@ -22,6 +31,8 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
 @click.option("--config", type=PATH, help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@shape_option
+@keep_dynamic_option
 @store_option
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")

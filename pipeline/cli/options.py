@@ -36,14 +36,22 @@ class Choices:
         return cls(**{name: options.pop(name) for name in cls.__slots__})
 
 
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input; repeatable."
+)
+keep_dynamic_option = click.option(
+    "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
+)
+
+
 def shared(command: Command) -> Command:
     """Add the options that all stage commands have."""
     for option in reversed(
         (
             click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
-            click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input."),
-            click.option("--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."),
+            shape_option,
+            keep_dynamic_option,
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),

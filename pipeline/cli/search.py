@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option
+from pipeline.cli.options import debug_option, json_option, shape_option
 
 if TYPE_CHECKING:
     from pipeline.offline.records import BoundRecord, FiguresRecord, ScenarioRecord, SearchDocument, SimulateRecord
@@ -38,7 +38,7 @@ def scenario_options(command: Command) -> Command:
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
             click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
             click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
-            click.option("--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input."),
+            shape_option,
             click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything that is random."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
