@@ -14,7 +14,8 @@ from pipeline.core.settings import CoarsenSettings
 IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
 SEQUENCE = (128, 64, 32, 16, 8, 256, 224, 1)
 CHANNELS = (1, 3, 4)  # what tells an image, in its second or last dimension
-_GIVEN = re.compile(r"(?:(?P<name>.+)=)?(?P<sizes>(?:\d+|\?)(?:x(?:\d+|\?))*)")
+_GIVEN = re.compile(r"(?:(?P<name>.+)=)?(?P<sizes>(?:[1-9]\d*|\?)(?:x(?:[1-9]\d*|\?))*)")
+_REASON = re.compile(r".*friendly_name '(?P<name>[^']+)': (?P<reason>.+)")  # what is left of OpenVINO's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,9 @@ def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
     try:
         shaped.reshape({name: shape for name, (_, shape) in given.items()})
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[-200:]
+        words = " ".join(str(error).split())
+        told = _REASON.search(words)
+        reason = f"at {told['name']}, {told['reason']}" if told else words[-200:]
         raise UsageError(
             f"The model does not bear the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
             f"{reason.rstrip('. ')}.",
