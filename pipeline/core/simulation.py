@@ -21,15 +21,16 @@ NO_SWAPS = np.zeros(0, np.int64)
 class ExecutionModel:
     """By which rules a simulator predicts: what placers may rely on, and of which type its objective is.
 
-    A plug-in's simulator states one of the models below, one derived from them, or one derived from this: then nothing
-    is known of its objective but what it says here. The type decides what proves bounds and what solvers are told, see
-    `policy.place.exact.objectives`.
+    A plug-in's simulator states one of the models below, one derived from them, or one derived from this. The type
+    leads to what proves bounds and what solvers are told, see `policy.place.exact.objectives`; of one derived from this
+    nothing is known but what it says here, unless it brings an `objective`.
 
     memory: whether a placement that needs more than a device's memory at any time is refused; weights always count.
     kind: what it is called. additive: whether a time is the sum over operations, tensors sent and sub-graphs begun.
     concurrent: whether devices work at the same time, so that a timeline tells what waits for what. ordered: whether
     priorities matter. activations: whether outputs and received copies count as memory as well. anonymous: whether
-    devices that are alike may change names without changing a time.
+    devices that are alike may change names without changing a time. objective: "module:name" of an `Objective` of its
+    own; "" for that of the type.
     """
 
     memory: bool = True
@@ -39,6 +40,7 @@ class ExecutionModel:
     ordered: ClassVar[bool] = False
     activations: ClassVar[bool] = False
     anonymous: ClassVar[bool] = False
+    objective: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

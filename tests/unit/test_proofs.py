@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel
 from pipeline.core.stages import Answer, Subject
+from policy.place.exact.bounds import Bound
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_models import alike_devices
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.exact.min_cut import MinCut
-from policy.place.exact.objectives import folded
+from policy.place.exact.objectives import Unknown, folded
 from policy.place.exact.proofs import lower_bound
 from policy.place.portfolio import Portfolio
 from policy.place.units import Units
@@ -93,6 +95,27 @@ def test_of_rules_that_are_not_known_nothing_is_proven_and_of_derived_ones_what_
         problem, DataflowModel("T0"), one_to_one=True
     )
     assert lower_bound(problem, Hurried("T0"), one_to_one=True)[0] > 0
+
+
+class AtLeastOneSecond(Unknown):
+    """Of these rules it is known that everything takes a second."""
+
+    def bounds(self, problem: Problem, execution: ExecutionModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
+        return [(1.0, "patience")]
+
+
+PATIENT = AtLeastOneSecond()
+
+
+class Patient(ExecutionModel):
+    """The rules of somebody's simulator who knows their objective."""
+
+    objective: ClassVar[str] = f"{__name__}:PATIENT"
+
+
+def test_a_model_may_bring_an_objective_of_its_own():
+    found_s, by = lower_bound(problem_of([], [[1.0, 2.0]]), Patient(), one_to_one=True)
+    assert (found_s, by) == (pytest.approx(1.0), "patience")
 
 
 @pytest.mark.parametrize("placer", [CpSat(), MinCut(), Portfolio()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -156,7 +157,11 @@ OBJECTIVES: Mapping[type[ExecutionModel], Objective] = {
 
 
 def objective_of(execution: ExecutionModel | None) -> Objective:
-    """Return what is known of an execution model: of its type, or of the nearest one that it is derived from."""
+    """Return the objective that a model brings, else that of its type, or of the nearest one it is derived from."""
+    if execution is not None and execution.objective:
+        module, _, name = execution.objective.partition(":")
+        brought: Objective = getattr(importlib.import_module(module), name)
+        return brought
     bases = type(execution).__mro__ if execution is not None else (ExecutionModel,)
     return next(OBJECTIVES[base] for base in bases if base in OBJECTIVES)
 
