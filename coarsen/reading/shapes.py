@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ def concrete(model: Any, wish: InputShapes) -> tuple[Any, list[ChosenShape]]:
 
     Of dynamic inputs whose shapes are not given, the first dimension becomes 1 and every other one the same size: the
     first with which all shapes of the model fit together; best one with which no output has more rows than the inputs,
-    as a flattening to [-1, n] makes of an image that is too large. If none fits, they stay dynamic.
+    as a flattening to [-1, n] makes of an image that is too large. An input whose first dimension is told, such as the
+    state of an LSTM, may have its batch in the second. If no size fits, they stay dynamic.
 
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
@@ -64,8 +66,9 @@ def concrete(model: Any, wish: InputShapes) -> tuple[Any, list[ChosenShape]]:
         return model, told
     declared = {_name(port): str(port.get_partial_shape()) for port in open_ports}
     fitting: tuple[Any, list[ChosenShape]] | None = None
-    for size in IMAGE if any(map(_is_image, open_ports)) else SEQUENCE:
-        shapes = {_name(port): _filled(port.get_partial_shape(), size) for port in open_ports}
+    sizes = IMAGE if any(map(_is_image, open_ports)) else SEQUENCE
+    for size, late in itertools.product(sizes, (False, True)):
+        shapes = {_name(port): _filled(port.get_partial_shape(), size, late=late) for port in open_ports}
         tried = model.clone()
         try:
             tried.reshape(shapes)
@@ -139,14 +142,17 @@ def _is_image(port: Any) -> bool:
     return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
 
 
-def _filled(shape: Any, size: int) -> list[int]:
-    """Return a shape whose dynamic dimensions are 1 in front and `size` elsewhere, within their bounds."""
-    return list(_sizes(shape, size))
+def _filled(shape: Any, size: int, *, late: bool) -> list[int]:
+    """Return a shape whose dynamic dimensions are 1 in front and `size` elsewhere, within their bounds.
+
+    late: whether the second dimension counts as the front where the first is told, as of the states of an LSTM.
+    """
+    return list(_sizes(shape, size, 1 if late and len(shape) > 1 and shape[0].is_static else 0))
 
 
-def _sizes(shape: Any, size: int) -> Iterator[int]:
+def _sizes(shape: Any, size: int, front: int) -> Iterator[int]:
     for axis, dimension in enumerate(shape):
-        wanted = 1 if axis == 0 else size
+        wanted = 1 if axis == front else size
         upper = dimension.get_max_length()
         if dimension.is_static:
             yield dimension.get_length()

@@ -65,6 +65,15 @@ def test_texts_get_the_usual_length():
     assert shapes_of(dynamic()) == ["[1,3,4]"]
 
 
+def test_the_batch_of_a_state_may_stand_second():
+    x = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="x")
+    state = op.parameter(ov.PartialShape([2, -1, 4]), np.float32, name="state")
+    last = op.reduce_sum(x, constant([1], "time", np.int64), True, name="last")  # [batch, 1, 4]
+    turned = op.transpose(state, constant([1, 0, 2], "order", np.int64), name="turned")  # [batch, 2, 4]
+    model = ov.Model([op.result(op.concat([last, turned], 1, name="both"), name="out")], [x, state], "lstm")
+    assert shapes_of(model) == ["[1,128,4]", "[2,1,4]"]
+
+
 def test_sizes_that_do_not_fit_together_are_passed_over():
     assert shapes_of(image(flat=2 * 32 * 32, batch=1)) == ["[1,3,64,64]"]
 
