@@ -41,18 +41,20 @@ def read_graph(
     """Return the graph of a file: *.json in one of the formats of docs/graph.md, anything else a model.
 
     A model's weights are folded into their consumers. cost_scale: what the costs of a file in the format of Tarnawski
-    et al. are multiplied with. limits: what reading a model may take; shapes: what
-    becomes of its dynamic inputs; the usual if None.
+    et al. are multiplied with. limits: what reading a model may take; shapes: what becomes of its dynamic inputs; the
+    usual if None.
 
     Raises:
         ModelError: the file is missing, unreadable or wrong.
-        UsageError: cost_scale is given for another format, or makes no sense.
+        UsageError: cost_scale or shapes are given for another format, or make no sense.
     """
     if not 0 < cost_scale < float("inf"):
         raise UsageError(f"The cost scale is {cost_scale}.", "Give a number above 0.")
     if path.suffix != ".json":
         _check_scale(cost_scale, path)
         return _of_model(path, limits or ReadLimits(), shapes or InputShapes())
+    if shapes is not None and shapes.given:
+        raise UsageError(f"{path} is no model: it has no inputs to give a shape.", "Leave --shape out.")
     document, source = _json(path)
     if is_msr(document):
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, shape_option
+from pipeline.cli.options import debug_option, json_option, keep_dynamic_option, shape_option
 
 if TYPE_CHECKING:
     from pipeline.offline.records import BoundRecord, FiguresRecord, ScenarioRecord, SearchDocument, SimulateRecord
@@ -39,6 +39,7 @@ def scenario_options(command: Command) -> Command:
             click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
             click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
             shape_option,
+            keep_dynamic_option,
             click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything that is random."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
@@ -121,6 +122,7 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
         settings={
             **dict(parse_assignment(a) for a in options["assignments"]),
             **({"coarsen.shapes": options["shapes"]} if options["shapes"] else {}),
+            **({"coarsen.keep_dynamic": True} if options["keep_dynamic"] else {}),
         },
     )
 

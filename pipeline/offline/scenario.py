@@ -202,9 +202,12 @@ def read_graph(scenario: Scenario) -> GraphFile:
             raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
-            return read_graph(Path(folder) / "model.xml", limits=scenario.reading()[0])
+            limits, shapes = scenario.reading()
+            return read_graph(Path(folder) / "model.xml", limits=limits, shapes=shapes)
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
+    if scenario.reading()[1].given:
+        raise UsageError(f"{scenario.graph} is no model: it has no inputs to give a shape.", "Leave --shape out.")
     return GraphFile(workloads.build(text, seed=scenario.seed))
 
 

@@ -111,6 +111,8 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         version: dict[str, int | str] = {"step": STEP_VERSION[stage]}
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
+        files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
+        params |= {"files": files} if files else {}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
@@ -160,7 +162,6 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         embedder=_one(s, "embed", s.embed.use),
         grouper=_one(s, "group", s.group.use),
         evaluator=measurer_settings(s, asked[0]),
-        files=[digest for name in asked for digest in _files(s, "measure", name)],
         evaluations=s.place.evaluations,
         finalists=s.place.finalists,
         seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
@@ -175,7 +176,6 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         measured=True,
         settings=asdict(replace(s.measure, seconds=rounds_s)),
         evaluator=_one(s, "measure", s.measure.use),
-        files=_files(s, "measure", s.measure.use),
         finalists=s.place.finalists,
         devices=devices,
     )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import pipeline.artifacts.declared
+import pipeline.runs.plan
 from pipeline import registry
 from pipeline.artifacts.declared import is_ours, placers_called
 from pipeline.artifacts.store import Store
@@ -67,6 +68,37 @@ def test_another_openvino_reads_the_model_again_and_is_named(monkeypatch: pytest
 
 def test_a_package_that_is_not_installed_has_no_version() -> None:
     assert installed("no-such-distribution") == "not installed"
+
+
+# Files that parameters name
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        ("coarsen", "fuse"),
+        ("embed", "directed"),
+        ("group", "edge_score"),
+        ("place", "portfolio"),
+        ("measure", "hetero"),
+    ],
+)
+def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
+    stage: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_file(asked: str, called: str, *given: Any) -> pipeline.artifacts.declared.Declaration:
+        found = pipeline.artifacts.declared.declared(asked, called, *given)
+        files = [str(tmp_path / "table")] if (asked, called) == (stage, name) else found.files
+        return replace(found, files=files)
+
+    monkeypatch.setattr(pipeline.runs.plan, "declared", with_file)
+    (tmp_path / "table").write_text("1")
+    before = tasks()
+    assert tasks()[stage].key == before[stage].key
+    (tmp_path / "table").write_text("2")
+    after = tasks()
+    assert after[stage].key != before[stage].key
+    assert after["read"].key == before["read"].key
 
 
 # Placers that call others
