@@ -62,6 +62,7 @@ def test_the_placer_of_another_package_searches_with_its_parameters(site: Path) 
     assert answer["evaluations"] <= 60
 
 
+@pytest.mark.slow
 def test_the_packages_own_test_passes(site: Path) -> None:
     test = shutil.copy(PACKAGE / "test_placewright_tabu.py", site)
     python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(site), str(test))

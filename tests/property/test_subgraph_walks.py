@@ -103,7 +103,7 @@ def test_a_walk_counts_sub_graphs_as_the_reference_does(p: int, seed: int, mixed
 
 @pytest.mark.parametrize("remembered", [2, subgraphs.REMEMBERED])
 @pytest.mark.parametrize("p", [2, 3])
-@pytest.mark.parametrize("seed", slow_but(range(4), quick=2))
+@pytest.mark.parametrize("seed", slow_but(range(4), quick=1))
 def test_a_long_walk_counts_as_the_reference_does_however_little_it_remembers(
     seed: int, p: int, remembered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from policy.place.agent.rollout import Actor, Base
 from policy.place.agent.world import World
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
+from tests.slow import slow_where
 from tests.toys import (
     CHAIN,
     FAST_S,
@@ -170,7 +171,7 @@ def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
 # Starts
 
 
-@pytest.mark.parametrize("rules", ["plain", "listsched", "sequential"])
+@pytest.mark.parametrize("rules", slow_where(["plain", "listsched", "sequential"], {"sequential"}))
 @pytest.mark.parametrize("warm", [0.0, 0.3])
 def test_a_plan_to_start_from_is_never_lost(rules: str, warm: float):
     # So good a plan that hardly anything is better.
@@ -320,7 +321,7 @@ def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
 
 
 @pytest.mark.parametrize(("rules", "ordered"), MODES)
-@pytest.mark.parametrize("evaluations", [1, 4, 5, 37])
+@pytest.mark.parametrize("evaluations", slow_where([1, 4, 5, 37], {4, 5}))
 def test_no_evaluation_is_beyond_the_budget(rules: str, ordered: bool, evaluations: int):
     problem = wide_problem(ordered=ordered)
     for warm in (0.0, 0.3):

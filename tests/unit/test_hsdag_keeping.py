@@ -46,6 +46,8 @@ from tests.unit.test_hsdag import (
     wide_problem,
 )
 
+QUICK_MODES = slow_where(MODES, [("listsched", False), ("sequential", False)])
+
 
 @dataclasses.dataclass
 class Mortal:
@@ -91,7 +93,7 @@ def finished(problem: Problem, checkpointer: Checkpointer, rules: str, placer: H
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
-@pytest.mark.parametrize(("rules", "ordered"), slow_where(MODES, [("listsched", False), ("sequential", False)]))
+@pytest.mark.parametrize(("rules", "ordered"), QUICK_MODES)
 def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, ordered: bool):
     problem, whole = wide_problem(ordered=ordered), Memory()
     expected = place(kept_in(problem, whole), rules)
@@ -108,7 +110,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
-@pytest.mark.parametrize(("rules", "ordered"), MODES)
+@pytest.mark.parametrize(("rules", "ordered"), QUICK_MODES)
 def test_a_search_goes_on_from_a_folder(tmp_path: Path, rules: str, ordered: bool):
     problem = wide_problem(ordered=ordered)
     expected = place(problem, rules)
@@ -174,7 +176,7 @@ def test_a_state_of_a_policy_of_other_sizes_is_refused():
         place(kept_in(problem, checkpointer), placer=dataclasses.replace(SMALL, hidden=9))
 
 
-@pytest.mark.parametrize(("rules", "ordered"), MODES)
+@pytest.mark.parametrize(("rules", "ordered"), QUICK_MODES)
 def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
     asked: list[list[bytes]] = []
     for seed in (5, 5, 6):
