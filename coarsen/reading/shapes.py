@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
+from pipeline.shared.sizes import sized
 
 # Sizes of dimensions that are not told: of images, and of all else, the likeliest first.
 IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
@@ -66,9 +66,7 @@ def concrete(model: Any, wish: InputShapes) -> tuple[Any, list[ChosenShape]]:
         return model, told
     declared = {_name(port): str(port.get_partial_shape()) for port in open_ports}
     fitting: tuple[Any, list[ChosenShape]] | None = None
-    sizes = IMAGE if any(map(_is_image, open_ports)) else SEQUENCE
-    for size, late in itertools.product(sizes, (False, True)):
-        shapes = {_name(port): _filled(port.get_partial_shape(), size, late=late) for port in open_ports}
+    for shapes in _variants(open_ports):
         tried = model.clone()
         try:
             tried.reshape(shapes)
@@ -142,22 +140,23 @@ def _is_image(port: Any) -> bool:
     return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
 
 
-def _filled(shape: Any, size: int, *, late: bool) -> list[int]:
-    """Return a shape whose dynamic dimensions are 1 in front and `size` elsewhere, within their bounds.
+def _variants(ports: Sequence[Any]) -> Iterator[dict[str, list[int]]]:
+    """Yield the shapes to try, input -> sizes, the likeliest first; none twice in a row.
 
-    late: whether the second dimension counts as the front where the first is told, as of the states of an LSTM.
+    With each size, an input whose first dimension is told, such as the state of an LSTM, has no batch at first, and
+    then has it in its second dimension.
     """
-    return list(_sizes(shape, size, 1 if late and len(shape) > 1 and shape[0].is_static else 0))
-
-
-def _sizes(shape: Any, size: int, front: int) -> Iterator[int]:
-    for axis, dimension in enumerate(shape):
-        wanted = 1 if axis == front else size
-        upper = dimension.get_max_length()
-        if dimension.is_static:
-            yield dimension.get_length()
-        else:
-            yield max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper))
+    before: dict[str, list[int]] = {}
+    for size in IMAGE if any(map(_is_image, ports)) else SEQUENCE:
+        for late in (False, True):
+            shapes = {}
+            for port in ports:
+                shape = port.get_partial_shape()
+                told = len(shape) > 1 and shape[0].is_static
+                shapes[_name(port)] = sized(shape, size, front=1 if late and told else 0)
+            if shapes != before:
+                yield shapes
+            before = shapes
 
 
 def _has_empty(model: Any) -> bool:

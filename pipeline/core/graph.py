@@ -74,7 +74,8 @@ class Graph:
         self._check_values()
         if self.reads is INFERRED:
             put(self, "reads", inferred(self.edges[0], self.edge_bytes, self.out_bytes))
-        self.reads.check(self.edge_bytes)
+        else:
+            self.reads.check(self.edge_bytes)
 
     def _check_values(self) -> None:
         producer, consumer = self.edges

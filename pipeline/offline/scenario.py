@@ -133,11 +133,10 @@ class LoadedScenario:
         """Return the devices and links."""
         return self.problem.topology
 
-    def simulator(self) -> Simulator:
-        """Return the evaluator of this graph on this machine, its count at 0."""
-        grouping = Grouping.identity(self.graph.n)
-        subject = Subject(None, self.graph, grouping, self.topology, self.costs, self.scenario.seed)
-        return self.scenario.simulator(subject)
+    def simulator(self, grouping: Grouping | None = None) -> Simulator:
+        """Return the evaluator of this graph on this machine, its count at 0; of groups of its operations, if given."""
+        nodes = Grouping.identity(self.graph.n) if grouping is None else grouping
+        return self.scenario.simulator(Subject(None, self.graph, nodes, self.topology, self.costs, self.scenario.seed))
 
     def with_policy(self, *, learned: Snapshot | None = None) -> LoadedScenario:
         """Return the case with what a placer needs that learns a policy, and perhaps one to begin with."""

@@ -20,7 +20,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import DataflowModel
-from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator, Subject
+from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
 from pipeline.offline.records import (
     BoundRecord,
     FiguresRecord,
@@ -138,7 +138,7 @@ def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: Prog
     """Return what a placer answers, in terms of the case's operations, and after how many evaluations."""
     seed, alone = case.scenario.seed, Grouping.identity(case.graph.n)
     grouping, problem = for_placer(placer, case.problem, lambda: (alone, case.problem), seed=seed)
-    simulator = case.scenario.simulator(Subject(None, case.graph, grouping, case.topology, case.costs, seed))
+    simulator = case.simulator(grouping)
     answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
     spent = (
         simulator.evaluations if answer.evaluations is None else answer.evaluations

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import openvino as ov
 
 from pipeline.core.errors import ModelError
+from pipeline.shared.sizes import sized
 
 
 def make_inputs(ports: Sequence[ov.Output], *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
@@ -37,12 +38,4 @@ def concrete_shape(shape: ov.PartialShape, *, dynamic_size: int, name: str) -> t
     """
     if shape.rank.is_dynamic:
         raise ModelError(f"The input {name!r} has no known rank.", "Give the model fixed input shapes first.")
-    sizes = []
-    for axis, dimension in enumerate(shape):
-        if dimension.is_static:
-            sizes.append(dimension.get_length())
-            continue
-        wanted = 1 if axis == 0 else dynamic_size
-        upper = dimension.get_max_length()
-        sizes.append(max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper)))
-    return tuple(sizes)
+    return tuple(sized(shape, dynamic_size))
