@@ -8,12 +8,15 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, open_store, store_option
+
+if TYPE_CHECKING:
+    from pipeline.core.processors import UsableProcessors
 
 
 @click.command()
@@ -22,9 +25,10 @@ from pipeline.cli.options import debug_option, json_option, open_store, store_op
 def devices(as_json: bool, debug: bool) -> None:
     """List the devices of this machine and what `tune` would use."""
     from runtime.machines import devices as found
+    from runtime.machines.cpu_topology import cpu_topology
 
-    plugins = found.discover()
-    chosen = found.default_devices(plugins)
+    plugins, cores = found.discover(), cpu_topology()
+    chosen = found.default_devices(plugins, cores)
     if as_json:
         listed = [
             {
@@ -37,13 +41,15 @@ def devices(as_json: bool, debug: bool) -> None:
             }
             for p in plugins.values()
         ]
-        console.print_json({"devices": listed, "default": [d.to_json() for d in chosen]})
+        default = [d.to_json() for d in chosen]
+        console.print_json({"devices": listed, "processors": cores.to_json(), "default": default})
         return
     rows = [
         [p.name, p.full_name, p.driver, f"{p.memory_bytes / 2**30:.1f}", ", ".join(p.precisions)]
         for p in plugins.values()
     ]
     console.table("Devices", ["name", "full name", "driver", "memory GiB", "precisions"], rows)
+    console.say(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
     console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
 
@@ -173,6 +179,17 @@ def _word(value: Any) -> str:
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
+def _processors_text(usable: UsableProcessors) -> str:
+    """Return which processors, and how much of their time, this process may use."""
+    text = f"{len(usable.ids) or usable.online} of {usable.online} (cpuset {usable.cpuset})"
+    if usable.quota is None:
+        return f"{text}, no quota"
+    text += f", with a quota of {usable.quota:g}"
+    if not usable.limited:
+        return text
+    return f"{text}: OpenVINO ignores quotas and starts a thread for every processor; devices get {usable.count} here"
+
+
 @click.command()
 @store_option
 @json_option
@@ -180,6 +197,7 @@ def _word(value: Any) -> str:
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     """Check this machine: packages, devices, the store, what disturbs measuring, and OpenVINO's telemetry."""
     from pipeline.core.process import cpu_count
+    from pipeline.core.processors import usable_processors
     from pipeline.runs.result import versions
     from runtime.machines import devices as found
 
@@ -192,6 +210,7 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
         "versions": versions(),
         "hardware": facts,
         "fingerprint": found.fingerprint(facts),
+        "processors": _processors_text(usable_processors()),
         "store": str(open_store(store).root),
         "load": load,
         "telemetry": "OpenVINO's is opted out"

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pipeline.core.processors import usable_processors
+
 LAST_WORDS = 400  # characters of a process's standard error that tell why it died
 PR_SET_PDEATHSIG = 1
 START = Path(__file__).absolute().with_name("start.py")
@@ -82,5 +84,5 @@ def die_first() -> None:
 
 
 def cpu_count() -> int:
-    """Return the number of processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of processors this process may use all the time: its affinity, and its quota rounded down."""
+    return usable_processors().count

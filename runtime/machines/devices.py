@@ -17,6 +17,8 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.process import cpu_count
+from pipeline.core.processors import usable_processors
+from runtime.machines.cpu_topology import CpuTopology, cpu_topology
 
 LIBRARIES: Mapping[str, str] = {
     "CPU": "openvino_intel_cpu_plugin",
@@ -30,6 +32,8 @@ PRECISION_ALIASES: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfl
 # A named device forces these: with default pinning two of them share one core.
 ALIAS_DEFAULTS: Mapping[str, Mapping[str, str]] = {"CPU": {"ENABLE_CPU_PINNING": "NO"}}
 PRECISION = "INFERENCE_PRECISION_HINT"  # the property that says what a device computes in
+THREADS = "INFERENCE_NUM_THREADS"
+CORE_TYPE = "SCHEDULING_CORE_TYPE"
 DEVICE_ID = "DEVICE_ID"  # which device of a plug-in an instance of it is
 
 _ITEM = re.compile(r"^(?:(?P<name>[A-Za-z][A-Za-z0-9_-]*)=)?(?P<plugin>[A-Z]+(?:\.\d+)*)(?:\{(?P<properties>.*)\})?$")
@@ -91,27 +95,56 @@ def precision_name(value: Any) -> str:
 
 def threads_of(device: DeviceSpec) -> int:
     """Return the thread count pinned on a CPU device, or the machine's."""
-    return int(device.properties.get("INFERENCE_NUM_THREADS", "0")) or cpu_count()
+    return int(device.properties.get(THREADS, "0")) or cpu_count()
 
 
-def default_devices(plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:
-    """Return all devices of the machine; where there is only a CPU with two processors or more, two halves of it.
+def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = None) -> tuple[DeviceSpec, ...]:
+    """Return all devices of the machine; of a CPU of several parts each part, and of one CPU alone two halves.
 
-    The second half computes in the CPU's reduced precision if it has one.
+    A CPU with P-cores and E-cores is the devices P and E: SCHEDULING_CORE_TYPE keeps each to its cores, of which it has
+    one thread each. A CPU of several NUMA nodes, or sockets, is the devices N0, N1, ... with as many threads
+    (INFERENCE_NUM_THREADS) as the node has cores: the runtime then keeps a sub-model to one node, where one for all
+    processors would reach over all of them. On which node it runs cannot be said: no property names one, and
+    ENABLE_CPU_RESERVATION, which keeps models apart, leaves no processors for the second sub-model of a device. To
+    measure on one node alone run `numactl --cpunodebind=0 placewright ...`. A CPU of one part that is not alone is one
+    device; alone, with two processors or more, it is the halves A and B, of which the second computes in the CPU's
+    reduced precision if it has one.
+
+    cores: of the CPU; None for those of this machine.
 
     Raises:
         DeviceError: OpenVINO finds no device.
     """
     if not plugins:
         raise DeviceError("OpenVINO finds no device on this machine.", "Run `placewright doctor`.")
-    if set(plugins) != {"CPU"} or cpu_count() < 2:
-        return tuple(make_spec(name, name, {}, plugins) for name in plugins)
+    found: list[DeviceSpec] = []
+    for name in plugins:
+        parts = _cpu_parts(plugins, cores or cpu_topology()) if name == "CPU" else ()
+        found += parts or (make_spec(name, name, {}, plugins),)
+    if len(found) > 1 or set(plugins) != {"CPU"} or cpu_count() < 2:
+        return tuple(found)
     half = str(cpu_count() // 2)
     precisions = (plugins["CPU"].precisions * 2)[:2]
     return tuple(
-        make_spec(name, "CPU", {"INFERENCE_NUM_THREADS": half, PRECISION: precision}, plugins)
+        make_spec(name, "CPU", {THREADS: half, PRECISION: precision}, plugins)
         for name, precision in zip(("A", "B"), precisions, strict=True)
     )
+
+
+def _cpu_parts(plugins: Mapping[str, Plugin], cores: CpuTopology) -> tuple[DeviceSpec, ...]:
+    """Return the devices of a CPU with cores of two types, or with several nodes; () for any other."""
+    most = cpu_count()
+    if cores.types and CORE_TYPE in plugins["CPU"].settable:
+        return tuple(
+            make_spec(t, "CPU", {CORE_TYPE: f"{t}CORE_ONLY", THREADS: str(min(count, most))}, plugins)
+            for t, count in cores.types.items()
+        )
+    if len(cores.nodes) > 1:
+        return tuple(
+            make_spec(f"N{node}", "CPU", {THREADS: str(min(count, most))}, plugins)
+            for node, count in cores.nodes.items()
+        )
+    return ()
 
 
 def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[DeviceSpec, ...]:
@@ -195,6 +228,9 @@ def _property(value: Any) -> str:
 def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Mapping[str, Plugin]) -> DeviceSpec:
     """Return the device `name`, an instance of `plugin` with `properties`; its precision is pinned in any case.
 
+    A CPU gets as many threads as its quota feeds where there is one, unless its properties say otherwise: the runtime
+    starts one for every processor, and all of them stand still once the quota is used up.
+
     "GPU" is "GPU.0" where there are several, and "GPU.0" is "GPU" where there is one. A further instance of "GPU.1" is
     one of the whole plug-in, so that the property DEVICE_ID tells it which of the devices it is.
 
@@ -214,7 +250,12 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
         raise UsageError(
             f"{name} gives {DEVICE_ID} as a property.", f"Write {name}={base}.{properties[DEVICE_ID]} instead."
         )
-    pinned = {PRECISION: found.default_precision, **properties}
+    fed = (
+        {THREADS: str(cpu_count())}
+        if base == "CPU" and THREADS in found.settable and usable_processors().limited
+        else {}
+    )
+    pinned = {PRECISION: found.default_precision, **fed, **properties}
     openvino_name = plugin
     if alias:
         openvino_name = f"{base}_{re.sub('[^A-Za-z0-9]', '_', name)}"  # an alias must contain the plug-in's name
@@ -247,11 +288,14 @@ def hardware(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
 
     plugins: what `discover` has found; None to look now.
     """
+    usable = usable_processors()
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {
         "cpu": _cpu_model(),
         "cpu_flags": _cpu_flags(),
         "processors": cpu_count(),
+        "cpuset": usable.cpuset,
+        "cpu_quota": usable.quota,
         "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "governor": governor.read_text(encoding="ascii").strip() if governor.exists() else "unknown",
