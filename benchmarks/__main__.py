@@ -31,7 +31,7 @@ SCRIPTS = (
     "placeto_tuned",
     "large_graphs",
     "profiler_ratio",
-    "measuring_noise",
+    "false_claims",
     "calibration_error",
     "tune_time",
 )

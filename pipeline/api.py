@@ -13,6 +13,7 @@ import platformdirs
 from pipeline.artifacts.store import Store, leaving_nothing
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
+from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
@@ -116,6 +117,7 @@ def advance(
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
     """
+    deadline = Deadline.after(settings.budget_s)
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
     tasks = plan(model, settings, machine, upto=upto)
@@ -132,7 +134,7 @@ def advance(
     with leaving_nothing(*store.traces(tasks[0].key), *filter(None, [tensorboard])):
         watching = watched(tasks, tensorboard)
         store.prepare()
-        outcomes = execute(watching, store, progress=progress, previous=previous, finished=finished)
+        outcomes = execute(watching, store, progress=progress, previous=previous, finished=finished, deadline=deadline)
     replay(outcomes.get("place"), tensorboard)
     result = None
     if upto == "measure":

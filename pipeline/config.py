@@ -32,6 +32,10 @@ from pipeline.core.settings import (
 )
 
 PREFIX = "PLACEWRIGHT__"
+UNITS_BYTES: Mapping[str, int] = {
+    **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9},
+    **{"kib": 2**10, "mib": 2**20, "gib": 2**30},
+}
 UNITS_S: Mapping[str, float] = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -119,7 +123,7 @@ class Settings:
         if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = (value,)
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
-        _check_least(f"{section}.{name}", typed)
+        _check_range(f"{section}.{name}", typed)
         for chosen in _chosen(section, name, typed):
             stage = "measure" if name == "evaluator" else section
             known = registry.table(stage)
@@ -168,16 +172,25 @@ LEAST: Mapping[str, float] = {
     "profile.timeout_s": 1e-3,
     "place.evaluations": 1,
     "place.rounds": 1,
-    "measure.rounds": 1,
+    "measure.finalists": 1,
+    "measure.starts": 1,
+    "measure.least_starts": 2,
+    "measure.pairs": 1,
     "measure.timeout_s": 1e-3,
     "measure.dynamic_size": 1,
 }
 
 
-def _check_least(key: str, value: Any) -> None:
-    least = LEAST.get(key, 0)
-    if isinstance(value, int | float) and not least <= value < math.inf:
-        raise UsageError(f"{key} = {value!r}: give a number of at least {least:g}.")
+MOST: Mapping[str, float] = {"measure.percentile": 100, "measure.level": 0.9999, "measure.least": 1}
+
+
+def _check_range(key: str, value: Any) -> None:
+    if not isinstance(value, int | float):
+        return
+    least, most = LEAST.get(key, 0), MOST.get(key, math.inf)
+    if not (least <= value < math.inf and value <= most):
+        above = f" and at most {most:g}" if key in MOST else ""
+        raise UsageError(f"{key} = {value!r}: give a number of at least {least:g}{above}.")
 
 
 def all_section_keys() -> list[str]:
@@ -219,16 +232,40 @@ def parse_budget(value: Any) -> float:
     Raises:
         UsageError: it is not of this form, or not more than 0.
     """
+    return parse_time(value, "budget", "120s or 2m")
+
+
+def parse_time(value: Any, what: str, example: str) -> float:
+    """Return seconds from 90, "90", "90s", "20ms" or "1h"; what: it is, for the error.
+
+    Raises:
+        UsageError: it is not of this form, or not more than 0.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     else:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
         if match is None or match[2] not in UNITS_S:
-            raise UsageError(f"The budget {value!r} is not a time.", "Write for example 120s or 2m.")
+            raise UsageError(f"The {what} {value!r} is not a time.", f"Write for example {example}.")
         seconds = float(match[1]) * UNITS_S[match[2]]
     if not 0 < seconds < math.inf:
-        raise UsageError(f"The budget {value!r} leaves no time.", "Give more than 0 seconds, for example 60s.")
+        raise UsageError(f"The {what} {value!r} leaves no time.", "Give more than 0 seconds, for example 60s.")
     return seconds
+
+
+def parse_bytes(value: str) -> int:
+    """Return bytes from 500, "500MB" or "2GiB".
+
+    >>> parse_bytes("2GB")
+    2000000000
+
+    Raises:
+        UsageError: it is not of this form.
+    """
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in UNITS_BYTES:
+        raise UsageError(f"{value!r} is no size.", "Write for example 500MB or 2GB.")
+    return int(float(match[1]) * UNITS_BYTES[match[2]])
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -3,6 +3,7 @@
     <root>/ab/abcdef.../entry.json    what the entry is, the SHA-256 of every file, and its own
     <root>/ab/abcdef.../<payload>     npz without pickle, safetensors, JSON, IR
     <root>/partial/abcdef...          what an interrupted stage has left to go on from
+    <root>/series/abcdef...           samples that tasks of different budgets add to
 
 An entry appears whole or not at all: it is written to a temporary folder beside its place and renamed. A file is
 checked against its hash when it is opened; a damaged entry counts as absent. Objects never change, so reading needs
@@ -32,7 +33,7 @@ from pipeline.core.private import OWN, write_whole
 
 SCHEMA = 1
 ENTRY = "entry.json"
-PARTS = re.compile("locks|tmp|partial|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
+PARTS = re.compile("locks|tmp|partial|series|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
 OTHERS = 0o077
 
 
@@ -266,6 +267,10 @@ class Store:
         """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
         return self.private("partial", key)
 
+    def series(self, key: str) -> Path:
+        """Return the folder in which tasks that share samples keep them."""
+        return self.private("series", key)
+
     def drop_partial(self, key: str) -> None:
         """Remove what an interrupted stage had left, once the stage is done."""
         shutil.rmtree(self.root / "partial" / key, ignore_errors=True)
@@ -285,7 +290,7 @@ class Store:
         if not dry_run:
             for key, _ in old:
                 self.remove(key)
-            for leftover in (self.root / "tmp", self.root / "partial"):
+            for leftover in (self.root / "tmp", self.root / "partial", self.root / "series"):
                 for path in leftover.iterdir() if leftover.exists() else ():
                     if path.stat().st_mtime < limit:
                         shutil.rmtree(path, ignore_errors=True)

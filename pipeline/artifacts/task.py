@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.store import Entry, Store, digest
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import DamagedEntryError, StoreError
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Task:
     "stage.implementation" that its answer depends on, raised by hand when the output changes for equal input; as text,
     of packages. params: what was chosen. inputs: stage -> key of the artifact it reads. fingerprint: the hardware, for
     stages that measure, else "". context: what the step needs but what does not change its answer, such as the path of
-    the model file.
+    the model file. series: what the samples depend on that it may share with others, of another budget; none if empty.
     """
 
     stage: str
@@ -44,12 +45,13 @@ class Task:
     inputs: Mapping[str, str]
     fingerprint: str = ""
     context: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[str, Any]:
         """Return what the key is made of."""
         document = asdict(self)
-        del document["context"]
+        del document["context"], document["series"]
         return document
 
     @property
@@ -68,7 +70,7 @@ class StepContext:
     """What a step gets to do its work.
 
     inputs: stage -> the artifact. out: the empty folder to write the payload to. partial: a folder that outlives an
-    interruption.
+    interruption. series: a folder that all tasks of one series share, whatever their budgets. deadline: of the run.
     """
 
     task: Task
@@ -76,6 +78,8 @@ class StepContext:
     out: Path
     partial: Path
     progress: Progress
+    series: Path
+    deadline: Deadline = NEVER
 
     def read(self, stage: str, name: str) -> Path:
         """Return the path of a payload file of an input."""
@@ -152,8 +156,9 @@ def run_task(
     steps: Mapping[str, Callable[[StepContext], None]],
     progress: Progress,
     previous: Mapping[str, Any] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Outcome:
-    """Return the outcome of a task: its artifact from the store, or made now.
+    """Return the outcome of a task: its artifact from the store, or made now, before the deadline if the step heeds it.
 
     Raises:
         StoreError: an input is not in the store.
@@ -169,7 +174,9 @@ def run_task(
             out = scratch / "payload"
             out.mkdir()
             with full_disk(store):
-                steps[task.stage](StepContext(task, inputs, out, store.partial(task.key), progress))
+                series = store.series(digest(task.series)) if task.series else store.partial(task.key)
+                context = StepContext(task, inputs, out, store.partial(task.key), progress, series, deadline)
+                steps[task.stage](context)
             seconds = time.monotonic() - begun
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
             entry = store.add(task.key, task.parts, provenance, out)

@@ -7,21 +7,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline.artifacts.store import digest, write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE
-from pipeline.core.measurement import Interval, ratio_interval
+from pipeline.core.deadline import Deadline
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.placing.finals import on_devices
-from pipeline.runs.records import CandidateRecord, to_json
+from pipeline.placing.comparison import ENOUGH_STARTS, Terms, on_devices
+from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
 from pipeline.shared import payload
+from runtime.measuring.claims import ratio_of
 
-SCHEMA = "placewright.bench-final/1"
+SCHEMA = "placewright.bench-final/2"
 
 Record = Mapping[str, Any]
 Plans = Mapping[str, Placement]
@@ -49,15 +48,16 @@ def final(
         return known
     folder.mkdir(parents=True, exist_ok=True)
     names, rows = _distinct(case, placements)
-    journal = folder / f"{stem}-{key[:12]}.rounds.jsonl"
-    measured = on_devices(case.subject, rows, settings, journal=journal, progress=progress)
-    candidates = candidate_rows(measured, case.subject.seed)
+    journal = folder / f"{stem}-{key[:12]}.starts.jsonl"
+    terms = Terms(settings, Deadline.after(settings.seconds or None), everyone=True)
+    measured = on_devices(case.subject, rows, terms, journal=journal, progress=progress)
+    candidates = candidate_rows(measured["rows"], settings.objective)
     document = {
         "schema": SCHEMA,
         "key": key,
         "model": case.model,
         "plans": names,
-        **_compared(case, names, candidates, {r["method"] for r in records if r["learned"]}),
+        **_compared(case, names, measured, {r["method"] for r in records if r["learned"]}),
         "candidates": [to_json(c) for c in candidates],
     }
     write_json(path, document)
@@ -106,34 +106,37 @@ def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[
 
 
 def _compared(
-    case: BenchCase, names: Mapping[str, str], candidates: Sequence[CandidateRecord], learned: set[str]
+    case: BenchCase, names: Mapping[str, str], document: Mapping[str, Any], learned: set[str]
 ) -> dict[str, Any]:
     """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
 
-    Intervals of ratios to the single device are widened so that all of them hold together with 95 % (Bonferroni).
+    Intervals of ratios to the single device hold together at the level of the settings; see docs/measuring.md.
     """
-    samples = {c.name: np.array(c.samples_s) for c in candidates if c.failed is None}
-    alone = [d for d in case.devices if d in samples]
-    if not alone:
+    single, ratios = document["contest"]["control"], document["contest"]["ratios"]
+    if single not in case.devices:
         return {"best_single": None, "ratios": {}, "learned_over_simple": None}
-    single = min(alone, key=lambda d: float(np.median(samples[d])))
-    there = {method: name for method, name in names.items() if name in samples}
-    level = 1 - 0.05 / max(len(set(there.values()) - set(case.devices)), 1)
-    ratios = {m: ratio_interval(samples[single], samples[name], level=level) for m, name in there.items()}
+    alone = {"ratio": 1.0, "low": 1.0, "high": 1.0, "starts": 0}
+    of_method = {m: alone if name == single else ratios[name] for m, name in names.items() if name in {single, *ratios}}
     best = [
-        max((m for m in ratios if (m in learned) is wanted), key=lambda m: ratios[m].median, default=None)
+        max(
+            (m for m in of_method if (m in learned) is wanted), key=lambda m: float(of_method[m]["ratio"]), default=None
+        )
         for wanted in (True, False)
     ]
     versus = None
     if best[0] is not None and best[1] is not None:
-        interval = ratio_interval(samples[there[best[1]]], samples[there[best[0]]])
-        versus = {"learned": best[0], "simple": best[1], **_json(interval)}
-    return {
-        "best_single": single,
-        "ratios": {m: _json(interval) for m, interval in ratios.items()},
-        "learned_over_simple": versus,
-    }
+        versus = _versus(best[0], best[1], names, document["rows"], single)
+    return {"best_single": single, "ratios": of_method, "learned_over_simple": versus}
 
 
-def _json(interval: Interval) -> dict[str, float]:
-    return {"ratio": interval.median, "low": interval.low, "high": interval.high}
+def _versus(
+    learned: str, simple: str, names: Mapping[str, str], rows: Sequence[Record], control: str
+) -> dict[str, Any] | None:
+    """Return how many times as fast one method's placement is as another's, of the starts that both had."""
+    known = {row["name"]: row["log_ratios"] for row in rows}
+    starts = {i for log_ratios in known.values() for i in log_ratios}
+    ours, theirs = (dict.fromkeys(starts, 0.0) if names[m] == control else known[names[m]] for m in (learned, simple))
+    pairs = [ours[i] - theirs[i] for i in sorted(ours.keys() & theirs.keys())]
+    if len(pairs) < ENOUGH_STARTS:
+        return None
+    return {"learned": learned, "simple": simple, **asdict(ratio_of(pairs, 0.95))}

@@ -258,6 +258,8 @@ def _interval(ratio: Table) -> str:
 
 
 def _spread(latency_s: Table) -> str:
+    if latency_s["low"] is None:
+        return ""
     return f"[{latency_s['low'] * 1e3:.4g}, {latency_s['high'] * 1e3:.4g}]"
 
 

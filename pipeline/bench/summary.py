@@ -10,13 +10,21 @@ import numpy as np
 
 from pipeline.bench.cells import Optimum
 from pipeline.core.arrays import Float64
-from pipeline.core.measurement import Interval
 
 NEAR = 0.01  # share above the best within which a method counts as having arrived
 LEVEL = 0.95
 RESAMPLES = 2000
 
 Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A point estimate and its 95 % bootstrap interval."""
+
+    median: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)

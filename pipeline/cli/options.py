@@ -44,6 +44,40 @@ keep_dynamic_option = click.option(
 )
 
 
+def objective_options(command: Command) -> Command:
+    """Add the options that say what is to be best, and what the answer must keep to."""
+    for option in reversed(
+        (
+            click.option("--objective", type=click.Choice(["latency", "throughput"]), help="What is to be best."),
+            click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
+            click.option("--min-rate", type=float, metavar="N", help="Inferences per second that must be reached."),
+            click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
+            click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
+            click.option("--rate", type=float, metavar="N", help="Arrivals per second when the answer runs alone."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that the options of `objective_options` stand for, which are taken out of `options`.
+
+    Raises:
+        UsageError: a time or a size is not written as it should be.
+    """
+    from pipeline.config import parse_bytes, parse_time
+
+    taken = {
+        name: options.pop(name) for name in ("objective", "p99", "min_rate", "max_memory", "max_load_time", "rate")
+    }
+    found = {f"measure.{name}": taken[name] for name in ("objective", "min_rate", "rate")}
+    for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
+        found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
+    found["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def shared(command: Command) -> Command:
     """Add the options that all stage commands have."""
     for option in reversed(

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import Choices, open_store, reward_option, settings_from, shared, tensorboard_option
+from pipeline.cli.options import (
+    Choices,
+    objective_options,
+    objective_settings,
+    open_store,
+    reward_option,
+    settings_from,
+    shared,
+    tensorboard_option,
+)
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline.artifacts.store import Entry
+    from pipeline.runs.records import CandidateRecord
     from pipeline.runs.result import Result
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
@@ -32,15 +42,20 @@ run_option = click.option(
 @run_option
 @reward_option
 @tensorboard_option
+@objective_options
 @shared
 def tune(model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
-    """Find the fastest way to run MODEL on the devices: all five stages.
+    """Find the best way to run MODEL on this machine: where each operation runs, and how the devices are set.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
-    """
-    choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="measure", extra=_rewarded(reward), tensorboard=tensorboard)
+
+    \b
+    placewright tune model.onnx                                 the lowest latency
+    placewright tune model.onnx --objective throughput --p99 50ms   the most inferences per second within 50 ms
+    """  # noqa: D301  click wants the real backspace character
+    extra = _rewarded(reward) | objective_settings(options)
+    _advance(model, folder, Choices.taken(options), upto="measure", extra=extra, tensorboard=tensorboard)
 
 
 def _rewarded(reward: str | None) -> dict[str, Any]:
@@ -83,7 +98,14 @@ def place(folder: Path, reward: str | None, tensorboard: Path | None, **options:
     _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard)
 
 
-measure = _stage("measure", "Measure the best placements against the baselines, and write the result.")
+@click.command()
+@click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
+@objective_options
+@shared
+def measure(folder: Path, **options: Any) -> None:
+    """Measure placements, settings and baselines against one another, and write the result."""
+    extra = objective_settings(options)
+    _advance(None, folder, Choices.taken(options), upto="measure", extra=extra)
 
 
 def _advance(
@@ -193,22 +215,28 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
     return [name, f"{candidate['value_s'] * 1e3:.2f}", level, counts, candidate["found_by"]]
 
 
+def _per_second(candidate: CandidateRecord) -> str:
+    return "" if candidate.rate is None else f"{candidate.rate:.1f}"
+
+
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
-    from pipeline.runs.words import failure_text, search_text, winner_text
+    from pipeline.runs.words import alone_text, compared, failure_text, search_text, winner_text
 
     record = result.record
     rows = []
     for c in record.candidates:
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:
-            failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
-            rows.append([mark + c.name, "-", "-", failure[:MOST_WORDS]])
+            failure = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
+            rows.append([mark + c.name, "-", "", "", failure[:MOST_WORDS]])
             continue
-        interval = f"{c.latency_s.low * 1e3:.2f} to {c.latency_s.high * 1e3:.2f}"
-        rows.append([mark + c.name, f"{c.latency_s.median * 1e3:.2f}", interval, c.about])
-    console.table("", ["candidate", "median ms", "95 % interval", "what it is"], rows)
-    for line in (*map(search_text, record.searches), winner_text(record.candidates), *record.notes):
+        cells = [f"{c.latency_s.median * 1e3:.3f}", _per_second(c), compared(c, record.contest), c.limit or c.about]
+        rows.append([mark + c.name, *cells])
+    yardstick = f"times as fast as {record.contest.control}" if record.contest else ""
+    console.table("", ["candidate", "ms", "per second", yardstick, "what it is"], rows)
+    told = (winner_text(record.candidates), *record.notes, alone_text(record.candidates, record.best))
+    for line in (*map(search_text, record.searches), *told):
         if line:
             console.say(line)
     waited = max((c.waited_share or 0.0 for c in record.candidates), default=0.0)

@@ -81,34 +81,3 @@ Evaluation = Measurement | Prediction | MeasurementFailed  # what an evaluator s
 def seconds_of(evaluation: Evaluation) -> float:
     """Return the seconds of a placement; inf, more than any other, where it failed."""
     return math.inf if isinstance(evaluation, MeasurementFailed) else evaluation.value_s
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A point estimate and its 95 % bootstrap interval."""
-
-    median: float
-    low: float
-    high: float
-
-
-def median_interval(samples: Float64, *, seed: int = 0, resamples: int = 2000, level: float = 0.95) -> Interval:
-    """Return the median of float64 [r] and its percentile bootstrap interval.
-
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, section 13.3 (percentile interval).
-    """
-    rng = np.random.default_rng(seed)
-    medians = np.median(samples[rng.integers(0, samples.size, (resamples, samples.size))], axis=1)
-    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(np.median(samples)), float(low), float(high))
-
-
-def ratio_interval(numerator: Float64, denominator: Float64, *, seed: int = 0, level: float = 0.95) -> Interval:
-    """Return the median of the paired ratios of two float64 [r], and its bootstrap interval.
-
-    Entry i of both must stem from the same round of an interleaved measurement: what slows the machine for a
-    moment then slows both and leaves the ratio.
-    """
-    if numerator.shape != denominator.shape:
-        raise ValueError(f"paired samples must have one shape, have {numerator.shape} and {denominator.shape}")
-    return median_interval(numerator / denominator, seed=seed, level=level)

@@ -17,7 +17,7 @@ would. `execute` executes the tasks against the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,19 @@ from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import Store, file_digest
 from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 4, "embed": 2, "place": 7, "measure": 5}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 4, "embed": 2, "place": 8, "measure": 6}
+# Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
+SAMPLED = ("place", "measure")
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
-PLACE_SHARE = 0.35  # of the budget, for all placers together
-MEASURE_SHARE = 0.45  # of the budget, for the rounds
 # Settings of the measure stage that hold wherever a placement is measured.
 MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
 
@@ -118,7 +119,8 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         name = "+".join(uses) or stage
         context = _reading(model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
-        tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context)
+        series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
+        tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
@@ -164,17 +166,17 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         evaluator=measurer_settings(s, asked[0]),
         evaluations=s.place.evaluations,
         finalists=s.place.finalists,
-        seconds=s.budget_s * PLACE_SHARE / len(s.place.use),
+        budget_s=s.budget_s,
         real=real,
         **_reward(s, asked),
     )
-    rounds_s = s.measure.seconds or s.budget_s * MEASURE_SHARE
     add(
         "measure",
         {s.measure.use: "measure"},
         ("read", "precisions", "place", "profile"),
         measured=True,
-        settings=asdict(replace(s.measure, seconds=rounds_s)),
+        settings=asdict(s.measure),
+        budget_s=s.budget_s,
         evaluator=_one(s, "measure", s.measure.use),
         finalists=s.place.finalists,
         devices=devices,
@@ -274,15 +276,16 @@ def execute(
     progress: Progress,
     previous: Mapping[str, Any],
     finished: Callable[[Outcome], None] = lambda outcome: None,
+    deadline: Deadline = NEVER,
 ) -> dict[str, Outcome]:
-    """Return the outcome of every task, executed in order.
+    """Return the outcome of every task, executed in order, all of them before the deadline.
 
     previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
     done is on record before the next begins.
     """
     outcomes: dict[str, Outcome] = {}
     for task in tasks:
-        outcome = run_task(task, store, STEPS, progress, previous.get(task.stage))
+        outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline)
         outcomes[task.stage] = outcome
         finished(outcome)
     return outcomes

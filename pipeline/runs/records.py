@@ -17,11 +17,11 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class LatencyRecord:
-    """Seconds: the median over rounds, and its 95 % bootstrap interval."""
+    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one."""
 
     median: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,50 @@ class FailureRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RatioRecord:
+    """How many times as fast as another a candidate is, with an interval, and of how many starts."""
+
+    ratio: float
+    low: float
+    high: float
+    starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestRecord:
+    """How candidates compare on the devices; see docs/measuring.md.
+
+    control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the best
+    hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
+    the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
+    differs for certain.
+    """
+
+    objective: Literal["latency", "throughput"]
+    percentile: float
+    control: str
+    default: str
+    hint: str
+    level: float
+    least: float
+    claimed: list[str]
+    noise: float | None
+    disturbed: bool
+    ratios: dict[str, RatioRecord]
+    over_default: dict[str, RatioRecord]
+    over_hint: dict[str, RatioRecord]
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRecord:
-    """A placement of a placer, or a baseline, as it was measured; latency_s is None where it failed."""
+    """A variant as it was measured: a split, settings, or a baseline; latency_s is None where it failed.
+
+    left: why it took no further part in the comparison, in words. times_as_fast: as the control; where there are no
+    log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
+    was. percentiles: "50" to "99.9", seconds. alone: those of running on its own. rate: inferences per second. cpu_s:
+    processor seconds of an inference. difference: largest relative L2 difference of an output from the f32 reference.
+    limit: which of the user's limits it does not keep.
+    """
 
     name: str
     placer: str
@@ -59,6 +101,19 @@ class CandidateRecord:
     failed: FailureRecord | None = None
     shares: dict[str, float] = field(default_factory=dict)
     about: str = ""
+    kind: str = ""
+    left: str = ""
+    times_as_fast: float | None = None
+    requests: int = 1
+    rate: float | None = None
+    percentiles: dict[str, float] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
+    cpu_s: float | None = None
+    peak_bytes: int | None = None
+    compile_s: float | None = None
+    difference: float | None = None
+    log_ratios: dict[str, float] = field(default_factory=dict)
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +204,7 @@ class ResultRecord:
     best: str
     verdict: str
     notes: list[str] = field(default_factory=list)
+    contest: ContestRecord | None = None
     speedup_over_best_single: SpeedupRecord
     files: dict[str, str]
 
@@ -182,6 +238,8 @@ class PlacementRecord:
     devices: dict[str, RegisteredRecord]
     placement: dict[str, str]
     priority: dict[str, float] | None = None
+    requests: int = 1
+    objective: str = "latency"
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:

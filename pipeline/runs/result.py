@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,12 +19,12 @@ from pipeline.config import Settings
 from pipeline.core.devices import CostTable
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
-from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
+    ContestRecord,
     DeviceRecord,
     FailureRecord,
     LatencyRecord,
@@ -32,12 +33,12 @@ from pipeline.runs.records import (
     RegisteredRecord,
     ResultRecord,
     SourceRecord,
-    SpeedupRecord,
     StageRecord,
     from_json,
     to_json,
 )
 from pipeline.runs.report import render
+from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
 
@@ -114,7 +115,7 @@ def versions() -> dict[str, str]:
 
 
 def candidate_rows(
-    measured: Sequence[Mapping[str, Any]], seed: int, profiled: tuple[Graph, CostTable] | None = None
+    measured: Sequence[Mapping[str, Any]], objective: str, profiled: tuple[Graph, CostTable] | None = None
 ) -> list[CandidateRecord]:
     """Return the documented record of every candidate, fastest first, failed ones last.
 
@@ -122,10 +123,6 @@ def candidate_rows(
     """
     rows = []
     for row in measured:
-        latency = None
-        if not row["failed"]:
-            i = median_interval(np.array(row["samples_s"]), seed=seed)
-            latency = LatencyRecord(i.median, i.low, i.high)
         shares = time_shares(row["placement"], *profiled) if profiled and row["placement"] else {}
         rows.append(
             CandidateRecord(
@@ -138,50 +135,55 @@ def candidate_rows(
                 precision=row.get("precision", ""),
                 waited_share=row.get("waited_share"),
                 realtime=row.get("realtime"),
-                latency_s=latency,
+                latency_s=_latency(row),
                 samples_s=row.get("samples_s", []),
                 failed=FailureRecord(**row["failed"]) if row["failed"] else None,
                 shares=shares,
                 about=about(row, shares) if profiled else "",
+                kind=row.get("kind", ""),
+                left=row.get("left", ""),
+                times_as_fast=row.get("times_as_fast"),
+                requests=row.get("requests", 1),
+                rate=_rate(row, objective),
+                percentiles=row.get("percentiles", {}),
+                alone=row.get("alone", {}),
+                cpu_s=row.get("cpu_s"),
+                peak_bytes=row.get("peak_bytes"),
+                compile_s=row.get("compile_s"),
+                difference=row.get("difference"),
+                log_ratios=row.get("log_ratios", {}),
             )
         )
-    return sorted(rows, key=lambda r: math.inf if r.latency_s is None else r.latency_s.median)
+    return sorted(rows, key=_slowness)
 
 
-def decide(rows: Sequence[CandidateRecord], seed: int) -> tuple[str, str, SpeedupRecord]:
-    """Return (best candidate's name, verdict, its speed over the best single device).
-
-    A candidate beats the best single device only if the interval of the paired ratio lies above 1, widened so that
-    all such claims of one result hold together with 95 % (Bonferroni); otherwise the single device is the best. A
-    baseline that was free to choose and ran on one of the single devices, as AUTO does, is that device once more.
-    At least one candidate ran.
-    """
-    alive = [r for r in rows if r.latency_s is not None]
-    singles = [r for r in alive if r.single]
-    if not singles:
-        best = alive[0]
-        return best.name, f"No single device runs the model; {best.name} does.", SpeedupRecord(1.0, 1.0, 1.0)
-    single = singles[0]
-    known = [r.devices_used for r in singles]
-    others = [r for r in alive if not r.single and not (r.baseline and r.devices_used in known)]
-    gains = [(r, _gain(single, r, seed, level=1 - 0.05 / len(others))) for r in others]
-    better = [(r, g) for r, g in gains if g.low > 1.0]
-    if not better:
-        verdict = f"Nothing measured here beats the best single device: use {single.name}."
-        return single.name, verdict, SpeedupRecord(1.0, 1.0, 1.0)
-    best, gain = better[0]
-    verdict = (
-        f"{best.name} is {gain.median:.3f} times as fast as the best single device, {single.name} "
-        f"(interval {gain.low:.3f} to {gain.high:.3f}, 95 % for all candidates together)."
-    )
-    return best.name, verdict, SpeedupRecord(gain.median, gain.low, gain.high)
+def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
+    """Return what candidates are sorted by: how they compare with the control, else their latency; failed ones last."""
+    if candidate.latency_s is None:
+        return True, math.inf
+    return False, -candidate.times_as_fast if candidate.times_as_fast is not None else candidate.latency_s.median
 
 
-def _gain(single: CandidateRecord, other: CandidateRecord, seed: int, *, level: float) -> Interval:
-    # Measured side by side both have every round; a replayed record may hold fewer samples.
-    pairs = min(len(single.samples_s), len(other.samples_s))
-    ours, theirs = np.array(single.samples_s[:pairs]), np.array(other.samples_s[:pairs])
-    return ratio_interval(ours, theirs, seed=seed, level=level)
+def _latency(row: Mapping[str, Any]) -> LatencyRecord | None:
+    """Return the latency of a row; one that a simulator or a file gave has no interval."""
+    if row["failed"] or not row["samples_s"]:
+        return None
+    if "latency_s" in row:
+        return LatencyRecord(**row["latency_s"])
+    return LatencyRecord(float(np.median(row["samples_s"])), None, None)
+
+
+def _rate(row: Mapping[str, Any], objective: str) -> float | None:
+    """Return inferences per second."""
+    if row["failed"] or not row.get("samples_s"):
+        return None
+    seconds = np.median(row["samples_s"]) if objective == "throughput" else np.mean(row.get("latencies_s") or [0.0])
+    return float(1 / seconds) if seconds > 0 else None
+
+
+def _limited(rows: Sequence[CandidateRecord], limits: Limits) -> list[CandidateRecord]:
+    """Return the candidates with the limits that they do not keep."""
+    return [replace(r, limit=limits.broken_by(r)) if r.latency_s is not None else r for r in rows]
 
 
 def write_result(
@@ -194,17 +196,24 @@ def write_result(
         MeasurementError: nothing ran.
     """
     entry = outcomes["measure"].entry
-    measured = payload.read_json(entry.path("measurements.json"))
+    document = payload.read_json(entry.path("measurements.json"))
+    measured, asked = document["rows"], settings.measure
     graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
     costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
     check_something_ran(measured)
-    rows = candidate_rows(measured, settings.seed, (graph, costs))
-    best, verdict, speedup = decide(rows, settings.seed)
-    winner = next(m for m in measured if m["name"] == best)
+    limits = Limits(asked.p99_s, asked.min_rate, asked.max_memory_bytes, asked.max_load_s)
+    rows = _limited(candidate_rows(measured, asked.objective, (graph, costs)), limits)
+    contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
+    verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
+    winner = next(m for m in measured if m["name"] == verdict.best)
+    winner = {**winner, "objective": asked.objective}
     files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
+    files |= write_samples(path, measured)
     files |= write_training(
         path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
     )
+    used = [d.to_json() for d in topology.devices]
+    notes = _notes(outcomes["read"], outcomes.get("precisions"), machine, used)
     record = ResultRecord(
         schema=SCHEMA,
         model=ModelRecord(str(model.path), model.sha256),
@@ -216,10 +225,11 @@ def write_result(
         stages=[StageRecord(s, o.task.name, o.task.key, o.ran, o.why, o.seconds) for s, o in outcomes.items()],
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
-        best=best,
-        verdict=verdict,
-        notes=_notes(outcomes["read"], outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices]),
-        speedup_over_best_single=speedup,
+        best=verdict.best,
+        verdict=verdict.text,
+        contest=contest,
+        notes=[*verdict.notes, *notes],
+        speedup_over_best_single=verdict.gain,
         files=files,
     )
     write_json(path / "result.json", to_json(record))
@@ -251,6 +261,24 @@ def _told(path: Path) -> tuple[str, dict[str, str]] | None:
         return None
 
 
+def write_samples(path: Path, measured: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Write samples.npz, the latencies of every candidate that has any; return its name by role.
+
+    Arrays: names, uint8, their names as a JSON list; then float64 [r] per position in it, `0` those in turns with
+    others, `0_alone` those of running on its own.
+    """
+    there = [row for row in measured if row.get("latencies_s")]
+    if not there:
+        return {}
+    text = json.dumps([row["name"] for row in there]).encode()
+    arrays = {"names": np.frombuffer(text, dtype=np.uint8)}
+    for i, row in enumerate(there):
+        arrays |= {str(i): np.array(row["latencies_s"])}
+        arrays |= {f"{i}_alone": np.array(row["alone_s"])} if row.get("alone_s") else {}
+    payload.save_arrays(path / "samples.npz", arrays)
+    return {"samples": "samples.npz"}
+
+
 def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[str, Any], sha256: str) -> dict[str, str]:
     """Write placed.xml, placed.bin and placement.json; return their names by role.
 
@@ -273,6 +301,8 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         },
         placement=placement,
         priority=best.get("priority"),
+        requests=best.get("requests", 1),
+        objective=best.get("objective", "latency"),
     )
     write_json(path / "placement.json", to_json(record))
     return {

@@ -16,6 +16,7 @@ from pipeline import registry
 from pipeline.artifacts.checkpoint import collect_policies
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import StepContext
+from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, contract
@@ -24,7 +25,8 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
-from pipeline.placing.finals import check_something_ran, distinct_finalists, in_simulator, on_devices, shortlist
+from pipeline.placing.comparison import Terms, in_simulator, on_devices
+from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
@@ -161,7 +163,7 @@ def place(work: StepContext) -> None:
 
 
 def measure(work: StepContext) -> None:
-    """Write measurements.json: the finalists and the baselines, measured against one another."""
+    """Write measurements.json: finalists, baselines and settings, measured against one another."""
     graph = payload.load_graph(work.read("read", "graph.npz"))
     rows = payload.read_json(work.read("place", "candidates.json"))
     settings = MeasureSettings(**work.task.params["settings"])
@@ -169,12 +171,12 @@ def measure(work: StepContext) -> None:
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
-        journal = work.partial / "rounds.jsonl"
-        tried = _tried_precisions(work)
-        measured = on_devices(subject, finalists, settings, journal=journal, progress=work.progress, tried=tried)
+        terms = Terms(settings, _until(work, settings.seconds), _tried_precisions(work))
+        journal = work.series / "starts.jsonl"
+        measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
         measured = in_simulator(subject, registry.build("measure", *work.task.params["evaluator"]), finalists)
-    check_something_ran(measured)
+    check_something_ran(measured["rows"])
     write_json(work.out / "measurements.json", measured)
 
 
@@ -192,6 +194,16 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 
 
 Rows = list[dict[str, Any]]
+# Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
+SHARE: Mapping[str, tuple[float, float]] = {"profile": (0.2, 0.2), "place": (0.4, 0.35), "measure": (1.0, 0.5)}
+
+
+def _until(work: StepContext, seconds: float = 0.0) -> Deadline:
+    """Return when a stage is to end: after its share of what is left of the budget, or the seconds set for it."""
+    of_left, of_whole = SHARE[work.task.stage]
+    if seconds or math.isinf(work.deadline.at_s):
+        return Deadline.after(seconds or of_whole * work.task.params["budget_s"])
+    return work.deadline.share(of_left)
 
 
 def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
@@ -200,7 +212,7 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     measured = params["reward"] == "measured"
     measurer: Measurer = registry.build("measure", *params["evaluator"])
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
-    budget = Budget(params["evaluations"], params["seconds"])
+    budget = Budget(params["evaluations"], _until(work).left_s / len(params["use"]))
     found = in_turn(_searchers(work, subject, bind, watch), subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
     for sought in found:
@@ -223,7 +235,7 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, 
     simulator: Measurer = registry.build("measure", *params["evaluator"])
     devices: Measurer = registry.build("measure", *params["devices"])
     searchers = _searchers(work, subject, simulator.bind, watch)
-    seconds = params["seconds"] * len(searchers)
+    seconds = _until(work).left_s
     rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
     journal = _journal(work, devices.bind(subject))
     found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
@@ -252,7 +264,7 @@ def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:
 
 def _journal(work: StepContext, devices: Evaluator) -> Journal:
     """Return the journal of what the stage measures, with what it holds of an interrupted run."""
-    return Journal.of(work.partial / "measured.jsonl", devices.fingerprint, devices)
+    return Journal.of(work.series / "measured.jsonl", f"{work.task.seed} {devices.fingerprint}", devices)
 
 
 def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:

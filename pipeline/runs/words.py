@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
-from pipeline.runs.records import CandidateRecord, LatencyRecord
+from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",
@@ -54,12 +54,26 @@ def time_shares(placement: Mapping[str, str], graph: Graph, costs: CostTable) ->
     return {device: s / whole for device, s in sorted(total.items(), key=lambda item: -item[1])}
 
 
+def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
+    """Return how many times as fast as the control a candidate is, with the interval; "about" what is a first sight."""
+    if contest is None or candidate.times_as_fast is None:
+        return ""
+    if candidate.name == contest.control:
+        return "1"
+    ratio = contest.ratios.get(candidate.name)
+    if ratio is None:
+        return f"about {candidate.times_as_fast:.2f}"
+    return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
 def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
     """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
     parts = row.get("subgraphs") or 1
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
     if shares:
         return ", ".join(f"{device} {_percent(share)}" for device, share in shares.items()) + pieces
+    if row.get("kind") in ("default", "hint"):
+        return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
         return _device_text(row["devices"][0])
     ran = " and ".join(row.get("executed_on", ()))
@@ -95,6 +109,23 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
         return ""
     words = [f"{placer} {latency.median * 1e3:.2f} ms" for placer, latency in best.items()]
     return f"Fastest split of each placer: {', '.join(words)}."
+
+
+def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
+    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown."""
+    c = next(c for c in candidates if c.name == best)
+    words = [f"p{share} {seconds * 1e3:.2f} ms" for share, seconds in c.alone.items()]
+    if not words:
+        return ""
+    if c.cpu_s is not None:
+        words.append(f"{c.cpu_s * 1e3:.2f} ms of processor time an inference")
+    if c.peak_bytes is not None:
+        words.append(f"{c.peak_bytes / 1e6:.0f} MB at most")
+    if c.compile_s is not None:
+        words.append(f"loads in {c.compile_s:.2f} s")
+    if c.difference is not None:
+        words.append(f"outputs differ by {100 * c.difference:.2g} % from f32")
+    return f"{c.name} alone: {', '.join(words)}."
 
 
 def search_text(search: Mapping[str, Any]) -> str:

@@ -44,7 +44,8 @@ class Plugin:
     """A device as OpenVINO discovers it.
 
     name: "CPU", "GPU.0". precisions: what it computes in natively, "f32" first. default_precision: what it takes
-    when nobody says otherwise. settable: names of the properties that can be written.
+    when nobody says otherwise. settable: names of the properties that can be written. default_hint: what it aims at
+    when nobody says otherwise, "LATENCY"; "" where it does not tell.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Plugin:
     precisions: tuple[str, ...]
     default_precision: str
     settable: frozenset[str]
+    default_hint: str = ""
 
 
 def discover() -> dict[str, Plugin]:
@@ -78,6 +80,7 @@ def _describe(core: ov.Core, name: str) -> Plugin:
         precisions=tuple(PRECISIONS[c] for c in ("FP32", "BF16", "FP16") if c in capabilities) or ("f32",),
         default_precision=precision_name(read(PRECISION, "f32")),
         settable=frozenset(key for key, mode in supported.items() if "W" in str(mode)),
+        default_hint=str(read("PERFORMANCE_HINT", "")).rpartition(".")[2],
     )
 
 

@@ -1,14 +1,16 @@
-"""What any placement must be compared with: single devices, AUTO, and HETERO left to itself."""
+"""What anything that is searched must be compared with: plug-ins as they come, their hints, single devices, AUTO."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.process import cpu_count
-from runtime.machines.devices import PRECISION, Plugin, threads_of
+from runtime.machines.devices import KINDS, PRECISION, Plugin
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.measuring.variant import Variant
+from runtime.measuring.variant import Variant, VariantKind
+
+HINT = "PERFORMANCE_HINT"
 
 # AUTO otherwise answers from a CPU until the device it chose has compiled, and a turn would measure both.
 AUTO_PROPERTIES: Mapping[str, str] = {"ENABLE_STARTUP_FALLBACK": "NO"}
@@ -22,37 +24,47 @@ def reference_variant() -> Variant:
     return Variant("reference", "baseline", "CPU", (device,), single=True)
 
 
-def thread_counts(most: int) -> list[int]:
-    """Return the thread counts worth a baseline: all up to 4, then powers of two, and the most there are.
+def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> list[Variant]:
+    """Return the plug-ins as they come and with their hints, every device on its own, AUTO, and HETERO left to itself.
 
-    >>> thread_counts(12)
-    [1, 2, 3, 4, 8, 12]
+    plugins: with the precisions that the model bears. A plug-in whose own precision the model does not bear stands in
+    f32. Where throughput counts, as many requests are in flight as the runtime advises.
     """
-    powers = {1 << e for e in range(3, most.bit_length()) if 1 << e <= most}
-    return sorted({*range(1, min(most, 4) + 1), *powers, most})
-
-
-def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[Variant]:
-    """Return every device on its own, AUTO over all of them, and HETERO with its own affinities.
-
-    A CPU, named or not, also stands with every thread count of the machine and every precision it computes in: half
-    a machine is no yardstick for a placement on both halves.
-    """
-    found = [Variant(d.name, "baseline", d.openvino_name, (d,), single=True) for d in devices]
-    for plugin in sorted({d.plugin for d in devices if d.kind == "cpu"}):
-        named = [d for d in devices if d.plugin == plugin]
-        covered = {(threads_of(d), d.properties[PRECISION]) for d in named}
-        for precision in plugins[plugin].precisions:
-            for threads in thread_counts(cpu_count()):
-                if (threads, precision) not in covered:
-                    found.append(_cpu_variant(plugin, threads, precision))
-    found += _auto_variants(devices)
+    requests = 0 if objective == "throughput" else 1
+    found: list[Variant] = []
+    for name in dict.fromkeys(d.plugin for d in devices):
+        plugin = plugins[name]
+        found.append(_plain(plugin, "default", "", requests))
+        found += [_plain(plugin, "hint", hint, requests) for hint in _hints(plugin, objective)]
+    found += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
+    found += _auto_variants(devices, requests)
     if len(devices) > 1:
-        found.append(Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES))
+        default = Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES)
+        found.append(replace(default, kind="own choice", requests=requests))
     return found
 
 
-def _auto_variants(devices: Sequence[DeviceSpec]) -> list[Variant]:
+def _hints(plugin: Plugin, objective: str) -> list[str]:
+    """Return the hints that serve an objective, without the one that the plug-in takes of itself."""
+    if HINT not in plugin.settable:
+        return []
+    hints = ("LATENCY", "THROUGHPUT") if objective == "throughput" else ("LATENCY",)
+    return [hint for hint in hints if hint != plugin.default_hint]
+
+
+def _plain(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
+    """Return a plug-in as anyone would use it: with nothing said but a hint, and f32 where the model needs that."""
+    properties = {HINT: hint} if hint else {}
+    borne = plugin.default_precision in plugin.precisions
+    properties |= {} if borne else {PRECISION: plugin.precisions[0]}
+    words = [plugin.name, f"{hint} hint" if hint else "default", *([] if borne else [plugin.precisions[0]])]
+    device = DeviceSpec(
+        plugin.name, plugin.name, plugin.name, properties, KINDS.get(plugin.name.split(".")[0], "other")
+    )
+    return Variant(" ".join(words), "baseline", plugin.name, (device,), single=True, kind=kind, requests=requests)
+
+
+def _auto_variants(devices: Sequence[DeviceSpec], requests: int) -> list[Variant]:
     """Return AUTO over all devices, and over CPUs and GPUs with either first where there are both.
 
     AUTO takes the first device of its list that can run the model; aliases keep their own properties in it.
@@ -60,19 +72,14 @@ def _auto_variants(devices: Sequence[DeviceSpec]) -> list[Variant]:
     Source: HSDAG, table 2, rows OpenVINO-CPU and OpenVINO-GPU (priorities CPU,GPU and GPU,CPU).
     """
 
-    def variant(name: str, kinds: Sequence[str]) -> Variant:
+    def variant(name: str, kinds: Sequence[str], properties: Mapping[str, str] = AUTO_PROPERTIES) -> Variant:
         ranked = [d for kind in kinds for d in devices if d.kind == kind]
         target = "AUTO:" + ",".join(d.openvino_name for d in ranked)
-        return Variant(name, "baseline", target, tuple(ranked), AUTO_PROPERTIES)
+        return Variant(name, "baseline", target, tuple(ranked), properties, kind="own choice", requests=requests)
 
     found = [variant("AUTO", AUTO_ORDER)]
+    if requests != 1 and len(devices) > 1:
+        found.append(variant("AUTO cumulative", AUTO_ORDER, {HINT: "CUMULATIVE_THROUGHPUT"}))
     if {"cpu", "gpu"} <= {d.kind for d in devices}:
         found += [variant("OpenVINO-CPU", ("cpu", "gpu")), variant("OpenVINO-GPU", ("gpu", "cpu"))]
     return found
-
-
-def _cpu_variant(plugin: str, threads: int, precision: str) -> Variant:
-    """Return the plug-in as anyone would use it, pinning and all, with so many threads."""
-    properties = {"INFERENCE_NUM_THREADS": str(threads), PRECISION: precision}
-    name = f"{plugin} {threads} thread{'s' if threads > 1 else ''} {precision}"
-    return Variant(name, "baseline", plugin, (DeviceSpec(plugin, plugin, plugin, properties, "cpu"),), single=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.params import param
@@ -18,27 +20,18 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
-from runtime.measuring.child import ChildError
-from runtime.measuring.variant import (
-    Outputs,
-    Variant,
-    check,
-    executed_names,
-    hetero_variant,
-    outputs_of,
-    start,
-    warm_up,
-)
+from runtime.measuring.pairs import PairBench, Start
+from runtime.measuring.variant import Outputs, Variant, executed_names, hetero_variant, outputs_of, start
 
 
 @dataclass(frozen=True, slots=True)
 class Hetero:
-    """Measures every placement on the devices themselves, one after another."""
+    """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     real: ClassVar[bool] = True
 
-    seconds: float = param(0.3, "seconds of inference per placement, after the warm-up")
+    seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
     timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
     tolerance: float = param(1e-3, "largest relative L2 difference from the f32 reference for f32 devices")
     low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
@@ -46,7 +39,7 @@ class Hetero:
     memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
-        """Return the evaluator of one subject; the reference outputs are computed at its first question.
+        """Return the evaluator of one subject; the reference is run at its first question.
 
         Raises:
             UsageError: the subject is a graph without a model.
@@ -54,30 +47,37 @@ class Hetero:
         if subject.model is None:
             raise UsageError("`hetero` measures models, and there is only a graph.", "Use a simulator.")
         settings = MeasureSettings(
-            batch_s=self.seconds,
             timeout_s=self.timeout_s,
             tolerance=self.tolerance,
             low_tolerance=self.low_tolerance,
             dynamic_size=self.dynamic_size,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings)
+        return HeteroEvaluator(subject, subject.model, settings, max(1, round(self.seconds / (2 * settings.turn_s))))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class HeteroEvaluator:
-    """Evaluates placements of one subject on real devices."""
+    """Evaluates placements of one subject on real devices, each in short turns with the reference.
+
+    What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
+    The processes stay until the evaluator is let go. pairs: of turns, for every placement.
+    """
+
+    version: ClassVar[int] = 2
 
     subject: Subject
     model: Path
     settings: MeasureSettings
+    pairs: int
     evaluations: int = 0
-    _expected: Outputs | None = field(default=None, repr=False)
+    _bench: PairBench | None = field(default=None, repr=False)
+    _reference_s: float = 0.0
 
     @property
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
-        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings)]
+        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.pairs)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
@@ -89,9 +89,35 @@ class HeteroEvaluator:
         lifted = placement.lift(self.subject.grouping)
         affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
         variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
-        if self._expected is None:
-            self._expected = reference_outputs(self.model, self.settings, seed=self.subject.seed)
-        return measure_once(variant, self.model, self._expected, self.settings, seed=self.subject.seed)
+        start = self._ready().start(
+            variant, reference_variant(), part="screening", number=self.evaluations, pairs=self.pairs
+        )
+        if isinstance(start, MeasurementFailed):
+            return start
+        self._reference_s = self._reference_s or float(np.median(start.control_s))
+        return measured(variant, start, self._reference_s * np.array(start.variant_s) / np.array(start.control_s))
+
+    def _ready(self) -> PairBench:
+        if self._bench is None:
+            expected = reference_outputs(self.model, self.settings, seed=self.subject.seed)
+            self._bench = PairBench(self.model, self.settings, expected, self.subject.seed)
+            weakref.finalize(self, self._bench.close)
+        return self._bench
+
+
+def measured(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
+    """Return the record of a variant with its samples, from what a start of it says."""
+    told = start.loaded
+    return Measurement(
+        samples_s,
+        warm_up=1,
+        compile_s=told["compile_s"],
+        executed_on=executed_names(variant, told["executed_on"]),
+        subgraphs=told["subgraphs"],
+        precision="+".join(sorted(set(told["precisions"].values()))),
+        waited_share=start.waited_share,
+        realtime=bool(told["realtime"]),
+    )
 
 
 def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Outputs:
@@ -103,28 +129,3 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> O
     child, _ = start(reference_variant(), model, settings, seed=seed)
     with child:
         return outputs_of(child)
-
-
-def measure_once(
-    variant: Variant, model: Path, expected: Outputs, settings: MeasureSettings, *, seed: int
-) -> Measurement | MeasurementFailed:
-    """Return the latencies of one variant measured on its own, or why there are none."""
-    try:
-        child, loaded = start(variant, model, settings, seed=seed)
-        with child:
-            failed = check(variant, loaded, child, expected, settings)
-            if failed is not None:
-                return failed
-            warm = warm_up(child)
-            realtime = settings.realtime and bool(child.ask("realtime")["allowed"])
-            samples = child.ask("run", seconds=settings.batch_s, minimum=5, realtime=realtime)["samples_s"]
-    except ChildError as error:
-        return error.failed
-    return Measurement(
-        np.array(samples),
-        warm_up=warm,
-        compile_s=loaded["compile_s"],
-        executed_on=executed_names(variant, loaded["executed_on"]),
-        subgraphs=loaded["subgraphs"],
-        realtime=realtime,
-    )

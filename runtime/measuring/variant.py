@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +24,18 @@ WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
 
 
+# What a variant is: a plug-in as it comes, with a hint, a device of the user's, AUTO and HETERO left to themselves; and
+# what is searched: settings of one device, and splits over several.
+VariantKind = Literal["default", "hint", "device", "own choice", "settings", "split"]
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a model.
 
     name: what the result calls it. placer: who proposed it, "baseline" for none. target: the device string of
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
-    single: whether it is one device on its own.
+    single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
     """
 
     name: str
@@ -38,19 +45,33 @@ class Variant:
     properties: Mapping[str, str] = field(default_factory=dict)
     affinity: Mapping[str, str] | None = None
     single: bool = False
+    kind: VariantKind = "device"
+    requests: int = 1
 
     @property
     def baseline(self) -> bool:
-        """Return whether the variant is a yardstick and not a placement that was searched."""
-        return self.placer == "baseline"
+        """Return whether the variant is a yardstick and not something that was searched."""
+        return self.kind not in ("settings", "split")
+
+    @property
+    def identity(self) -> str:
+        """Return a digest of all that decides how the variant runs, its name left out."""
+        said = {
+            "target": self.target,
+            "devices": [[d.openvino_name, d.plugin, sorted(d.properties.items())] for d in self.devices],
+            "properties": sorted(self.properties.items()),
+            "affinity": None if self.affinity is None else sorted(self.affinity.items()),
+            "requests": self.requests,
+        }
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
 def hetero_variant(name: str, placer: str, devices: Sequence[DeviceSpec], affinity: Mapping[str, str]) -> Variant:
     """Return the variant that runs a placement; one that uses a single device is compiled on it directly."""
     used = tuple(d for d in devices if d.openvino_name in set(affinity.values()))
     if len(used) == 1:
-        return Variant(name, placer, used[0].openvino_name, used)
-    return Variant(name, placer, hetero_target(used), used, HETERO_PROPERTIES, affinity)
+        return Variant(name, placer, used[0].openvino_name, used, single=True, kind="settings")
+    return Variant(name, placer, hetero_target(used), used, HETERO_PROPERTIES, affinity, kind="split")
 
 
 def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, dict[str, Any]]:
@@ -61,23 +82,33 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
     """
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes))
-        loaded = child.ask(
-            "load",
-            model=str(model),
-            devices=[d.to_json() for d in variant.devices],
-            target=variant.target,
-            properties=dict(variant.properties),
-            affinity=None if variant.affinity is None else dict(variant.affinity),
-            seed=seed,
-            dynamic_size=settings.dynamic_size,
-        )
+        loaded = load(child, variant, model, settings, seed=seed)
         stack.pop_all()  # loaded: from here on the caller ends it
     return child, loaded
 
 
-def warm_up(child: Child) -> int:
+def load(child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
+    """Let a child compile the variant, in place of what it had before; return what it says about it.
+
+    Raises:
+        ChildError: the variant could not be compiled.
+    """
+    return child.ask(
+        "load",
+        model=str(model),
+        devices=[d.to_json() for d in variant.devices],
+        target=variant.target,
+        properties=dict(variant.properties),
+        affinity=None if variant.affinity is None else dict(variant.affinity),
+        requests=variant.requests,
+        seed=seed,
+        dynamic_size=settings.dynamic_size,
+    )
+
+
+def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MINIMUM) -> int:
     """Run inferences until caches and clocks have settled; return how many."""
-    answer = child.ask("run", seconds=WARM_UP_S, minimum=WARM_UP_MINIMUM, realtime=False)
+    answer = child.ask("run", seconds=seconds, minimum=minimum, realtime=False)
     return len(answer["samples_s"])
 
 
@@ -93,13 +124,11 @@ def outputs_of(child: Child) -> Outputs:
             return {name: arrays[name] for name in arrays.files}
 
 
-def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> MeasurementFailed | None:
-    """Return what is wrong with outputs, None if they differ by no more than the tolerance in relative L2 norm."""
+def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> float | MeasurementFailed:
+    """Return the largest relative L2 difference of an output, or what is wrong if that is more than the tolerance."""
     worst = largest_difference(found, expected)
-    if isinstance(worst, MeasurementFailed):
+    if isinstance(worst, MeasurementFailed) or worst <= tolerance:
         return worst
-    if worst <= tolerance:
-        return None
     return MeasurementFailed(
         "wrong_output", f"outputs differ by {percent(worst)} from f32 ({percent(tolerance)} allowed)"
     )
@@ -142,8 +171,11 @@ def relative_l2(found: np.ndarray[Any, np.dtype[np.float64]], expected: np.ndarr
 
 def check(
     variant: Variant, loaded: Mapping[str, Any], child: Child, expected: Outputs, settings: MeasureSettings
-) -> MeasurementFailed | None:
-    """Return why a loaded variant must not count: it runs elsewhere than asked, or its outputs are wrong; else None."""
+) -> float | MeasurementFailed:
+    """Return by how much the outputs of a loaded variant differ, or why it must not count.
+
+    It must not if it runs elsewhere than asked, or if its outputs differ by more than its precisions may.
+    """
     asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
     really = executed_names(variant, sorted(really))
     if variant.affinity is not None and asked != really:

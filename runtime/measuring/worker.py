@@ -1,12 +1,15 @@
 """The measuring child: one process that holds one compiled model and answers commands.
 
 It is started by `child` through `launch` and speaks one JSON object per line: a command on standard input, an answer on
-standard output. Whatever native code prints goes to standard error. A fault is an answer,
-{"error": {kind, message}}; only here is every exception caught, because a device may raise anything.
+standard output. A model that is loaded takes the place of the one before. Whatever native code prints goes to standard
+error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
+anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads}
+    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, run_delay_s, runnable_s}
+    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
+    arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
+    memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
     kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
     support  {model, device}                  -> {refused: operation names}
@@ -19,10 +22,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,16 +46,18 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """One compiled model and its request."""
+    """One compiled model and its requests."""
 
     def __init__(self) -> None:
-        self.request: ov.InferRequest | None = None
+        self.requests: list[ov.InferRequest] = []
         self.compiled: ov.CompiledModel | None = None
         self.model: ov.Model | None = None
         self.stateful = False
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Read, place and compile the variant, and set its inputs."""
+        """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
+        self.requests, self.compiled, self.model = [], None, None
+        _forget_peak()
         core = core_for([DeviceSpec(**d) for d in command["devices"]])
         self.model = core.read_model(command["model"])
         if command["affinity"]:
@@ -61,15 +67,17 @@ class Session:
         start = time.perf_counter()
         self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
         compile_s = time.perf_counter() - start
-        self.request = self.compiled.create_infer_request()
+        count = command["requests"] or _optimal_requests(self.compiled)
+        self.requests = [self.compiled.create_infer_request() for _ in range(count)]
         inputs = make_inputs(self.compiled.inputs, seed=command["seed"], dynamic_size=command["dynamic_size"])
-        for port, value in zip(self.compiled.inputs, inputs, strict=True):
-            self.request.set_tensor(port, ov.Tensor(value))
-        return {"compile_s": compile_s, **_describe(self.compiled)}
+        for request in self.requests:
+            for port, value in zip(self.compiled.inputs, inputs, strict=True):
+                request.set_tensor(port, ov.Tensor(value))
+        return {"compile_s": compile_s, "requests": count, **_describe(self.compiled)}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run one inference and write its outputs."""
-        request = self._request()
+        request = self._loaded()[0]
         self._reset(request)
         request.infer()
         arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
@@ -77,32 +85,110 @@ class Session:
         return {}
 
     def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run inferences one after another for `seconds`, at least `minimum` of them, and time each."""
-        request = self._request()
-        samples: list[float] = []
-        before = _scheduled_ns()
+        """Run inferences for `seconds`, at least `minimum` of every request, and time each.
+
+        One request runs one inference after another; several are all kept busy. period_s: seconds per inference, of
+        several requests while all of them are busy.
+        """
+        requests = self._loaded()
+        before, cpu_before_s = _scheduled_ns(), time.process_time()
         with _Realtime(command["realtime"]):
-            end = time.perf_counter() + command["seconds"]
-            while time.perf_counter() < end or len(samples) < command["minimum"]:
-                self._reset(request)
-                start = time.perf_counter()
-                request.infer()
-                samples.append(time.perf_counter() - start)
-        return {"samples_s": samples, **waited_between(before, _scheduled_ns())}
+            if len(requests) == 1:
+                samples = self._one_after_another(requests[0], command["seconds"], command["minimum"])
+                period_s = float(np.mean(samples))
+            else:
+                samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
+        cpu_s = (time.process_time() - cpu_before_s) / len(samples)
+        told = {"samples_s": samples, "period_s": period_s, "cpu_s": cpu_s}
+        return told | waited_between(before, _scheduled_ns())
+
+    def _one_after_another(self, request: ov.InferRequest, seconds: float, minimum: int) -> list[float]:
+        samples: list[float] = []
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(samples) < minimum:
+            self._reset(request)
+            start = time.perf_counter()
+            request.infer()
+            samples.append(time.perf_counter() - start)
+        return samples
+
+    def _all_at_once(
+        self, requests: Sequence[ov.InferRequest], seconds: float, minimum: int
+    ) -> tuple[list[float], float]:
+        """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
+        waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
+        for i, request in enumerate(requests):
+            request.set_callback(lambda _, number=i: waiting.put((number, time.perf_counter())), None)
+        begun = [0.0] * len(requests)
+        finished: list[float] = []
+        samples: list[float] = []
+
+        def begin(i: int) -> None:
+            self._reset(requests[i])
+            begun[i] = time.perf_counter()
+            requests[i].start_async()
+
+        start = time.perf_counter()
+        for i in range(len(requests)):
+            begin(i)
+        running = len(requests)
+        while running:
+            i, now = waiting.get()
+            if now - start < seconds or len(samples) < (minimum + 1) * len(requests):
+                samples.append(now - begun[i])
+                finished.append(now)
+                begin(i)
+            else:
+                running -= 1
+        for request in requests:
+            request.wait()
+        first = len(requests)
+        return samples[first:], (finished[-1] - finished[first - 1]) / (len(finished) - first)
+
+    def arrive(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer requests that arrive at a mean rate, at random (Poisson), and time each from its arrival."""
+        requests = self._loaded()
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        arrived = [0.0] * len(requests)
+        samples: list[float] = []
+
+        def done(number: int) -> None:
+            samples.append(time.perf_counter() - arrived[number])
+            waiting.put(number)
+
+        for i, request in enumerate(requests):
+            request.set_callback(lambda _, number=i: done(number), None)
+            waiting.put(i)
+        rng = np.random.default_rng(command["seed"])
+        due = start = time.perf_counter()
+        while due - start < command["seconds"]:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            i = waiting.get()
+            self._reset(requests[i])
+            arrived[i] = due
+            requests[i].start_async()
+            due += float(rng.exponential(1.0 / command["rate"]))
+        for request in requests:
+            request.wait()
+        return {"samples_s": samples}
+
+    def memory(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the most memory that this process has had since the model was loaded."""
+        return {"peak_bytes": _peak_bytes()}
 
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
-        request = self._request()
+        request = self._loaded()[0]
         samples = self.run({"seconds": 0.0, "minimum": command["count"], "realtime": False})["samples_s"]
         if self.compiled is None or self.model is None:
             raise RuntimeError("kernels before load")
         found = kernels.kernel_times(self.model, self.compiled, request)
         return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
-    def _request(self) -> ov.InferRequest:
-        if self.request is None:
+    def _loaded(self) -> list[ov.InferRequest]:
+        if not self.requests:
             raise RuntimeError("a command before load")
-        return self.request
+        return self.requests
 
     def _reset(self, request: ov.InferRequest) -> None:
         if self.stateful:
@@ -154,6 +240,27 @@ def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
         "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
         "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
     }
+
+
+def _optimal_requests(compiled: ov.CompiledModel) -> int:
+    """Return how many requests the runtime advises to keep in flight."""
+    key = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
+    return int(compiled.get_property(key)) if key in compiled.get_property("SUPPORTED_PROPERTIES") else 1
+
+
+def _forget_peak() -> None:
+    """Let the peak of this process's memory begin anew, where the system knows how."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def _peak_bytes() -> int:
+    """Return the peak of this process's resident memory."""
+    status = Path("/proc/self/status")
+    for line in status.read_text(encoding="ascii").splitlines() if status.exists() else ():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return int(psutil.Process().memory_info().rss)
 
 
 class _Realtime:
@@ -218,6 +325,8 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "load": session.load,
         "outputs": session.outputs,
         "run": session.run,
+        "arrive": session.arrive,
+        "memory": session.memory,
         "kernels": session.kernels,
         "realtime": realtime,
         "support": support,

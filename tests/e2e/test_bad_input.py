@@ -285,7 +285,7 @@ def test_stages_run_again_alone_leave_their_result(copy: Warm) -> None:
     before = set(snapshot(copy.run))
     assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store)]) == 0
     assert set(snapshot(copy.run)) == before
-    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__rounds=2)]) == 0
+    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__starts=2)]) == 0
     assert set(snapshot(copy.run)) == {"manifest.json"}
 
 

@@ -203,7 +203,7 @@ def text(tmp_path: Path, content: str) -> Path:
         ('[[job]]\nmodels = ["a.xml"]', "Did you mean 'jobs'?"),
         ('[[jobs]]\nmodel = ["a.xml"]', "Did you mean 'models'?"),
         ('[[jobs]]\nmodels = ["a.xml"]\nsettings = [{"place.evaluation" = 3}]', "Did you mean 'place.evaluations'?"),
-        ('[defaults]\n"measure.round" = 3\n[[jobs]]\nmodels = ["a.xml"]', "Did you mean 'measure.rounds'?"),
+        ('[defaults]\n"measure.start" = 3\n[[jobs]]\nmodels = ["a.xml"]', "Did you mean 'measure.starts'?"),
         ("[[jobs]]\nmodels = []", "has no models"),
         ("[[jobs]]\n", "has no models"),
         ("", "has no [[jobs]]"),

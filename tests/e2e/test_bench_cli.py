@@ -187,13 +187,16 @@ def test_on_devices_methods_share_measurements_and_end_in_a_final(
 ) -> None:
     devices, rounds = Lazy(), []
 
-    def on_devices(_: Subject, rows: Sequence[dict[str, Any]], *__: Any, **___: Any) -> list[dict[str, Any]]:
+    def on_devices(_: Subject, rows: Sequence[dict[str, Any]], *__: Any, **___: Any) -> dict[str, Any]:
         rounds.append([row["placer"] for row in rows])
         names = ["A", "B", *(f"{row['placer']} 1" for row in rows)]
-        return [
+        found = [
             {"name": n, "placer": n, "baseline": False, "single": n in "AB", "failed": None, "samples_s": [1.0, 1.1]}
+            | {"log_ratios": {"1": 0.0, "2": 0.1, "3": 0.0}}
             for n in names
         ]
+        ratio = {"ratio": 1.0, "low": 0.9, "high": 1.1, "starts": 3}
+        return {"rows": found, "contest": {"control": "A", "ratios": dict.fromkeys(names[1:], ratio)}}
 
     monkeypatch.setattr(Hetero, "bind", lambda _, subject: devices.bind(subject))
     monkeypatch.setattr(finals, "on_devices", on_devices)
@@ -238,7 +241,7 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
         (["bench", "hsdag", "--methods", "mincut"], "no method named 'mincut'", "min_cut"),
         (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not read place.evaluations", "measure.KEY"),
-        (["bench", "hsdag", "--set", "measure.round=3"], "measure.round", "measure.rounds"),
+        (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),
         (["bench", "hsdag", "--seeds", "0"], "'--seeds'", "--help"),
     ],
 )

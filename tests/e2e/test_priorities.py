@@ -59,7 +59,7 @@ def test_priorities_reach_every_file_of_a_run_and_the_simulator_that_measures(
     candidates = payload(tmp_path / "store", document, "place", "candidates.json")
     found = next(c for c in candidates if c["priority"] and len(set(c["placement"].values())) > 1)
     assert found["priority"].keys() == found["placement"].keys()
-    measured = payload(tmp_path / "store", document, "measure", "measurements.json")
+    measured = payload(tmp_path / "store", document, "measure", "measurements.json")["rows"]
     row = next(m for m in measured if m["name"] == f"heft {found['rank'] + 1}")
     assert row["priority"] == found["priority"]
     assert row["samples_s"] == [found["value_s"]]

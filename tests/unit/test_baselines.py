@@ -10,20 +10,12 @@ import pytest
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import discover, make_spec, parse_devices
-from runtime.measuring import baselines as module
-from runtime.measuring.baselines import baselines, reference_variant, thread_counts
+from runtime.measuring.baselines import baselines, reference_variant
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.variant import check, executed_names, start
+from runtime.measuring.variant import Variant, check, executed_names, start
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 from tests.unit.test_devices import CPU, GPU, PLUGINS
-
-
-@pytest.mark.parametrize(
-    ("most", "counts"), [(1, [1]), (2, [1, 2]), (4, [1, 2, 3, 4]), (8, [1, 2, 3, 4, 8]), (12, [1, 2, 3, 4, 8, 12])]
-)
-def test_thread_counts_by_hand(most: int, counts: list[int]) -> None:
-    assert thread_counts(most) == counts
 
 
 def halves() -> tuple[DeviceSpec, ...]:
@@ -33,32 +25,56 @@ def halves() -> tuple[DeviceSpec, ...]:
     )
 
 
-def test_a_cpu_stands_with_every_thread_count_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cpu_count", lambda: 2)
-    found = baselines(halves(), {"CPU": CPU})
-    names = [v.name for v in found]
-    assert names == ["A", "B", "CPU 2 threads f32", "CPU 2 threads bf16", "AUTO", "HETERO default"]
-    assert [v.single for v in found] == [True] * 4 + [False] * 2
-    assert all(v.baseline for v in found)
-    assert found[2].devices[0].properties["INFERENCE_NUM_THREADS"] == "2"
-    assert (found[4].target, found[4].devices) == ("AUTO:CPU_A,CPU_B", halves())
-    assert found[5].target == "HETERO:CPU_A,CPU_B"
-    assert found[5].affinity is None
+def names(found: list[Variant]) -> list[tuple[str, str]]:
+    return [(v.name, v.kind) for v in found]
 
 
-def test_auto_chooses_among_the_devices_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cpu_count", lambda: 1)
-    found = baselines(halves()[:1], {"CPU": replace(CPU, precisions=("f32",))})
-    assert [(v.name, v.target, v.devices) for v in found[1:]] == [("AUTO", "AUTO:CPU_A", halves()[:1])]
+def test_plug_ins_as_they_come_and_devices_stand_before_what_the_runtime_chooses() -> None:
+    found = baselines(halves(), {"CPU": CPU}, "latency")
+    kinds = [("CPU default", "default"), ("A", "device"), ("B", "device")]
+    assert names(found) == [*kinds, ("AUTO", "own choice"), ("HETERO default", "own choice")]
+    assert [v.single for v in found] == [True] * 3 + [False] * 2
+    assert all(v.baseline and v.requests == 1 for v in found)
+    assert found[0].devices[0].properties == {}
+    assert (found[3].target, found[3].devices) == ("AUTO:CPU_A,CPU_B", halves())
+    assert found[4].target == "HETERO:CPU_A,CPU_B"
+    assert found[4].affinity is None
 
 
-def test_auto_prefers_accelerators_and_the_rows_of_the_paper_the_cpu_or_the_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "cpu_count", lambda: 1)
+def test_hints_stand_where_the_plug_in_does_not_take_them_of_itself() -> None:
+    plugin = replace(CPU, settable=CPU.settable | {"PERFORMANCE_HINT"}, default_hint="LATENCY")
+    assert [v.name for v in baselines(halves()[:1], {"CPU": plugin}, "latency") if v.kind == "hint"] == []
+    (hint,) = (v for v in baselines(halves()[:1], {"CPU": plugin}, "throughput") if v.kind == "hint")
+    assert (hint.name, hint.devices[0].properties) == ("CPU THROUGHPUT hint", {"PERFORMANCE_HINT": "THROUGHPUT"})
+    silent = replace(plugin, default_hint="")
+    assert [v.name for v in baselines(halves()[:1], {"CPU": silent}, "latency") if v.kind == "hint"] == [
+        "CPU LATENCY hint"
+    ]
+
+
+def test_where_throughput_counts_as_many_requests_run_as_the_runtime_advises() -> None:
+    found = baselines(halves(), {"CPU": CPU}, "throughput")
+    assert {v.requests for v in found} == {0}
+    assert "AUTO cumulative" in [v.name for v in found]
+
+
+def test_a_default_whose_precision_the_model_does_not_bear_stands_in_f32() -> None:
+    plugin = replace(CPU, precisions=("f32",), default_precision="bf16")
+    found = baselines(halves()[:1], {"CPU": plugin}, "latency")[0]
+    assert (found.name, found.devices[0].properties) == ("CPU default f32", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+def test_auto_chooses_among_the_devices_of_the_run_alone() -> None:
+    found = baselines(halves()[:1], {"CPU": replace(CPU, precisions=("f32",))}, "latency")
+    assert [(v.name, v.target, v.devices) for v in found[2:]] == [("AUTO", "AUTO:CPU_A", halves()[:1])]
+
+
+def test_auto_prefers_accelerators_and_the_rows_of_the_paper_the_cpu_or_the_gpu() -> None:
     plugins = PLUGINS | {"NPU": replace(GPU, name="NPU")}
     devices = parse_devices(["NPU,CPU,B=GPU.1,GPU.0"], plugins)
-    rows = {v.name: (v.target, [d.name for d in v.devices]) for v in baselines(devices, plugins) if not v.single}
+    rows = {
+        v.name: (v.target, [d.name for d in v.devices]) for v in baselines(devices, plugins, "latency") if not v.single
+    }
     assert rows == {
         "AUTO": ("AUTO:GPU_B,GPU.0,NPU,CPU", ["B", "GPU.0", "NPU", "CPU"]),
         "OpenVINO-CPU": ("AUTO:CPU,GPU_B,GPU.0", ["CPU", "B", "GPU.0"]),
@@ -69,21 +85,19 @@ def test_auto_prefers_accelerators_and_the_rows_of_the_paper_the_cpu_or_the_gpu(
 
 def test_auto_runs_on_the_first_device_with_its_own_properties(tmp_path: Path) -> None:
     model, _ = write(two_towers(), tmp_path)
-    (auto,) = (v for v in baselines(two_cpus()[::-1], discover()) if v.name == "AUTO")
+    (auto,) = (v for v in baselines(two_cpus()[::-1], discover(), "latency") if v.name == "AUTO")
     child, loaded = start(auto, model, MeasureSettings(), seed=0)
     with child:
         assert child.ask("run", seconds=0.0, minimum=3, realtime=False)["samples_s"]
-        assert (
-            check(auto, loaded, child, reference_outputs(model, MeasureSettings(), seed=0), MeasureSettings()) is None
-        )
+        expected = reference_outputs(model, MeasureSettings(), seed=0)
+        assert check(auto, loaded, child, expected, MeasureSettings()) == pytest.approx(0.0, abs=1e-3)
     assert executed_names(auto, loaded["executed_on"]) == ("B",)
     assert loaded["threads"] == {"CPU_B": 1}
     assert loaded["precisions"] == {"CPU_B": "f32"}
 
 
-def test_baselines_have_distinct_names_and_device_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cpu_count", lambda: 12)
-    found = baselines(halves(), {"CPU": CPU})
+def test_baselines_have_distinct_names_and_device_names() -> None:
+    found = baselines(halves(), {"CPU": CPU}, "throughput")
     assert len({v.name for v in found}) == len(found)
     assert all("CPU" in d.openvino_name and "." not in d.openvino_name for v in found for d in v.devices)
 

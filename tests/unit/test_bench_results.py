@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.bench.summary import geometric_mean, median_curve, over_models, re
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
+from runtime.measuring.claims import ratio_of
 from tests.two_cpus import branchy, write
 from tests.unit.test_bench import case_of
 
@@ -232,24 +233,30 @@ def test_a_table_is_one_line_per_row() -> None:
 # The last word
 
 
-def measured(samples: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
-    """Return records as `on_devices` gives them."""
-    return [
-        {"name": n, "placer": n, "baseline": False, "single": n in "AB", "failed": None, "samples_s": list(s)}
-        for n, s in samples.items()
-    ]
+def measured(seconds: Mapping[str, float], *, noise: float = 0.0) -> dict[str, Any]:
+    """Return what `on_devices` gives of candidates that take so many seconds, in five starts; A is the best device."""
+    rng = np.random.default_rng(0)
+    rows, ratios = [], {}
+    for name, value_s in seconds.items():
+        logs = (np.log(seconds["A"] / value_s) + noise * rng.standard_normal(5)).tolist()
+        row = {"name": name, "placer": name, "baseline": False, "single": name in "AB", "failed": None}
+        log_ratios = {} if name == "A" else {str(i + 1): x for i, x in enumerate(logs)}
+        rows.append(row | {"samples_s": [value_s] * 5, "log_ratios": log_ratios})
+        if name != "A":
+            ratios[name] = asdict(ratio_of(logs, 0.95))
+    return {"rows": rows, "contest": {"control": "A", "ratios": ratios}}
 
 
 class Devices:
     """Stands for `on_devices`, and remembers what it was asked."""
 
-    def __init__(self, samples: Mapping[str, Sequence[float]]) -> None:
-        self.samples = samples
+    def __init__(self, seconds: Mapping[str, float], noise: float = 0.0) -> None:
+        self.found = measured(seconds, noise=noise)
         self.asked: list[list[str]] = []
 
-    def __call__(self, subject: Subject, rows: Sequence[Mapping[str, Any]], *_: Any, **__: Any) -> list[dict[str, Any]]:
+    def __call__(self, subject: Subject, rows: Sequence[Mapping[str, Any]], *_: Any, **__: Any) -> dict[str, Any]:
         self.asked.append([row["placer"] for row in rows])
-        return measured(self.samples)
+        return self.found
 
 
 @pytest.fixture
@@ -290,26 +297,18 @@ def test_the_final_measures_the_best_plan_of_every_method_once(
         planned(on_two, "min_cut", 0, 6.0, [1]),
         planned(on_two, "hsdag", 0, 6.5, [0, 1, 1]),
     ]
-    devices = Devices({"A": [4.0] * 5, "B": [5.0] * 5, "random 1": [4.0] * 5, "hsdag 1": [2.0] * 5})
+    devices = Devices({"A": 4.0, "B": 5.0, "random 1": 4.0, "hsdag 1": 2.0})
     monkeypatch.setattr(finals, "on_devices", devices)
     settings = MeasureSettings()
     found = finals.final(on_two, records, settings, tmp_path, lambda _: None)
     assert devices.asked == [["hsdag", "random"]]
     assert found["plans"] == {"min_cut": "B", "hsdag": "hsdag 1", "random": "random 1", "metis": "random 1"}
     assert found["best_single"] == "A"
-    assert {m: r["ratio"] for m, r in found["ratios"].items()} == {
-        "min_cut": 0.8,
-        "hsdag": 2.0,
-        "random": 1.0,
-        "metis": 1.0,
-    }
-    assert found["learned_over_simple"] == {
-        "learned": "hsdag",
-        "simple": "random",
-        "ratio": 2.0,
-        "low": 2.0,
-        "high": 2.0,
-    }
+    ratios = {"min_cut": 0.8, "hsdag": 2.0, "random": 1.0, "metis": 1.0}
+    assert {m: r["ratio"] for m, r in found["ratios"].items()} == pytest.approx(ratios)
+    versus = found["learned_over_simple"]
+    assert (versus["learned"], versus["simple"], versus["starts"]) == ("hsdag", "random", 5)
+    assert versus["ratio"] == pytest.approx(2.0)
     words = final_sentence(found)
     assert words.startswith("hsdag is 2.000 [2.000, 2.000] times as fast as A alone")
     assert "hsdag, the best learned method, beats random" in words
@@ -322,9 +321,7 @@ def test_the_final_measures_the_best_plan_of_every_method_once(
 def test_the_final_says_so_if_nothing_is_faster_and_what_else_was(
     on_two: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = np.random.default_rng(0)
-    noisy = (4 + rng.normal(0, 0.1, 9)).tolist()
-    devices = Devices({"A": [4.0] * 9, "B": [5.0] * 9, "random 1": noisy, "AUTO": [3.0] * 9})
+    devices = Devices({"A": 4.0, "B": 5.0, "random 1": 4.0, "AUTO": 3.0}, noise=0.02)
     monkeypatch.setattr(finals, "on_devices", devices)
     found = finals.final(
         on_two, [planned(on_two, "random", 0, 8.0, [0, 1])], MeasureSettings(), tmp_path, lambda _: None

@@ -107,7 +107,7 @@ def test_outputs_of_the_split_model_pass_and_wrong_ones_do_not(
     variant = towers_apart(written[1])
     expected = outputs_of(child)
     assert [a.shape for a in expected.values()] == [(1, 8)]
-    assert check(variant, loaded, child, expected, SETTINGS) is None
+    assert check(variant, loaded, child, expected, SETTINGS) == 0.0
     wrong = check(variant, loaded, child, {"output_0": expected["output_0"] / 1.5}, SETTINGS)
     assert wrong == MeasurementFailed("wrong_output", "outputs differ by 50 % from f32 (0.1 % allowed)")
 
@@ -202,14 +202,14 @@ def test_relative_l2_by_hand() -> None:
 
 def test_outputs_that_are_not_comparable_are_wrong() -> None:
     expected = {"output_0": np.ones(2), "output_1": np.ones(3)}
-    assert compare_outputs(expected, expected, 0.0) is None
+    assert compare_outputs(expected, expected, 0.0) == 0.0
     for found, words in (
         ({"output_0": np.ones(2)}, "1 outputs instead of 2"),
         (expected | {"output_1": np.ones(4)}, r"output_1 has shape (4,), not (3,)"),
         (expected | {"output_1": np.array([1.0, np.nan, 1.0])}, "outputs differ by infinitely many %"),
     ):
         failed = compare_outputs(found, expected, 0.1)
-        assert failed is not None
+        assert isinstance(failed, MeasurementFailed)
         assert failed.kind == "wrong_output"
         assert words in failed.message
 
@@ -218,9 +218,9 @@ def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tu
     child, loaded = split_child
     expected = {"output_0": outputs_of(child)["output_0"] * 1.01}
     low = dict(loaded) | {"precisions": {"CPU_A": "f32", "CPU_B": "bf16"}}
-    assert check(towers_apart(written[1]), low, child, expected, SETTINGS) is None
+    assert check(towers_apart(written[1]), low, child, expected, SETTINGS) == pytest.approx(0.01 / 1.01, rel=1e-3)
     failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
-    assert failed is not None
+    assert isinstance(failed, MeasurementFailed)
     assert failed.kind == "wrong_output"
 
 

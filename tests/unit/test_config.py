@@ -81,7 +81,7 @@ def test_a_number_below_its_least_value_is_refused(key: str) -> None:
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_a_number_that_cannot_be_meant_is_refused(value: float) -> None:
     with pytest.raises(UsageError, match="at least"):
-        Settings().updated({"measure.batch_s": value}, "--set")
+        Settings().updated({"measure.turn_s": value}, "--set")
 
 
 def test_the_keys_with_a_least_value_exist() -> None:
@@ -190,7 +190,7 @@ def test_settings_survive_json() -> None:
             "coarsen.raw": True,
             "place.use": "single",
             "embed.directed.pretrain_epochs": 0,
-            "measure.batch_s": 0.01,
+            "measure.turn_s": 0.01,
         },
         "test",
     )

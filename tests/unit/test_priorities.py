@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.artifacts.store import Entry, file_digest
+from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
@@ -21,10 +22,12 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Candidate, Subject
 from pipeline.offline.scenario import Scenario, load, read_placement
-from pipeline.placing.finals import distinct_finalists, in_simulator, on_devices
+from pipeline.placing.comparison import Terms, in_simulator, on_devices
+from pipeline.placing.finals import distinct_finalists
 from pipeline.runs.result import Result, write_placed
 from pipeline.runs.steps import _row
-from runtime.measuring import interleave
+from runtime.measuring import contest, hetero
+from runtime.measuring.claims import Rules
 from runtime.simulators.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 
@@ -112,7 +115,7 @@ def test_placements_that_differ_in_priorities_alone_are_different_candidates(sub
 
 def test_a_simulator_that_heeds_priorities_measures_finalists_with_them(subject: Subject) -> None:
     found = rows(subject, SPLIT, FIRST_TO_LAST, SHORTEST_FIRST)
-    measured = in_simulator(subject, ListSched(level="T0"), distinct_finalists(found, 5))
+    measured = in_simulator(subject, ListSched(level="T0"), distinct_finalists(found, 5))["rows"]
     by_name = {row["name"]: row for row in measured}
     transfer_s = 0.5e-3
     assert by_name["heft 1"]["samples_s"] == by_name["heft 2"]["samples_s"] == [pytest.approx(9 + transfer_s)]
@@ -126,15 +129,15 @@ def test_devices_measure_a_placement_and_pass_its_priorities_on(
 ) -> None:
     asked: list[Any] = []
 
-    def answered(variants: Any, *_: Any, **__: Any) -> dict[str, Measurement]:
+    def nothing_ran(variants: Any, *_: Any, **__: Any) -> contest.Contest:
         asked.append(variants)
-        return {v.name: Measurement(np.array([1.0])) for v in variants}
+        return contest.Contest({v.name: contest.Entry(v) for v in variants}, "", "", "", None, Rules())
 
-    monkeypatch.setattr(interleave, "interleave", answered)
+    monkeypatch.setattr(contest, "contest", nothing_ran)
+    monkeypatch.setattr(hetero, "reference_outputs", lambda *_, **__: {})
     known = {"journal": tmp_path / "j", "progress": lambda _: None}
-    plain, ordered = (
-        on_devices(subject, rows(subject, p), MeasureSettings(), **known) for p in (SPLIT, SHORTEST_FIRST)
-    )
+    terms = Terms(MeasureSettings(settings=False), Deadline.after(1.0))
+    plain, ordered = (on_devices(subject, rows(subject, p), terms, **known)["rows"] for p in (SPLIT, SHORTEST_FIRST))
     assert asked[0] == asked[1]
     assert ordered[-1] == plain[-1] | {"priority": {"0": 1.0, "1": 0.0, "2": 2.0}}
 
@@ -155,7 +158,7 @@ def read(tmp_path: Path) -> Entry:
 def test_the_file_that_is_deployed_carries_priorities_and_can_be_simulated(
     placement: Placement, subject: Subject, read: Entry, tmp_path: Path
 ) -> None:
-    best = in_simulator(subject, ListSched(), rows(subject, placement))[-1]
+    best = in_simulator(subject, ListSched(), rows(subject, placement))["rows"][-1]
     write_placed(tmp_path, read, NAMES, best, "0" * 64)
     written = json.loads((tmp_path / "placement.json").read_text(encoding="utf-8"))
     assert {k: written[k] for k in ("placement", "priority")} == placement.to_document(NAMES)
@@ -172,7 +175,7 @@ def test_the_file_that_is_deployed_carries_priorities_and_can_be_simulated(
 
 
 def test_a_single_device_has_no_priorities(subject: Subject, read: Entry, tmp_path: Path) -> None:
-    alone = in_simulator(subject, ListSched(), [])[0]
+    alone = in_simulator(subject, ListSched(), [])["rows"][0]
     write_placed(tmp_path, read, NAMES, alone, "0" * 64)
     assert Result(tmp_path, {}).placement == dict.fromkeys(NAMES, "A")
     assert Result(tmp_path, {}).priority is None

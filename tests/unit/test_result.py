@@ -1,24 +1,27 @@
-"""What a run found: which candidate wins, when nothing does, and what the files hold."""
+"""What a run found: the candidates in order, and what the files hold."""
 
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate
+from pipeline.placing.comparison import latency_of, percentiles_of
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
-from pipeline.runs.records import LatencyRecord, SpeedupRecord, to_json
-from pipeline.runs.result import Result, candidate_rows, decide, versions
+from pipeline.runs.records import CandidateRecord, LatencyRecord, to_json
+from pipeline.runs.result import Result, candidate_rows, versions, write_samples
+from pipeline.runs.verdict import predicted
+from pipeline.shared.payload import load_arrays
 
 
 def measured(name: str, samples_s: list[float], *, single: bool = False) -> dict[str, Any]:
@@ -42,71 +45,6 @@ def failed(name: str, kind: str, *, single: bool = False, message: str = "why") 
     return row | {"failed": {"kind": kind, "message": message}}
 
 
-def winner(*rows: dict[str, Any]) -> tuple[str, str, SpeedupRecord]:
-    return decide(candidate_rows(rows, 0), 0)
-
-
-def test_a_candidate_twice_as_fast_in_every_round_wins_with_ratio_two() -> None:
-    single, split = [2.0, 4.0, 6.0, 8.0], [1.0, 2.0, 3.0, 4.0]
-    best, verdict, speedup = winner(measured("A", single, single=True), measured("greedy 1", split))
-    assert best == "greedy 1"
-    assert speedup == SpeedupRecord(2.0, 2.0, 2.0)
-    assert "2.000 times as fast as the best single device, A" in verdict
-
-
-def test_a_candidate_whose_interval_touches_one_does_not_win() -> None:
-    single = [1.0] * 9
-    split = [1.0] * 4 + [0.5] * 5  # the median ratio is 2, but 1 is well within its interval
-    best, verdict, speedup = winner(measured("A", single, single=True), measured("greedy 1", split))
-    assert best == "A"
-    assert "Nothing measured here beats" in verdict
-    assert speedup == SpeedupRecord(1.0, 1.0, 1.0)
-
-
-def test_a_candidate_that_is_as_fast_as_the_single_device_does_not_win() -> None:
-    assert winner(measured("A", [1.0] * 5, single=True), measured("greedy 1", [1.0] * 5))[0] == "A"
-
-
-def test_ratios_are_of_equal_rounds_and_not_of_medians() -> None:
-    # Every round favours the candidate by a tenth, though rounds differ a hundredfold.
-    single = [1.0, 100.0, 3.0, 50.0, 7.0]
-    best, _, speedup = winner(measured("A", single, single=True), measured("greedy 1", [s / 1.1 for s in single]))
-    assert best == "greedy 1"
-    assert speedup.ratio == pytest.approx(1.1, rel=1e-12)
-
-
-def test_the_fastest_single_device_is_the_yardstick() -> None:
-    rows = [measured("A", [3.0] * 5, single=True), measured("B", [2.0] * 5, single=True)]
-    best, verdict, speedup = winner(*rows, measured("greedy 1", [1.0] * 5))
-    assert (best, speedup.ratio) == ("greedy 1", 2.0)
-    assert "single device, B" in verdict
-    assert winner(*rows)[0] == "B"
-
-
-def test_auto_on_one_of_the_single_devices_is_no_gain_over_it_however_fast_it_was() -> None:
-    auto = measured("AUTO", [0.5] * 6) | {"placer": "baseline", "baseline": True, "executed_on": ["A"]}
-    best, _, speedup = winner(measured("A", [1.0] * 6, single=True), auto)
-    assert best == "A"
-    assert speedup.ratio == 1.0
-    elsewhere = auto | {"executed_on": ["GPU"]}
-    assert winner(measured("A", [1.0] * 6, single=True), elsewhere)[0] == "AUTO"
-
-
-def test_claims_are_held_to_one_level_together() -> None:
-    single, split = [1.0] * 12, [0.9] * 10 + [1.2] * 2  # alone its interval clears 1, among ten it does not
-    rows = [measured("A", single, single=True), measured("greedy 1", split)]
-    assert winner(*rows)[0] == "greedy 1"
-    assert winner(*rows, *(measured(f"random {i}", [2.0] * 12) for i in range(40)))[0] == "A"
-
-
-def test_where_no_single_device_runs_the_model_the_fastest_candidate_is_best() -> None:
-    best, verdict, _ = winner(
-        failed("A", "refused", single=True), measured("slow", [2.0] * 3), measured("fast", [1.0] * 3)
-    )
-    assert best == "fast"
-    assert "No single device runs the model" in verdict
-
-
 def test_all_candidates_with_wrong_outputs_are_an_output_mismatch() -> None:
     rows = [failed("B", "refused"), failed("A", "wrong_output", message="output_0 differs by 2")]
     with pytest.raises(OutputMismatchError, match=r"A: wrong_output \(output_0 differs by 2\)") as raised:
@@ -122,31 +60,48 @@ def test_nothing_that_ran_is_a_measurement_error() -> None:
     check_something_ran([*rows, measured("C", [1.0])])
 
 
-def test_rows_stand_fastest_first_and_failed_last_with_their_median_and_interval() -> None:
-    rows = candidate_rows([failed("x", "timeout"), measured("b", [2.0, 2.0]), measured("a", [1.0, 1.0])], 0)
-    assert [r.name for r in rows] == ["a", "b", "x"]
-    assert rows[0].latency_s == LatencyRecord(1.0, 1.0, 1.0)
+def test_rows_stand_fastest_first_and_failed_last() -> None:
+    rows = candidate_rows(
+        [failed("x", "timeout"), measured("b", [2.0] * 3), measured("a", [1.0] * 3), measured("late", [])], "latency"
+    )
+    assert [r.name for r in rows] == ["a", "b", "x", "late"]
+    assert rows[0].latency_s == LatencyRecord(1.0, None, None)
     assert (rows[2].latency_s, rows[2].samples_s, rows[2].devices_used) == (None, [], [])
 
 
-times = st.lists(st.floats(1e-4, 1e-1), min_size=4, max_size=4)
+def test_rows_of_a_contest_stand_by_how_they_compare_not_by_when_the_machine_was_quick() -> None:
+    quick = measured("quick hour", [1.0] * 3) | {"times_as_fast": 0.9}
+    faster = measured("faster", [2.0] * 3) | {"times_as_fast": 1.1}
+    assert [r.name for r in candidate_rows([quick, faster], "latency")] == ["faster", "quick hour"]
 
 
-@given(st.lists(times, min_size=1, max_size=4), st.lists(times, max_size=4))
-@settings(max_examples=60, deadline=None)
-def test_the_best_is_a_candidate_and_its_ratio_lies_within_its_interval(
-    singles: list[list[float]], splits: list[list[float]]
-) -> None:
-    rows = [measured(f"s{i}", t, single=True) for i, t in enumerate(singles)]
-    rows += [measured(f"p{i}", t) for i, t in enumerate(splits)]
-    best, _, speedup = winner(*rows)
-    by_name = {r["name"]: r for r in rows}
-    assert best in by_name
-    assert speedup.low <= speedup.ratio <= speedup.high
-    if by_name[best]["single"]:
-        assert np.median(by_name[best]["samples_s"]) == min(np.median(t) for t in singles)
-    else:
-        assert speedup.low > 1.0
+def test_two_starts_have_no_interval_and_three_have_students() -> None:
+    assert latency_of([1.0, 4.0]) == {"median": pytest.approx(2.0), "low": None, "high": None}
+    half = 4.302653 * math.log(2) / math.sqrt(3)
+    ends = {"median": 2.0, "low": 2 * math.exp(-half), "high": 2 * math.exp(half)}
+    assert latency_of([1.0, 2.0, 4.0]) == pytest.approx(ends)
+
+
+def test_percentiles_are_told_by_samples_enough() -> None:
+    assert percentiles_of([2.0]) == {"50": 2.0}
+    assert set(percentiles_of([1.0] * 100)) == {"50", "90"}
+    assert percentiles_of(list(range(1000)))["99"] == pytest.approx(989, abs=1)
+    assert set(percentiles_of([1.0] * 10_000)) == {"50", "90", "99", "99.9"}
+    assert percentiles_of([]) == {}
+
+
+def test_the_rate_of_requests_in_flight_is_told_by_the_objective() -> None:
+    row = measured("a", [0.5, 0.5]) | {"latencies_s": [1.0, 1.0]}
+    assert [candidate_rows([row], objective)[0].rate for objective in ("throughput", "latency")] == [2.0, 1.0]
+
+
+def test_samples_are_written_by_name(tmp_path: Path) -> None:
+    rows = [measured("b", [1.0]), measured("a", [1.0]) | {"latencies_s": [1.0, 2.0], "alone_s": [3.0]}]
+    assert write_samples(tmp_path, rows[:1]) == {}
+    assert write_samples(tmp_path, rows) == {"samples": "samples.npz"}
+    arrays = load_arrays(tmp_path / "samples.npz")
+    assert json.loads(arrays["names"].tobytes()) == ["a"]
+    assert (arrays["0"].tolist(), arrays["0_alone"].tolist()) == ([1.0, 2.0], [3.0])
 
 
 def finalist(placer: str, rank: int, value_s: float | None, *devices: str) -> dict[str, Any]:
@@ -199,8 +154,8 @@ def test_a_damaged_or_foreign_result_is_refused(tmp_path: Path, text: str) -> No
 def result_document() -> dict[str, Any]:
     """Return the content of a result.json, every key as docs/result.md has it."""
     rows = [measured("A", [1.0] * 3, single=True), measured("greedy 1", [0.5] * 3), failed("B", "refused")]
-    candidates = candidate_rows(rows, 0)
-    best, verdict, speedup = decide(candidates, 0)
+    candidates = candidate_rows(rows, "latency")
+    verdict = predicted(candidates)
     return {
         "schema": "placewright.result/1",
         "model": {"path": "m.xml", "sha256": "00"},
@@ -212,14 +167,25 @@ def result_document() -> dict[str, Any]:
         "stages": [{"stage": "read", "name": "read", "key": "k", "ran": True, "why": "new", "seconds": 0.5}],
         "searches": [SEARCH],
         "candidates": [to_json(c) for c in candidates],
-        "best": best,
-        "verdict": verdict,
+        "best": verdict.best,
+        "verdict": verdict.text,
         "notes": [],
-        "speedup_over_best_single": {"ratio": speedup.ratio, "low": speedup.low, "high": speedup.high},
+        "contest": CONTEST,
+        "speedup_over_best_single": asdict(verdict.gain),
         "files": {"result": "result.json"},
     }
 
 
+EARLY = {"name", "placer", "baseline", "single", "devices_used", "subgraphs", "latency_s", "samples_s", "failed"}
+CONTEST = {
+    **{"objective": "latency", "percentile": 50.0, "control": "A", "default": "A", "hint": "", "level": 0.95},
+    **{"least": 0.02, "claimed": [], "noise": None, "disturbed": False},
+    **{
+        "ratios": {"greedy 1": {"ratio": 2.0, "low": 1.9, "high": 2.1, "starts": 5}},
+        "over_default": {},
+        "over_hint": {},
+    },
+}
 SEARCH = {
     **{"placer": "greedy", "reward": "simulated", "evaluator": "sequential", "evaluations": 20, "measurements": 0},
     **{"found_by": "start", "value_s": 1.0, "measured_s": None, "lower_bound_s": 0.5, "bound_by": "path"},
@@ -239,8 +205,8 @@ def test_a_result_is_read_back_with_every_key_and_value(tmp_path: Path) -> None:
 
 
 def test_a_result_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    document = {k: v for k, v in result_document().items() if k not in ("searches", "notes")}
-    later = ("precision", "waited_share", "realtime", "shares", "about")
+    document = {k: v for k, v in result_document().items() if k not in ("searches", "notes", "contest")}
+    later = CandidateRecord.__dataclass_fields__.keys() - EARLY
     document["candidates"] = [{k: v for k, v in c.items() if k not in later} for c in document["candidates"]]
     (tmp_path / "result.json").write_text(json.dumps(document | {"of_old": 1}), encoding="utf-8")
     result = Result.load(tmp_path)

@@ -1,0 +1,143 @@
+"""How often a gain is claimed where there is none, and how often a true one is found.
+
+Comparisons of identical variants: first real ones, while other processes load the machine now and then; then drawn from
+the starts that those recorded, with and without a true gain of 5 % of one contender.
+
+python -m benchmarks.false_claims [real comparisons] [seconds of each]
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import Figure, figure, layered_model, say, silent, zoo_model
+from coarsen.reading.read import save_model
+from pipeline.core.deadline import Deadline
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.claims import TWIN
+from runtime.measuring.contest import Contest, contest
+from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.pairs import PairBench, Part, Start
+from runtime.measuring.variant import Variant
+
+NETWORK = "inception-v3"
+OPERATIONS = 1000  # of the small model
+CONTENDERS = 4
+REAL = 20
+SECONDS = 45.0  # what the default budget leaves for comparing
+DRAWN = 180
+GAIN = 0.05
+BUSY = """
+import random, time
+while True:
+    end = time.time() + 2 * random.random()
+    while time.time() < end:
+        pass
+    time.sleep(2 * random.random())
+"""
+Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
+    """Yield the share of false claims, real and drawn, and of true gains that are found."""
+    how = f"{CONTENDERS} identical contenders on the CPU, {seconds:g} s a comparison, other processes at times"
+    found = list(measured(real, seconds))
+    claims = sum(bool(c.judgement and c.judgement.claimed) for c in found)
+    yield figure("false_claims.real", 100 * claims / len(found), "%", f"{len(found)} comparisons; {how}", target=5.0)
+    records = [r for r in map(starts_of, found) if r.shape[0] >= 3]
+    spread = np.concatenate([r.ravel() for r in records])
+    yield figure("false_claims.noise", 100 * float(spread.std()), "%", f"sd of {spread.size} starts' log ratios; {how}")
+    counts = [r.shape[0] for r in records]
+    how = f"{DRAWN} comparisons of {min(counts)} to {max(counts)} starts, drawn from {len(records)} recorded ones"
+    false = [bool(drawn(records, seed, 0.0)) for seed in range(DRAWN)]
+    yield figure("false_claims.drawn", 100 * float(np.mean(false)), "%", how, target=5.0)
+    total = (claims + sum(false)) / (len(found) + DRAWN)
+    yield figure("false_claims.all", 100 * total, "%", f"of {len(found) + DRAWN}", target=5.0)
+    missed = [NAMES[0] not in drawn(records, seed, math.log1p(GAIN)) for seed in range(DRAWN)]
+    yield figure("false_claims.missed", 100 * float(np.mean(missed)), "%", f"gains of {GAIN:.0%}; {how}", target=10.0)
+
+
+NAMES = tuple(f"copy {i + 1}" for i in range(CONTENDERS))
+
+
+def copies() -> list[Variant]:
+    """Return a baseline and its copies."""
+    device = DeviceSpec("CPU", "CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"}, "cpu")
+    baseline = Variant("baseline", "baseline", "CPU", (device,), single=True, kind="default")
+    return [baseline, *(replace(baseline, name=name, placer="settings", kind="settings") for name in NAMES)]
+
+
+def measured(real: int, seconds: float) -> Iterator[Contest]:
+    """Yield comparisons on this machine; every second one has company."""
+    settings = MeasureSettings(realtime=False)
+    with tempfile.TemporaryDirectory() as folder:
+        large, _ = zoo_model(NETWORK, Path(folder))
+        small = Path(folder) / "small.xml"
+        save_model(layered_model(OPERATIONS, seed=0), small)
+        for i in range(real):
+            model = small if i % 2 else large
+            expected = reference_outputs(model, settings, seed=0)
+            busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(i // 2 % 3)]
+            try:
+                with PairBench(model, settings, expected, 0) as bench:
+                    yield contest(
+                        copies(), lambda _: [], bench, settings, Deadline.after(seconds), say=silent, everyone=True
+                    )
+            finally:
+                for process in busy:
+                    process.kill()
+                    process.wait()
+
+
+def starts_of(found: Contest) -> Table:
+    """Return float64 [starts, contenders + 1], the log ratios of the contenders and the twin in every full start."""
+    rows = [found.entries[name].final if name in found.entries else {} for name in (*NAMES, TWIN)]
+    numbers = sorted(set.intersection(*(set(r) for r in rows)))
+    return np.array([[r[i].log_ratio for r in rows] for i in numbers]).reshape(len(numbers), len(rows))
+
+
+@dataclass(slots=True)
+class DrawnBench:
+    """Gives starts that were recorded: those of one comparison, drawn with replacement, in any order of contenders."""
+
+    table: Table
+    gain: float
+    order: Sequence[int] = field(default_factory=list)
+
+    def start(
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+    ) -> Start | MeasurementFailed:
+        """Return the start of a variant that takes a second beside the control."""
+        column = {name: i for i, name in enumerate((*NAMES, TWIN))}.get(variant.name)
+        log_ratio = 0.0
+        if column is not None and part == "final":
+            log_ratio = float(self.table[number - 1, self.order[column]]) + (self.gain if column == 0 else 0.0)
+        return Start((1.0,), (math.exp(log_ratio),), (1.0,), {})
+
+
+def drawn(records: Sequence[Table], seed: int, gain: float) -> tuple[str, ...]:
+    """Return what is claimed of a comparison drawn from a recorded one; the first contender may have a true gain.
+
+    Starts of identical variants may as well have come out the other way round: every one has its sign drawn, too.
+    """
+    rng = np.random.default_rng(seed)
+    record = records[int(rng.integers(len(records)))]
+    table = record[rng.integers(record.shape[0], size=record.shape[0])] * rng.choice([-1, 1], size=(record.shape[0], 1))
+    bench = DrawnBench(table, gain, rng.permutation(record.shape[1]).tolist())
+    settings = MeasureSettings(starts=record.shape[0])
+    found = contest(copies(), lambda _: [], bench, settings, Deadline.after(None), say=silent)
+    return found.judgement.claimed if found.judgement else ()
+
+
+if __name__ == "__main__":
+    say(figures(*(kind(text) for kind, text in zip((int, float), sys.argv[1:], strict=False))))

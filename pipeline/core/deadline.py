@@ -1,0 +1,49 @@
+"""The moment by which work is to be done."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment of a clock that never goes back; inf where there is none.
+
+    clock: returns seconds; replaced where time is to stand still.
+    """
+
+    at_s: float
+    clock: Clock = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Clock = time.monotonic) -> Deadline:
+        """Return the moment so many seconds from now; None for no deadline."""
+        return cls(math.inf if seconds is None else clock() + seconds, clock)
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds left; 0 once it has passed."""
+        return max(0.0, self.at_s - self.clock())
+
+    @property
+    def passed(self) -> bool:
+        """Return whether no time is left."""
+        return self.left_s <= 0
+
+    def share(self, part: float, *, reserve_s: float = 0.0) -> Deadline:
+        """Return the moment at which a part of what is left, without a reserve, is used up."""
+        if math.isinf(self.at_s):
+            return self
+        return Deadline(self.clock() + part * max(0.0, self.left_s - reserve_s), self.clock)
+
+    def sooner(self, other: Deadline) -> Deadline:
+        """Return the earlier of two deadlines."""
+        return self if self.at_s <= other.at_s else other
+
+
+NEVER = Deadline(math.inf)

@@ -1,0 +1,266 @@
+"""The last word: finalists, baselines and settings against one another, on the devices or in a simulator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.graph import Graph
+from pipeline.core.placement import Placement
+from pipeline.core.settings import MeasureSettings
+from pipeline.core.stages import Measurer, Subject
+from pipeline.placing.finals import candidate_name
+from pipeline.shared import payload
+
+if TYPE_CHECKING:
+    from runtime.measuring.contest import Contest, Entry
+    from runtime.measuring.pairs import PairBench
+    from runtime.measuring.variant import Variant
+
+Rows = Sequence[Mapping[str, Any]]
+ENOUGH_STARTS = 3  # for an interval
+PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000}  # and how many latencies tell them
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms variants are compared.
+
+    tried: what became of the model in low precisions; nothing is tried in those it does not bear. everyone: compare all
+    finalists with the best of the devices alone, and let none of them leave.
+    """
+
+    settings: MeasureSettings
+    deadline: Deadline
+    tried: Rows = ()
+    everyone: bool = False
+
+
+def on_devices(
+    subject: Subject,
+    finalists: Rows,
+    terms: Terms,
+    *,
+    journal: Path,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return what a contest of baselines, settings and finalists has come to: `rows`, a record each, and `contest`.
+
+    journal: a JSON Lines file of starts, of this contest or of one before it.
+
+    Raises:
+        ChildError: the reference cannot be run on the CPU.
+        MeasurementError: nothing runs.
+    """
+    from runtime.measuring.contest import contest
+    from runtime.measuring.hetero import reference_outputs
+    from runtime.measuring.pairs import PairBench
+    from runtime.measuring.starts import Written
+
+    if subject.model is None:
+        raise ValueError("a graph alone cannot be measured")
+    settings, deadline = terms.settings, terms.deadline
+    variants, explore = _in_question(subject, terms)
+    splits, placements = _splits(subject, finalists)
+    variants = [*(v for v in variants if v.baseline), *splits, *(v for v in variants if not v.baseline)]
+    expected = reference_outputs(subject.model, settings, seed=subject.seed)
+    with PairBench(subject.model, settings, expected, subject.seed) as bench:
+        written = Written.of(bench, journal, _conditions(subject, settings))
+        found = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
+        alone = _alone(found, bench, settings, deadline, progress)
+    rows = [
+        _contest_row(entry, found.standing(name), placements.get(name), subject.graph, alone)
+        for name, entry in found.entries.items()
+    ]
+    return {"rows": rows, "contest": _contest_record(found, settings)}
+
+
+def _in_question(subject: Subject, terms: Terms) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
+    """Return the baselines and the settings to try, and what gives the neighbours of settings."""
+    from runtime.machines.devices import discover
+    from runtime.measuring.baselines import baselines
+    from runtime.measuring.precisions import without
+    from runtime.measuring.space import Space
+
+    settings = terms.settings
+    plugins = without(discover(), terms.tried)
+    found = baselines(subject.topology.devices, plugins, settings.objective)
+    if terms.everyone:
+        return [v for v in found if v.kind == "device"], _nothing_around
+    if not settings.settings:
+        return found, _nothing_around
+    space = Space.of(subject.topology.devices, plugins, settings.objective)
+    known = {v.name for v in found}
+    return [*found, *(v for v in space.first() if v.name not in known)], space.around
+
+
+def _splits(subject: Subject, finalists: Rows) -> tuple[list[Variant], dict[str, Placement]]:
+    """Return the variants that run the finalists, and by name the placements as they are deployed."""
+    from runtime.measuring.affinity import affinities, settle
+    from runtime.measuring.variant import hetero_variant
+
+    graph, devices = subject.graph, subject.topology.devices
+    variants, placements = [], {}
+    for row in finalists:
+        name, placement = candidate_name(row), Placement.from_document(row, graph.names, subject.topology.names)
+        variants.append(hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices)))
+        placements[name] = settle(graph, placement)
+    return variants, placements
+
+
+def _nothing_around(variant: Variant) -> list[Variant]:
+    return []
+
+
+def _conditions(subject: Subject, settings: MeasureSettings) -> str:
+    """Return a digest of what the figures of a start depend on beside its variants."""
+    told = {"seed": subject.seed, "source": subject.graph.source, "turn_s": settings.turn_s}
+    told |= {"objective": settings.objective, "percentile": settings.percentile, "realtime": settings.realtime}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _alone(
+    found: Contest, bench: PairBench, settings: MeasureSettings, deadline: Deadline, progress: Callable[[str], None]
+) -> dict[str, list[float]]:
+    """Return the latencies of the likely answer, and of the control, each running on its own."""
+    claimed = found.judgement.claimed if found.judgement is not None else ()
+    names = [name for name in dict.fromkeys((*claimed[:1], found.control)) if name]
+    latencies: dict[str, list[float]] = {}
+    for name in names:
+        seconds = min(settings.alone_s, deadline.left_s / 2)
+        if seconds > 0:
+            progress(f"running {name} alone")
+            latencies[name] = list(bench.alone(found.entries[name].variant, seconds, settings.rate))
+    return latencies
+
+
+def _contest_row(
+    entry: Entry, standing: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
+    """Return the record of a variant; samples_s: the median of each of its starts, of the final if it was there."""
+    from runtime.measuring.hetero import measured
+
+    starts, result = entry.starts, entry.failed
+    told = _variant_record(entry.variant, placement, graph) | {"left": entry.left, "requests": entry.variant.requests}
+    if result is not None or not starts:
+        return told | (payload.result_to_json(result) if result else {"failed": None, "samples_s": []})
+    found = measured(entry.variant, starts[-1], np.array([s.value_s for s in starts]))
+    latencies = [s for start in starts for s in start.samples_s]
+    alone_s = list(alone.get(entry.variant.name, ()))
+    return {
+        **told,
+        **payload.result_to_json(found),
+        "times_as_fast": math.exp(standing) if math.isfinite(standing) else None,
+        "log_ratios": {str(number): start.log_ratio for number, start in sorted(entry.final.items())},
+        "latency_s": latency_of(found.samples_s.tolist()),
+        "latencies_s": latencies,
+        "percentiles": percentiles_of(latencies),
+        "alone_s": alone_s,
+        "alone": percentiles_of(alone_s),
+        "cpu_s": float(np.median([s.cpu_s for s in starts])),
+        "peak_bytes": max(s.peak_bytes for s in starts),
+        "compile_s": float(np.median([s.loaded["compile_s"] for s in starts])),
+        "requests": starts[-1].loaded["requests"],
+        "difference": starts[-1].loaded["difference"],
+    }
+
+
+def latency_of(samples_s: Sequence[float]) -> dict[str, float | None]:
+    """Return the geometric mean of what the starts gave, with its interval if there are enough of them."""
+    from runtime.measuring.claims import mean_interval
+
+    mean, low, high = mean_interval(np.log(np.maximum(samples_s, 1e-12)).tolist(), 0.95)
+    enough = len(samples_s) >= ENOUGH_STARTS
+    return {
+        "median": math.exp(mean),
+        "low": math.exp(low) if enough else None,
+        "high": math.exp(high) if enough else None,
+    }
+
+
+def percentiles_of(latencies_s: Sequence[float]) -> dict[str, float]:
+    """Return the percentiles that so many latencies can tell: ten of them lie beyond the 90th of a hundred."""
+    n = len(latencies_s)
+    told = [share for share, least in PERCENTILES.items() if n >= least]
+    return {share: float(np.percentile(latencies_s, float(share))) for share in told}
+
+
+def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]:
+    """Return what was found out about the contest as a whole."""
+    judgement = found.judgement
+    return {
+        "objective": settings.objective,
+        "percentile": settings.percentile,
+        "control": found.control,
+        "default": found.default,
+        "hint": found.hint,
+        "level": settings.level,
+        "least": settings.least,
+        "claimed": list(judgement.claimed) if judgement else [],
+        "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
+        "disturbed": bool(judgement and judgement.disturbed),
+        "ratios": {n: asdict(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
+        "over_default": _over(found, found.default),
+        "over_hint": _over(found, found.hint),
+    }
+
+
+def _over(found: Contest, yardstick: str) -> dict[str, Any]:
+    """Return how many times as fast as a yardstick every variant of the final is, with an interval."""
+    from runtime.measuring.claims import ratio_of
+
+    if not yardstick or found.judgement is None:
+        return {}
+    names = [n for n in found.judgement.ratios if n != yardstick]
+    logs = {name: found.between(name, yardstick) for name in names}
+    level = 1 - (1 - found.rules.level) / max(1, len(names))
+    return {name: asdict(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
+
+
+def in_simulator(subject: Subject, measurer: Measurer, finalists: Rows) -> dict[str, Any]:
+    """Return the records of the single devices and the finalists, as an evaluator without hardware sees them.
+
+    See `on_devices`; there is no contest.
+    """
+    from runtime.measuring.affinity import HETERO_PROPERTIES, settle
+    from runtime.measuring.variant import Variant
+
+    graph, topology = subject.graph, subject.topology
+    asked: list[tuple[Variant, Placement, Placement | None]] = []
+    for j, d in enumerate(topology.devices):
+        alone = Variant(d.name, "baseline", f"HETERO:{d.openvino_name}", (d,), {}, single=True)
+        asked.append((alone, Placement.single(graph.n, j, topology.names), None))
+    for row in finalists:
+        placement = Placement.from_document(row, graph.names, topology.names)
+        used = tuple(d for d in topology.devices if d.name in placement.devices_used)
+        target = "HETERO:" + ",".join(d.openvino_name for d in used)
+        properties = HETERO_PROPERTIES if len(used) > 1 else {}
+        variant = Variant(candidate_name(row), row["placer"], target, used, properties, kind="split")
+        asked.append((variant, placement, settle(graph, placement)))
+    results = measurer.bind(subject).evaluate([placement for _, placement, _ in asked])
+    pairs = zip(asked, results, strict=True)
+    rows = [_variant_record(v, settled, graph) | payload.result_to_json(said) for (v, _, settled), said in pairs]
+    return {"rows": rows, "contest": None}
+
+
+def _variant_record(variant: Variant, placement: Placement | None, graph: Graph) -> dict[str, Any]:
+    """Return what a variant is."""
+    return {
+        "name": variant.name,
+        "placer": variant.placer,
+        "kind": variant.kind,
+        "baseline": variant.baseline,
+        "single": variant.single,
+        "target": variant.target,
+        "devices": [d.to_json() for d in variant.devices],
+        "properties": dict(variant.properties),
+        **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
+    }

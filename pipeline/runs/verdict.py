@@ -1,0 +1,160 @@
+"""The answer of a run: what to use, and what may be said of it.
+
+On devices it rests on the starts of a contest (`runtime.measuring.contest`): a gain is claimed over the best baseline
+of one device or not at all. Without devices there is only what a simulator predicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
+
+NONE = SpeedupRecord(1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to use.
+
+    best: the name of the answer. text: the verdict in a sentence or two. gain: over the best baseline of one device; 1
+    where that is the answer. notes: what else there is to say of it.
+    """
+
+    best: str
+    text: str
+    gain: SpeedupRecord
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the answer must keep to; 0 for no limit. Seconds, inferences per second, bytes."""
+
+    p99_s: float = 0.0
+    min_rate: float = 0.0
+    max_memory_bytes: int = 0
+    max_load_s: float = 0.0
+
+    def broken_by(self, candidate: CandidateRecord) -> str:
+        """Return in words which limits a candidate that ran does not keep; "" if it keeps them all."""
+        c, found = candidate, []
+        if self.p99_s and c.percentiles and c.percentiles["99"] > self.p99_s:
+            found.append(f"p99 is {c.percentiles['99'] * 1e3:.2f} ms, {self.p99_s * 1e3:g} ms allowed")
+        if self.min_rate and c.rate is not None and c.rate < self.min_rate:
+            found.append(f"{c.rate:.1f} inferences per second, {self.min_rate:g} wanted")
+        if self.max_memory_bytes and c.peak_bytes is not None and c.peak_bytes > self.max_memory_bytes:
+            found.append(f"{c.peak_bytes / 1e6:.0f} MB of memory, {self.max_memory_bytes / 1e6:.0f} MB allowed")
+        if self.max_load_s and c.compile_s is not None and c.compile_s > self.max_load_s:
+            found.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
+        return "; ".join(found)
+
+
+def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
+    """Return the verdict on what a simulator, or a file of records, says: numbers without noise.
+
+    rows: fastest first; at least one ran.
+    """
+    alive = [r for r in rows if r.latency_s is not None]
+    best, single = alive[0], next((r for r in alive if r.single), None)
+    if single is None:
+        return Verdict(best.name, f"No single device runs the model; {best.name} does.", NONE)
+    ratio = _median(single) / _median(best) if _median(best) else 1.0
+    if best.single or ratio <= 1:
+        return Verdict(single.name, f"Nothing is predicted to beat the best single device: use {single.name}.", NONE)
+    text = f"{best.name} is predicted to be {ratio:.3f} times as fast as the best single device, {single.name}."
+    return Verdict(best.name, text, SpeedupRecord(ratio, ratio, ratio))
+
+
+def _median(row: CandidateRecord) -> float:
+    return row.latency_s.median if row.latency_s is not None else math.inf
+
+
+def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limits) -> Verdict:
+    """Return the verdict on a contest: the fastest claimed variant that keeps the limits, or the best baseline.
+
+    Of claimed variants one device goes before a split that is not faster than it for certain.
+    """
+    known = {r.name: r for r in rows}
+    broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
+    allowed = [name for name in contest.claimed if not broken.get(name)]
+    if allowed:
+        return _claim(_simplest(allowed, known), known, contest)
+    verdict = _no_claim(contest, known)
+    if not broken.get(contest.control):
+        return verdict
+    kept = [r for r in rows if r.latency_s is not None and not broken[r.name]]
+    if kept:  # the fastest that keeps the limits, whatever may be said of its speed
+        why = f"{contest.control} does not: {broken[contest.control]}"
+        return Verdict(kept[0].name, f"{kept[0].name} is the fastest that keeps the limits; {why}.", NONE)
+    return replace(verdict, text=f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}.")
+
+
+def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord]) -> str:
+    """Return the fastest, unless it is a split and some variant of one device may be as fast."""
+    first = allowed[0]
+    if known[first].single:
+        return first
+    alone = next((name for name in allowed if known[name].single), None)
+    if alone is None:
+        return first
+    ours, theirs = known[first].log_ratios, known[alone].log_ratios
+    pairs = [ours[i] - theirs[i] for i in ours.keys() & theirs.keys()]
+    return first if pairs and min(pairs) > 0 and len(pairs) >= 5 else alone  # by the sign test at 1/32 or less
+
+
+def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> Verdict:
+    ratio = contest.ratios[best]
+    what = "as fast" if contest.objective == "latency" else "as many inferences per second"
+    others = (
+        _over(best, contest.over_default, "the plug-in's default", contest.default, contest.control),
+        _over(best, contest.over_hint, "the best hint", contest.hint, contest.control),
+    )
+    text = (
+        f"Use {best}: {ratio.ratio:.3f} times {what} as the best baseline, {contest.control} "
+        f"({_interval(ratio)}, {100 * contest.level:g} % for all that were compared)"
+    )
+    gain = SpeedupRecord(ratio.ratio, ratio.low, ratio.high)
+    text = "; ".join([text, *(words for words in others if words)]) + "."
+    return Verdict(best, text, gain, _equal_precision(best, known, contest))
+
+
+def _over(best: str, ratios: Mapping[str, RatioRecord], what: str, name: str, control: str) -> str:
+    """Return how much faster than another yardstick the answer is; "" where that is the best baseline or unknown."""
+    if best not in ratios or name in (control, ""):
+        return ""
+    return f"{ratios[best].ratio:.3f} times {what}, {name} ({_interval(ratios[best])})"
+
+
+def _interval(ratio: RatioRecord) -> str:
+    return f"{ratio.low:.3f} to {ratio.high:.3f}"
+
+
+def _equal_precision(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> tuple[str, ...]:
+    """Return what is best without a change of precision, where the answer changes it."""
+    ours, default = known[best].precision, known[contest.control].precision
+    if ours == default:
+        return ()
+    same = [n for n in contest.claimed if known[n].precision == default]
+    name = same[0] if same else contest.control
+    return (f"At the precision of {contest.control}, {default}, the best is {name}; {best} computes in {ours}.",)
+
+
+def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
+    name = contest.control
+    single = "" if known[name].single else " No single device runs the model."
+    if not contest.ratios:
+        text = f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it."
+    elif contest.disturbed:
+        text = (
+            f"Cannot decide: other processes disturb this machine so much that {name} differs from itself by up to "
+            f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Until it is quiet, use {name}."
+        )
+    else:
+        most = max((r.high for n, r in contest.ratios.items() if not known[n].baseline), default=1.0)
+        bound = f" (at most {100 * (most - 1):.1f} % is to be had)" if most < 2 else ""
+        least = f"{100 * contest.least:g} %"
+        text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}."
+    return Verdict(name, text + single, NONE)

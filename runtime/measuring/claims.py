@@ -1,0 +1,155 @@
+"""What may be claimed of variants that were measured in pairs with a control.
+
+A *start* is a fresh compilation of a variant and of the control, which then take turns; the median over the turns of
+log(control's time / variant's time) is one number, the log ratio of that start. Turns within one start are no
+independent evidence: most of the noise lies between starts. So intervals come from starts, by Student's t, and are
+widened so that all claims of one comparison, at all times it is looked at, hold together (Bonferroni).
+
+Source: Student, The probable error of a mean (1908); Dunn, Multiple comparisons among means (1961).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+TWIN = "twin of the baseline"  # what the control's double is called among the variants
+TWIN_LEVEL = 0.99  # of the interval beyond which a twin differs from itself: the machine was too disturbed
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a gain is claimed.
+
+    level: that all claims hold together. least: a share; gains below it are not worth a claim. least_starts: before a
+    claim is made at all. look: the number of starts at which a contest that is already decided ends.
+    """
+
+    level: float = 0.95
+    least: float = 0.02
+    least_starts: int = 3
+    look: int = 5
+
+    def __post_init__(self) -> None:
+        if not (0 < self.level < 1 and 0 <= self.least < 1 and self.least_starts >= 2):
+            raise ValueError(f"{self} cannot be decided by")
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as fast as another a variant is: the estimate of its starts, and the interval that holds."""
+
+    ratio: float
+    low: float
+    high: float
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a comparison with the control has come to.
+
+    ratios: of every variant of which there are starts enough. claimed: the variants that are faster, the fastest
+    first. open: those of which more starts could still make a claim. noise: the share by which the twin seems to
+    differ from the control at most; inf before there are starts enough. disturbed: whether the twin differs from
+    itself.
+    """
+
+    ratios: Mapping[str, Ratio]
+    claimed: tuple[str, ...]
+    open: tuple[str, ...]
+    noise: float
+    disturbed: bool
+
+
+def mean_interval(values: Sequence[float], level: float) -> tuple[float, float, float]:
+    """Return (mean, low, high) of Student's interval; both ends are infinite for a single value.
+
+    >>> [round(x, 3) for x in mean_interval([1.0, 2.0, 3.0], 0.95)]
+    [2.0, -0.484, 4.484]
+    """
+    from scipy.special import stdtrit
+
+    found = np.asarray(values, dtype=np.float64)
+    mean = float(found.mean())
+    if found.size < 2:
+        return mean, -math.inf, math.inf
+    half = float(stdtrit(found.size - 1, (1 + level) / 2)) * float(found.std(ddof=1)) / math.sqrt(found.size)
+    return mean, mean - half, mean + half
+
+
+def median_interval(samples: Sequence[float], level: float) -> tuple[float, float] | None:
+    """Return the exact interval of the median between two order statistics; None where so few cannot support it.
+
+    >>> median_interval([1, 2, 3, 4, 5, 6], 0.95), median_interval([1, 2, 3, 4, 5], 0.95)
+    ((1.0, 6.0), None)
+
+    Source: David and Nagaraja, Order Statistics, section 7.1.
+    """
+    return quantile_interval(samples, 0.5, level)
+
+
+def quantile_interval(samples: Sequence[float], share: float, level: float) -> tuple[float, float] | None:
+    """Return the exact interval of a quantile between two order statistics; None where so few cannot support it.
+
+    Each end leaves out half of 1 - level at most.
+    """
+    from scipy.stats import binom
+
+    ranked = np.sort(np.asarray(samples, dtype=np.float64))
+    n, half = ranked.size, (1 - level) / 2
+    below = int(binom.ppf(half, n, share))  # P(count <= below - 1) < half
+    above = int(binom.isf(half, n, share)) + 1  # P(count >= above) <= half
+    if below < 1 or above > n:
+        return None
+    return float(ranked[below - 1]), float(ranked[above - 1])
+
+
+def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders: int, looks: int = 2) -> Judgement:
+    """Return what the starts so far say of the variants compared with the control, and of the control's twin.
+
+    log_ratios: variant -> log(control's time / its time) of each start; the twin among them under its own name.
+    contenders: variants that were compared in the beginning, however many are left. looks: how often the comparison is
+    looked at for claims.
+    """
+    level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
+    noise, disturbed = _noise(log_ratios.get(TWIN, ()), rules)
+    least = math.log1p(rules.least)
+    ratios: dict[str, Ratio] = {}
+    claimed: list[tuple[float, str]] = []
+    undecided: list[str] = []
+    for name, found in log_ratios.items():
+        if name == TWIN or not found:
+            continue
+        mean, low, high = mean_interval(found, level)
+        ratios[name] = ratio_of(found, level)
+        if len(found) < rules.least_starts:
+            undecided.append(name)
+        elif low > 0 and mean >= least and (low if disturbed else mean) > noise:
+            claimed.append((-mean, name))
+        elif high > least:
+            undecided.append(name)
+    return Judgement(ratios, tuple(n for _, n in sorted(claimed)), tuple(undecided), noise, disturbed)
+
+
+def ratio_of(log_ratios: Sequence[float], level: float) -> Ratio:
+    """Return the ratio that log ratios of starts, at least one, amount to, with its interval."""
+    mean, low, high = mean_interval(log_ratios, level)
+    return Ratio(math.exp(mean), math.exp(low), _exp(high), len(log_ratios))
+
+
+def _noise(twin: Sequence[float], rules: Rules) -> tuple[float, bool]:
+    """Return how far off the control's twin may be, and whether it is off for certain."""
+    if len(twin) < rules.least_starts:
+        return math.inf, False
+    _, low, high = mean_interval(twin, rules.level)
+    _, certain_low, certain_high = mean_interval(twin, TWIN_LEVEL)
+    return max(abs(low), abs(high)), certain_low > 0 or certain_high < 0
+
+
+def _exp(value: float) -> float:
+    """Return e to a power that may be too large for it."""
+    return math.exp(value) if value < 700 else math.inf

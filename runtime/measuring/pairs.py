@@ -1,0 +1,271 @@
+"""Measures a variant beside a control: two resident processes that take turns.
+
+A start compiles both anew and lets them take turns of a fraction of a second in the order control, variant, variant,
+control and so on, so that what disturbs the machine disturbs both. The processes change roles from start to start: what
+one of them has more of than the other, an early place in memory, say, then goes to neither side.
+
+Source: the protocol and the noise behind it are in docs/measuring.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.child import Child, ChildError
+from runtime.measuring.variant import Outputs, Variant, check, load, warm_up
+
+REALTIME_HARM = 1.2
+REALTIME_NEEDED = 0.03
+REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What one start of a variant beside the control gave.
+
+    variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
+    latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies. loaded:
+    what its process says of it, with the largest `difference` of its outputs and whether turns were in `realtime`.
+    """
+
+    variant_s: tuple[float, ...]
+    control_s: tuple[float, ...]
+    samples_s: tuple[float, ...]
+    loaded: Mapping[str, Any]
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    waited_share: float = 0.0
+
+    @property
+    def log_ratio(self) -> float:
+        """Return log(control's time / variant's time), the median over neighbouring turns: above 0 is faster."""
+        return float(np.median(np.log(self.control_s) - np.log(self.variant_s)))
+
+    @property
+    def value_s(self) -> float:
+        """Return the median over the variant's turns."""
+        return float(np.median(self.variant_s))
+
+
+Part = Literal["screening", "final"]
+
+
+class Bench(Protocol):
+    """Where variants are measured."""
+
+    def start(
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+    ) -> Start | MeasurementFailed:
+        """Return one start of a variant beside the control: so many pairs of turns, the processes' roles by number."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """A resident process, and what is loaded in it."""
+
+    settings: MeasureSettings
+    child: Child | None = None
+
+    def load(self, variant: Variant, model: Path, *, seed: int) -> dict[str, Any]:
+        """Compile a variant afresh; a process that has died is replaced.
+
+        Raises:
+            ChildError: it cannot be compiled.
+        """
+        if self.child is None:
+            self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
+        with self.asked() as child:
+            return load(child, variant, model, self.settings, seed=seed)
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Child]:
+        """Give the process; it is ended if it fails otherwise than by saying no."""
+        if self.child is None:
+            raise RuntimeError("a seat is used before it is loaded")
+        try:
+            yield self.child
+        except ChildError as error:
+            if error.failed.kind != "refused":
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        if self.child is not None:
+            self.child.close()
+        self.child = None
+
+
+@dataclass(slots=True)
+class PairBench:
+    """Two seats on this machine. Use it as a context manager; leaving it ends the processes.
+
+    expected: outputs of the reference. realtime: whether turns run under real-time scheduling; None until it is
+    decided, at the first start.
+    """
+
+    model: Path
+    settings: MeasureSettings
+    expected: Outputs
+    seed: int
+    realtime: bool | None = None
+    checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
+    _seats: tuple[Seat, Seat] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seats = Seat(self.settings), Seat(self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes; another start begins new ones."""
+        for seat in self._seats:
+            seat.close()
+
+    def start(
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+    ) -> Start | MeasurementFailed:
+        """Return one start of a variant beside the control, or why there is none.
+
+        Raises:
+            ChildError: the control, which has run before, does not run.
+        """
+        ours, theirs = self._seats if number % 2 else reversed(self._seats)
+        try:
+            theirs.load(control, self.model, seed=self.seed)
+        except ChildError:  # it has run before; perhaps something else has ended its process
+            theirs.load(control, self.model, seed=self.seed)
+        try:
+            loaded = ours.load(variant, self.model, seed=self.seed)
+            difference = self._check(variant, loaded, ours)
+            if isinstance(difference, MeasurementFailed):
+                return difference
+            self._warm_up(ours)
+        except ChildError as error:
+            return error.failed
+        self._warm_up(theirs)
+        if self.realtime is None:
+            self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
+        return self._turns(ours, theirs, {**loaded, "difference": difference, "realtime": self.realtime}, pairs)
+
+    @property
+    def _alive(self) -> list[Child]:
+        return [seat.child for seat in self._seats if seat.child is not None]
+
+    def _check(self, variant: Variant, loaded: Mapping[str, Any], seat: Seat) -> float | MeasurementFailed:
+        if variant.identity not in self.checked:
+            with seat.asked() as child:
+                self.checked[variant.identity] = check(variant, loaded, child, self.expected, self.settings)
+        return self.checked[variant.identity]
+
+    def _warm_up(self, seat: Seat) -> None:
+        with seat.asked() as child:
+            warm_up(child, self.settings.turn_s, 1)
+
+    def _turns(self, ours: Seat, theirs: Seat, loaded: Mapping[str, Any], pairs: int) -> Start | MeasurementFailed:
+        values: dict[bool, list[float]] = {True: [], False: []}
+        samples: list[float] = []
+        delay_s = runnable_s = 0.0
+        cpu_s: list[float] = []
+        for own in order_of_turns(pairs):
+            try:
+                with (ours if own else theirs).asked() as child:
+                    turn = child.ask("run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime))
+            except ChildError as error:
+                if own:
+                    return error.failed
+                raise
+            values[own].append(value_of(turn, self.settings))
+            if own:
+                samples += turn["samples_s"]
+                cpu_s.append(turn["cpu_s"])
+                delay_s, runnable_s = delay_s + turn["run_delay_s"], runnable_s + turn["runnable_s"]
+            if self.realtime:
+                time.sleep(REST_AFTER_REALTIME * self.settings.turn_s)
+        try:
+            with ours.asked() as child:
+                peak_bytes = int(child.ask("memory")["peak_bytes"])
+        except ChildError as error:
+            return error.failed
+        return Start(
+            tuple(values[True]),
+            tuple(values[False]),
+            tuple(samples),
+            loaded,
+            cpu_s=float(np.median(cpu_s)),
+            peak_bytes=peak_bytes,
+            waited_share=delay_s / runnable_s if runnable_s else 0.0,
+        )
+
+    def alone(self, variant: Variant, seconds: float, rate: float) -> Sequence[float]:
+        """Return the latencies of a variant that runs on its own: back to back where the rate per second is 0.
+
+        Raises:
+            ChildError: it does not run.
+        """
+        seat = self._seats[0]
+        seat.load(variant, self.model, seed=self.seed)
+        self._warm_up(seat)
+        with seat.asked() as child:
+            if rate:
+                return list(child.ask("arrive", seconds=seconds, rate=rate, seed=self.seed)["samples_s"])
+            return list(child.ask("run", seconds=seconds, minimum=1, realtime=False)["samples_s"])
+
+
+def order_of_turns(pairs: int) -> list[bool]:
+    """Return whose turn it is, the variant's or not: control and variant alternate in who begins a pair.
+
+    >>> order_of_turns(2)
+    [False, True, True, False]
+    """
+    return [own for i in range(pairs) for own in ((False, True) if i % 2 == 0 else (True, False))]
+
+
+def value_of(turn: Mapping[str, Any], settings: MeasureSettings) -> float:
+    """Return what the objective makes of one turn, in seconds."""
+    if settings.objective == "throughput":
+        return float(turn["period_s"])
+    return float(np.percentile(turn["samples_s"], settings.percentile))
+
+
+def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool:
+    """Return whether turns should run under real-time scheduling: it is allowed, needed, and does no harm.
+
+    Needed: in a turn of plain scheduling some variant's threads waited for a processor for more than REALTIME_NEEDED of
+    the time that they wanted one. On a quiet machine plain turns scatter less. Harmless: the fastest inference of a
+    turn, which others disturb least, is not slower by REALTIME_HARM under it.
+    """
+    needed = False
+    for child in children:
+        try:
+            if not child.ask("realtime")["allowed"]:
+                return False
+            plain, realtime = (
+                child.ask("run", seconds=settings.turn_s, minimum=3, realtime=mode) for mode in (False, True)
+            )
+        except ChildError:
+            continue  # its own turn will tell what is wrong with it
+        if min(realtime["samples_s"]) > REALTIME_HARM * min(plain["samples_s"]):
+            return False
+        needed = needed or plain["run_delay_s"] > REALTIME_NEEDED * plain["runnable_s"]
+    return needed
+
+
+def mean_log_ratio(starts: Sequence[Start]) -> float:
+    """Return the mean log ratio of starts; -inf of none."""
+    return float(np.mean([s.log_ratio for s in starts])) if starts else -math.inf

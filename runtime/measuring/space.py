@@ -1,0 +1,152 @@
+"""What can be set of a device, and the variants that are worth trying: a coarse grid, then steps around the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.process import cpu_count
+from runtime.machines.cpu_topology import cpu_topology
+from runtime.machines.devices import KINDS, PRECISION, Plugin
+from runtime.measuring.variant import Variant
+
+THREADS = "INFERENCE_NUM_THREADS"
+STREAMS = "NUM_STREAMS"
+PINNING = "ENABLE_CPU_PINNING"
+HYPER_THREADING = "ENABLE_HYPER_THREADING"
+CORE_TYPE = "SCHEDULING_CORE_TYPE"
+PARTITIONER = "TBB_PARTITIONER"
+# The axes of a CPU beyond threads, streams and precision: property -> the values that are tried.
+FURTHER: Mapping[str, Sequence[str]] = {
+    PINNING: ("YES", "NO"),
+    HYPER_THREADING: ("YES", "NO"),
+    CORE_TYPE: ("ANY_CORE", "PCORE_ONLY", "ECORE_ONLY"),
+    PARTITIONER: ("STATIC", "AUTO"),
+}
+DEFAULTS: Mapping[str, str] = {PINNING: "YES", CORE_TYPE: "ANY_CORE"}  # where a plug-in has one whatever the model
+WORDS: Mapping[tuple[str, str], str] = {
+    (PINNING, "NO"): "unpinned",
+    (PINNING, "YES"): "pinned",
+    (HYPER_THREADING, "YES"): "hyper-threaded",
+    (HYPER_THREADING, "NO"): "without hyper-threading",
+    (CORE_TYPE, "ANY_CORE"): "any cores",
+    (CORE_TYPE, "PCORE_ONLY"): "performance cores",
+    (CORE_TYPE, "ECORE_ONLY"): "efficient cores",
+    (PARTITIONER, "STATIC"): "static partitions",
+    (PARTITIONER, "AUTO"): "automatic partitions",
+}
+MOST_REQUESTS = 4  # times the streams
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The settings of the plug-ins of a machine.
+
+    plugins: by name, with the precisions that the model bears. objective: "latency" keeps one request in flight.
+    further: property -> values, of a CPU's other axes that make a difference on this machine.
+    """
+
+    plugins: Mapping[str, Plugin]
+    objective: str
+    further: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> Space:
+        """Return the space of the plug-ins that these devices are instances of."""
+        used = {d.plugin: plugins[d.plugin] for d in devices}
+        settable = set().union(*(p.settable for n, p in used.items() if _kind(n) == "cpu"))
+        known = {key: values for key, values in FURTHER.items() if key in settable and _matters(key)}
+        return cls(used, objective, known)
+
+    def first(self) -> list[Variant]:
+        """Return the coarse grid, what is most likely to be fast first."""
+        return [v for name in self.plugins for v in self._grid(name)]
+
+    def around(self, variant: Variant) -> list[Variant]:
+        """Return the variants one step from one of settings: another value of one axis each."""
+        if variant.kind != "settings" or len(variant.devices) != 1:
+            return []
+        (device,) = variant.devices
+        steps: list[tuple[dict[str, str], int]] = []
+        if device.kind == "cpu":
+            for key, values in self.further.items():
+                now = device.properties.get(key, DEFAULTS.get(key))
+                steps += [({key: value}, variant.requests) for value in values if value != now]
+        if self.objective == "throughput":
+            streams = int(device.properties.get(STREAMS, "1"))
+            for requests in (2 * variant.requests, variant.requests // 2):
+                if streams <= requests <= MOST_REQUESTS * streams:
+                    steps.append(({}, requests))
+        return [
+            settings_variant(device.plugin, {**device.properties, **changed}, requests) for changed, requests in steps
+        ]
+
+    def _grid(self, name: str) -> list[Variant]:
+        plugin = self.plugins[name]
+        precisions = sorted(plugin.precisions, key=lambda p: p == "f32")  # low ones first: they are faster, if anything
+        found = []
+        for precision in precisions:
+            for threads, streams in self._threads_and_streams(name):
+                properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
+                properties |= {THREADS: str(threads)} if threads else {}
+                requests = streams if self.objective == "throughput" else 1
+                found.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
+        return found
+
+    def _threads_and_streams(self, name: str) -> list[tuple[int, int]]:
+        """Return pairs of threads, 0 where the plug-in has no such property, and streams."""
+        most = cpu_count()
+        if _kind(name) != "cpu":
+            streams = (1, 2, 4) if self.objective == "throughput" and STREAMS in self.plugins[name].settable else (1,)
+            return [(0, s) for s in streams]
+        if self.objective == "latency":
+            return [(threads, 1) for threads in reversed(thread_counts(most))]
+        return [(most, streams) for streams in reversed(thread_counts(most))]
+
+
+def _kind(name: str) -> str:
+    return KINDS.get(name.partition(".")[0], "other")
+
+
+def _matters(key: str) -> bool:
+    """Return whether a property can make a difference on this machine."""
+    found = cpu_topology()
+    if key == HYPER_THREADING:
+        return any(len(core.ids) > 1 for core in found.cores)
+    return bool(found.types) if key == CORE_TYPE else True
+
+
+def thread_counts(most: int) -> list[int]:
+    """Return the thread counts worth trying: all up to 4, then powers of two, and the most there are.
+
+    >>> thread_counts(12)
+    [1, 2, 3, 4, 8, 12]
+    """
+    powers = {1 << e for e in range(3, most.bit_length()) if 1 << e <= most}
+    return sorted({*range(1, min(most, 4) + 1), *powers, most})
+
+
+def settings_variant(plugin: str, properties: Mapping[str, str], requests: int) -> Variant:
+    """Return a plug-in with these properties, as a variant that is searched."""
+    device = DeviceSpec(plugin, plugin, plugin, dict(properties), _kind(plugin))
+    name = settings_name(plugin, properties, requests)
+    return Variant(name, "settings", plugin, (device,), single=True, kind="settings", requests=requests)
+
+
+def settings_name(plugin: str, properties: Mapping[str, str], requests: int) -> str:
+    """Return what settings are called.
+
+    >>> settings_name("CPU", {"INFERENCE_NUM_THREADS": "2", "INFERENCE_PRECISION_HINT": "f32"}, 1)
+    'CPU 2 threads f32'
+    """
+    words = [plugin]
+    if THREADS in properties:
+        words.append(f"{properties[THREADS]} thread{'' if properties[THREADS] == '1' else 's'}")
+    if STREAMS in properties:
+        words.append(f"{properties[STREAMS]} stream{'' if properties[STREAMS] == '1' else 's'}")
+    if requests > int(properties.get(STREAMS, "1")):
+        words.append(f"{requests} requests")
+    words += [properties[PRECISION]] if PRECISION in properties else []
+    words += [word for (key, value), word in WORDS.items() if properties.get(key) == value]
+    return " ".join(words)

@@ -1,0 +1,227 @@
+"""Contests of variants whose true speed is known: who is tried, who leaves, who wins, and when it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.child import ChildError
+from runtime.measuring.claims import TWIN, Rules
+from runtime.measuring.contest import Contest, contest
+from runtime.measuring.pairs import Part, Start
+from runtime.measuring.variant import Variant, VariantKind
+
+REFUSED = MeasurementFailed("refused", "not this model")
+
+
+@dataclass
+class Clock:
+    """Stands still but for what the bench spends."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Truth:
+    """A bench where variants take the seconds given here, times the noise of each start.
+
+    calls: (part, number, name, pairs) of every start. cost_s: what a start spends on the clock.
+    """
+
+    seconds: dict[str, float]
+    sd: float = 0.005
+    clock: Clock = field(default_factory=Clock)
+    cost_s: float = 0.0
+    calls: list[tuple[str, int, str, int]] = field(default_factory=list)
+    fails: dict[str, list[MeasurementFailed]] = field(default_factory=dict)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def start(
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+    ) -> Start | MeasurementFailed:
+        self.calls.append((part, number, variant.name, pairs))
+        self.clock.now += self.cost_s
+        if self.fails.get(variant.name):
+            failed = self.fails[variant.name].pop(0)
+            if variant is control:
+                raise ChildError(failed)
+            return failed
+        true = self.seconds[control.name if variant.name == TWIN else variant.name]
+        value = true * math.exp(self.rng.normal(0, self.sd))
+        return Start((value,) * pairs, (self.seconds[control.name],) * pairs, (value,), {"compile_s": 0.1})
+
+    def count(self, name: str, part: Part) -> int:
+        return sum(call[0] == part and call[2] == name for call in self.calls)
+
+
+def variant(name: str, kind: VariantKind = "settings", *, single: bool = True) -> Variant:
+    device = DeviceSpec("CPU", "CPU", "CPU", {"NAME": name}, "cpu")
+    return Variant(name, "settings", "CPU", (device,), single=single, kind=kind)
+
+
+def compete(
+    truth: Truth,
+    *variants: Variant,
+    seconds: float | None = None,
+    around: dict[str, list[Variant]] | None = None,
+    everyone: bool = False,
+    settings: MeasureSettings | None = None,
+) -> Contest:
+    def explore(best: Variant) -> Sequence[Variant]:
+        return (around or {}).get(best.name, [])
+
+    deadline = Deadline.after(seconds, truth.clock)
+    asked = settings or MeasureSettings()
+    return contest(variants, explore, truth, asked, deadline, say=lambda text: None, everyone=everyone)
+
+
+DEFAULT, DEVICE = variant("default", "default"), variant("half", "device")
+
+
+def test_the_faster_settings_are_claimed_over_the_best_baseline() -> None:
+    truth = Truth({"default": 1.0, "half": 2.0, "fast": 0.8, "slow": 1.5})
+    found = compete(truth, DEFAULT, DEVICE, variant("fast"), variant("slow"))
+    assert (found.control, found.default) == ("default", "default")
+    assert found.judgement is not None
+    assert found.judgement.claimed == ("fast",)
+    assert found.judgement.ratios["fast"].ratio == pytest.approx(1.25, rel=0.02)
+
+
+def test_the_control_is_the_fastest_baseline_of_one_device_not_what_is_searched_or_chosen_by_the_runtime() -> None:
+    auto = variant("auto", "own choice", single=False)
+    truth = Truth({"default": 1.0, "half": 0.9, "auto": 0.5, "fast": 0.4})
+    found = compete(truth, DEFAULT, DEVICE, auto, variant("fast"))
+    assert found.control == "half"
+    assert found.default == "default"
+    assert truth.count("default", "final")  # the answer's gain over the plug-in's default needs its starts
+    assert found.between("fast", "default")[0] == pytest.approx(math.log(1.0 / 0.4), abs=0.05)
+
+
+def test_where_nothing_is_faster_nothing_is_claimed_and_it_ends_early() -> None:
+    truth = Truth({"default": 1.0, "a": 1.0, "b": 1.01}, sd=0.002)
+    found = compete(truth, DEFAULT, variant("a"), variant("b"))
+    assert found.judgement is not None
+    assert found.judgement.claimed == ()
+    assert 3 <= truth.count(TWIN, "final") < MeasureSettings().starts
+
+
+def test_a_decided_contest_ends_at_the_look() -> None:
+    truth = Truth({"default": 1.0, "fast": 0.5})
+    compete(truth, DEFAULT, variant("fast"))
+    assert truth.count("fast", "final") == Rules().look
+
+
+def test_who_is_clearly_slower_gets_no_further_start() -> None:
+    slow = [variant(f"slow {i}") for i in range(8)]
+    truth = Truth({"default": 1.0, "fast": 0.8, **{v.name: 1.6 for v in slow}})
+    found = compete(truth, DEFAULT, *slow, variant("fast"))
+    assert all(truth.count(v.name, "screening") == 1 and not truth.count(v.name, "final") for v in slow)
+    assert {found.entries[v.name].left for v in slow} == {"clearly slower"}
+
+
+def test_no_more_finalists_than_asked_for_meet_the_control_and_the_fastest_are_among_them() -> None:
+    many = [variant(f"v{i}") for i in range(10)]
+    truth = Truth({"default": 1.0, **{v.name: 0.95 + 0.004 * i for i, v in enumerate(many)}}, sd=0.0)
+    found = compete(truth, DEFAULT, *many, settings=MeasureSettings(finalists=3))
+    assert [v.name for v in many if truth.count(v.name, "final")] == ["v0", "v1", "v2"]
+    assert found.entries["v9"].left
+
+
+def test_neighbours_of_the_best_settings_are_tried_and_can_win() -> None:
+    near, far = variant("near"), variant("far")
+    truth = Truth({"default": 1.0, "coarse": 0.9, "near": 0.8, "far": 0.6})
+    found = compete(truth, DEFAULT, variant("coarse"), around={"coarse": [near], "near": [far]})
+    assert found.judgement is not None
+    assert found.judgement.claimed[0] == "far"
+
+
+def test_a_variant_that_is_refused_says_why_and_the_others_go_on() -> None:
+    truth = Truth({"default": 1.0, "fast": 0.8}, fails={"split": [REFUSED]})
+    found = compete(truth, DEFAULT, variant("split", "split", single=False), variant("fast"))
+    assert found.entries["split"].failed == REFUSED
+    assert truth.count("split", "screening") == 1
+    assert found.judgement is not None
+    assert found.judgement.claimed == ("fast",)
+
+
+def test_a_variant_that_was_killed_once_has_a_second_chance() -> None:
+    killed = MeasurementFailed("crashed", "killed by SIGKILL")
+    truth = Truth({"default": 1.0, "fast": 0.8}, fails={"fast": [killed]})
+    assert compete(truth, DEFAULT, variant("fast")).entries["fast"].failed is None
+    twice = Truth({"default": 1.0, "fast": 0.8}, fails={"fast": [killed, killed]})
+    assert compete(twice, DEFAULT, variant("fast")).entries["fast"].failed == killed
+
+
+def test_a_baseline_that_does_not_run_is_passed_over() -> None:
+    truth = Truth({"half": 1.0, "fast": 0.8}, fails={"default": [REFUSED, REFUSED]})
+    found = compete(truth, DEFAULT, DEVICE, variant("fast"))
+    assert (found.control, found.default) == ("half", "")
+    assert found.entries["default"].failed == REFUSED
+
+
+def test_where_nothing_runs_there_is_no_control() -> None:
+    truth = Truth({}, fails={"default": [REFUSED], "fast": [REFUSED]})
+    found = compete(truth, DEFAULT, variant("fast"))
+    assert (found.control, found.judgement) == ("", None)
+    assert [e.failed for e in found.entries.values()] == [REFUSED, REFUSED]
+
+
+@pytest.mark.parametrize("seconds", [5.0, 20.0, 60.0, 300.0])
+def test_the_deadline_is_kept_but_for_one_round_of_starts(seconds: float) -> None:
+    many = [variant(f"v{i}") for i in range(64)]
+    truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, sd=0.02, cost_s=1.0)
+    compete(truth, DEFAULT, *many, seconds=seconds)
+    assert truth.clock.now <= seconds + 2
+
+
+def test_variants_without_time_for_them_are_told() -> None:
+    many = [variant(f"v{i}") for i in range(20)]
+    truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, cost_s=1.0)
+    found = compete(truth, DEFAULT, *many, seconds=10.0)
+    assert found.entries["v19"].left == "not tried for want of time"
+    assert found.entries["v0"].screened
+
+
+def test_everyone_stays_to_the_end_if_asked() -> None:
+    truth = Truth({"half": 1.0, "a": 5.0, "b": 0.2})
+    found = compete(truth, DEVICE, variant("a"), variant("b"), everyone=True, settings=MeasureSettings(starts=6))
+    assert truth.count("a", "final") == truth.count("b", "final") == 6
+    assert found.judgement is not None
+    assert set(found.judgement.ratios) == {"a", "b"}
+
+
+def test_variants_need_different_names_and_none_may_be_called_the_twin() -> None:
+    for name in ("default", TWIN):
+        with pytest.raises(ValueError, match="different names"):
+            compete(Truth({}), DEFAULT, variant(name))
+
+
+@pytest.mark.parametrize("sd", [0.01, 0.03])
+def test_whole_contests_of_identical_variants_claim_no_more_than_the_level(sd: float) -> None:
+    claims = 0
+    for seed in range(150):
+        truth = Truth({"default": 1.0, **dict.fromkeys("abcdef", 1.0)}, sd=sd, rng=np.random.default_rng(seed))
+        found = compete(truth, DEFAULT, *map(variant, "abcdef"))
+        claims += bool(found.judgement and found.judgement.claimed)
+    assert claims <= 0.05 * 150
+
+
+def test_whole_contests_find_a_true_gain_of_five_percent() -> None:
+    hits = 0
+    for seed in range(60):
+        seconds = {"default": 1.0, "a": 1 / 1.05, **dict.fromkeys("bcd", 1.0)}
+        truth = Truth(seconds, sd=0.015, rng=np.random.default_rng(seed))
+        found = compete(truth, DEFAULT, *map(variant, "abcd"))
+        hits += bool(found.judgement and "a" in found.judgement.claimed)
+    assert hits >= 0.9 * 60

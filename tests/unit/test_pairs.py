@@ -1,0 +1,228 @@
+"""A variant beside its control, in two resident processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.baselines import reference_variant
+from runtime.measuring.child import Child
+from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
+from runtime.measuring.space import settings_variant
+from runtime.measuring.starts import Written
+from runtime.measuring.variant import Variant
+from tests.models import two_towers
+from tests.two_cpus import two_cpus, write
+
+SETTINGS = MeasureSettings(turn_s=0.01, realtime=False)
+REFERENCE = reference_variant()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(two_towers(), tmp_path_factory.mktemp("model"))[0]
+
+
+@pytest.fixture
+def bench(model: Path) -> Iterator[PairBench]:
+    with PairBench(model, SETTINGS, reference_outputs(model, SETTINGS, seed=0), 0) as found:
+        yield found
+
+
+def split(names: Sequence[str]) -> Variant:
+    affinity = {name: "CPU_B" if name.startswith("right") else "CPU_A" for name in names}
+    return Variant("split", "test", "HETERO:CPU_A,CPU_B", two_cpus(), {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}, affinity)
+
+
+def started(bench: PairBench, variant: Variant, number: int = 1, pairs: int = 2) -> Start:
+    found = bench.start(variant, REFERENCE, part="final", number=number, pairs=pairs)
+    assert isinstance(found, Start)
+    return found
+
+
+def test_turns_alternate_in_who_begins_a_pair() -> None:
+    assert order_of_turns(3) == [False, True, True, False, False, True]
+
+
+def test_the_log_ratio_is_the_median_over_neighbouring_turns() -> None:
+    start = Start((1.0, 2.0, 8.0), (2.0, 2.0, 8.0 * math.e), (1.0,), {})
+    assert start.log_ratio == pytest.approx(math.log(2))
+    assert start.value_s == 2.0
+
+
+def test_a_start_has_as_many_turns_of_either_and_all_latencies(bench: PairBench) -> None:
+    start = started(bench, settings_variant("CPU", {"INFERENCE_NUM_THREADS": "1"}, 1), pairs=3)
+    assert len(start.variant_s) == len(start.control_s) == 3
+    assert len(start.samples_s) >= 3
+    assert min(start.samples_s) > 0
+    assert start.loaded["executed_on"] == ["CPU"]
+    assert 0 <= start.loaded["difference"] <= SETTINGS.low_tolerance
+    assert start.cpu_s > 0
+    assert start.peak_bytes > 1e6
+
+
+def test_processes_stay_and_change_roles_from_start_to_start(bench: PairBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = settings_variant("CPU", {}, 1)
+    load = Seat.load
+    loaded: list[tuple[int, str]] = []
+
+    def noting(self: Seat, found: Variant, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        told = load(self, found, *args, **kwargs)
+        assert self.child is not None
+        loaded.append((self.child.pid, found.name))
+        return told
+
+    monkeypatch.setattr(Seat, "load", noting)
+    for number in (1, 2):
+        started(bench, variant, number)
+    (first, _), (second, _) = loaded[:2]
+    assert loaded == [(first, "reference"), (second, "CPU"), (second, "reference"), (first, "CPU")]
+
+
+def test_a_split_that_runs_elsewhere_or_is_refused_says_so_and_the_bench_goes_on(bench: PairBench, model: Path) -> None:
+    broken = replace(split(["left"]), affinity={"nothing": "CPU_A"})
+    found = bench.start(broken, REFERENCE, part="final", number=1, pairs=1)
+    assert isinstance(found, MeasurementFailed)
+    assert found.kind == "refused"
+    assert started(bench, settings_variant("CPU", {}, 1), 2).value_s > 0
+
+
+def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
+    right = reference_outputs(model, SETTINGS, seed=0)
+    wrong = {name: array + 1 for name, array in right.items()}
+    with PairBench(model, SETTINGS, wrong, 0) as bench:
+        found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=1)
+    assert isinstance(found, MeasurementFailed)
+    assert found.kind == "wrong_output"
+
+
+def test_a_killed_process_is_a_failure_of_the_variant_and_a_new_one_takes_its_place(
+    bench: PairBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Child.ask
+    killed: list[int] = []
+
+    def kill_at_the_memory_question(self: Child, do: str, **command: Any) -> dict[str, Any]:
+        if do == "memory" and not killed:
+            os.kill(self.pid, signal.SIGKILL)
+            killed.append(self.pid)
+        return ask(self, do, **command)
+
+    monkeypatch.setattr(Child, "ask", kill_at_the_memory_question)
+    variant = settings_variant("CPU", {}, 1)
+    found = bench.start(variant, REFERENCE, part="final", number=1, pairs=1)
+    assert isinstance(found, MeasurementFailed)
+    assert found.kind == "crashed"
+    assert started(bench, variant, 1).value_s > 0
+
+
+def test_several_requests_are_kept_in_flight_where_throughput_counts(model: Path) -> None:
+    settings = replace(SETTINGS, objective="throughput")
+    with PairBench(model, settings, reference_outputs(model, settings, seed=0), 0) as bench:
+        variant = settings_variant("CPU", {"NUM_STREAMS": "2", "INFERENCE_NUM_THREADS": "2"}, 4)
+        start = started(bench, variant)
+    assert start.loaded["requests"] == 4
+    assert start.value_s < sum(start.samples_s) / len(start.samples_s)  # inferences overlap
+
+
+def test_the_objective_says_what_a_turn_is_worth() -> None:
+    turn = {"samples_s": [1.0, 2.0, 3.0, 4.0, 10.0], "period_s": 0.5}
+    assert value_of(turn, SETTINGS) == 3.0
+    assert value_of(turn, replace(SETTINGS, percentile=100.0)) == 10.0
+    assert value_of(turn, replace(SETTINGS, objective="throughput")) == 0.5
+
+
+def test_alone_a_variant_runs_back_to_back_or_at_a_rate(bench: PairBench) -> None:
+    variant = settings_variant("CPU", {}, 1)
+    assert len(bench.alone(variant, 0.05, 0.0)) > 1
+    arrived = bench.alone(variant, 0.5, 100.0)
+    assert 20 <= len(arrived) <= 90  # 50 in the mean
+    assert len(bench.alone(variant, 0.5, 100.0)) == len(arrived)  # arrivals are drawn from the seed
+
+
+class Counting:
+    """A bench that counts what it is asked, and answers the number of the question."""
+
+    def __init__(self, failure: MeasurementFailed | None = None) -> None:
+        self.asked = 0
+        self.failure = failure
+
+    def start(self, *_: Any, **__: Any) -> Start | MeasurementFailed:
+        self.asked += 1
+        return self.failure or Start((float(self.asked),), (1.0,), (1.0, 2.0), {"compile_s": 0.5})
+
+
+def ask(bench: Written, name: str = "1", number: int = 1) -> Start | MeasurementFailed:
+    variant = settings_variant("CPU", {"INFERENCE_NUM_THREADS": name}, 1)
+    return bench.start(variant, REFERENCE, part="final", number=number, pairs=1)
+
+
+def test_starts_that_are_written_down_are_not_measured_again(tmp_path: Path) -> None:
+    first = Written.of(Counting(), tmp_path / "starts", "c")
+    said = [ask(first), ask(first, "2"), ask(first, number=2)]
+    counting = Counting()
+    again = Written.of(counting, tmp_path / "starts", "c")
+    assert [ask(again), ask(again, "2"), ask(again, number=2)] == said
+    assert counting.asked == 0
+    ask(again, number=3)
+    assert counting.asked == 1
+
+
+def test_other_conditions_and_torn_lines_do_not_count(tmp_path: Path) -> None:
+    ask(Written.of(Counting(), tmp_path / "starts", "c"))
+    for context in ("other", "c"):
+        counting = Counting()
+        if context == "c":
+            with (tmp_path / "starts").open("a") as out:
+                out.write('{"context": "c", "key": "torn')
+        ask(Written.of(counting, tmp_path / "starts", context))
+        assert counting.asked == (context == "other")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("refused", True), ("wrong_output", True), ("timeout", False), ("crashed", False)]
+)
+def test_failures_that_may_pass_are_not_written_down(tmp_path: Path, kind: Any, kept: bool) -> None:
+    failed = MeasurementFailed(kind, "why")
+    assert ask(Written.of(Counting(failed), tmp_path / "starts", "c")) == failed
+    counting = Counting()
+    ask(Written.of(counting, tmp_path / "starts", "c"))
+    assert counting.asked == (not kept)
+
+
+class Scripted:
+    """Answers like a measuring child, from figures."""
+
+    def __init__(self, *, allowed: bool = True, plain_s: float = 1.0, realtime_s: float = 1.0, waited_s: float) -> None:
+        self.allowed, self.latency_s, self.waited_s = allowed, {False: plain_s, True: realtime_s}, waited_s
+
+    def ask(self, do: str, **command: Any) -> dict[str, Any]:
+        if do == "realtime":
+            return {"allowed": self.allowed}
+        realtime = command["realtime"]
+        delay_s = 0.0 if realtime else self.waited_s
+        return {"samples_s": [self.latency_s[realtime]] * 3, "run_delay_s": delay_s, "runnable_s": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("children", "helps"),
+    [
+        ([Scripted(waited_s=0.0), Scripted(waited_s=0.3)], True),
+        ([Scripted(waited_s=0.0), Scripted(waited_s=0.05)], False),  # a quiet machine needs none
+        ([Scripted(waited_s=1.0, allowed=False)], False),
+        ([Scripted(waited_s=1.0), Scripted(waited_s=1.0, realtime_s=1.3)], False),  # one suffers: off for all
+        ([], False),
+    ],
+)
+def test_real_time_is_taken_where_it_is_allowed_needed_and_harmless(children: list[Any], helps: bool) -> None:
+    assert realtime_helps(children, SETTINGS) == helps

@@ -1,0 +1,121 @@
+"""What a result says to use, and what it claims of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.runs.verdict import Limits, decide, predicted
+
+FREE = Limits()
+
+
+def candidate(name: str, ms: float = 1.0, **more: Any) -> CandidateRecord:
+    """Return a candidate of one device in f32 that took so many milliseconds."""
+    known: dict[str, Any] = {"placer": "settings", "baseline": False, "single": True, "devices_used": ["CPU"]}
+    known |= {"subgraphs": 1, "precision": "f32", "latency_s": LatencyRecord(ms * 1e-3, None, None)}
+    return CandidateRecord(name=name, **known | more)
+
+
+def contest(claimed: list[str], ratios: dict[str, RatioRecord], **more: Any) -> ContestRecord:
+    known: dict[str, Any] = {"objective": "latency", "percentile": 50.0, "control": "half", "default": "default"}
+    known |= {"hint": "", "level": 0.95, "least": 0.02, "noise": 0.01, "disturbed": False}
+    known |= {"over_default": {}, "over_hint": {}}
+    return ContestRecord(claimed=claimed, ratios=ratios, **known | more)
+
+
+def ratio(value: float) -> RatioRecord:
+    return RatioRecord(value, value - 0.05, value + 0.05, 6)
+
+
+HALF = candidate("half", 2.0, baseline=True)
+FAST = candidate("fast", 1.0)
+
+
+def test_what_is_claimed_is_the_answer_with_its_gain_over_every_yardstick() -> None:
+    found = contest(["fast"], {"fast": ratio(2.0)}, over_default={"fast": ratio(3.0)})
+    verdict = decide([FAST, HALF], found, FREE)
+    assert verdict.best == "fast"
+    assert (verdict.gain.ratio, verdict.gain.low, verdict.gain.high) == (2.0, 1.95, 2.05)
+    assert "2.000 times as fast as the best baseline, half (1.950 to 2.050, 95 %" in verdict.text
+    assert "3.000 times the plug-in's default, default (2.950 to 3.050)" in verdict.text
+
+
+def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_to_be_had() -> None:
+    verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(1.01, 0.98, 1.031, 6)}), FREE)
+    assert (verdict.best, verdict.gain.ratio) == ("half", 1.0)
+    assert "at most 3.1 % is to be had" in verdict.text
+
+
+def test_a_disturbed_machine_cannot_decide() -> None:
+    verdict = decide([FAST, HALF], contest([], {"fast": ratio(1.1)}, disturbed=True, noise=0.2), FREE)
+    assert verdict.best == "half"
+    assert "Cannot decide" in verdict.text
+    assert "22.1 %" in verdict.text
+
+
+def test_without_time_for_a_comparison_it_says_so() -> None:
+    assert "no time to compare" in decide([FAST, HALF], contest([], {}), FREE).text
+
+
+def split(ahead: dict[str, float]) -> CandidateRecord:
+    return candidate("split", 0.9, single=False, log_ratios=ahead)
+
+
+@pytest.mark.parametrize(
+    ("starts", "best"), [([0.8, 0.8, 0.8, 0.8, 0.8], "split"), ([0.8, 0.8, 0.6, 0.8, 0.8], "fast")]
+)
+def test_a_split_must_be_faster_than_one_device_in_every_start_to_go_before_it(starts: list[float], best: str) -> None:
+    found = contest(["split", "fast"], {"split": ratio(2.2), "fast": ratio(2.0)})
+    alone = replace(FAST, log_ratios={str(i): 0.7 for i in range(5)})
+    ahead = split({str(i): x for i, x in enumerate(starts)})
+    assert decide([ahead, alone, HALF], found, FREE).best == best
+
+
+def test_a_change_of_precision_is_told_with_the_best_that_does_without() -> None:
+    low = candidate("low", 0.5, precision="bf16")
+    found = contest(["low", "fast"], {"low": ratio(4.0), "fast": ratio(2.0)})
+    (note,) = decide([low, FAST, HALF], found, FREE).notes
+    assert note == "At the precision of half, f32, the best is fast; low computes in bf16."
+    (note,) = decide([low, HALF], contest(["low"], {"low": ratio(4.0)}), FREE).notes
+    assert "the best is half" in note
+    assert decide([FAST, HALF], contest(["fast"], {"fast": ratio(2.0)}), FREE).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("limits", "more", "words"),
+    [
+        (Limits(p99_s=0.01), {"percentiles": {"99": 0.02}}, "p99 is 20.00 ms, 10 ms allowed"),
+        (Limits(min_rate=100), {"rate": 50.0}, "50.0 inferences per second, 100 wanted"),
+        (Limits(max_memory_bytes=10**8), {"peak_bytes": 2 * 10**8}, "200 MB of memory, 100 MB allowed"),
+        (Limits(max_load_s=1.0), {"compile_s": 1.5}, "loads in 1.50 s, 1 s allowed"),
+    ],
+)
+def test_the_fastest_that_keeps_the_limits_wins(limits: Limits, more: dict[str, Any], words: str) -> None:
+    over = candidate("over", 0.5, **more)
+    assert limits.broken_by(over) == words
+    found = contest(["over", "fast"], {"over": ratio(4.0), "fast": ratio(2.0)})
+    assert decide([over, FAST, HALF], found, limits).best == "fast"
+    assert decide([over, FAST, HALF], found, FREE).best == "over"
+
+
+def test_limits_that_the_control_breaks_are_told() -> None:
+    limits = Limits(max_load_s=1.0)
+    slow_to_load = replace(HALF, compile_s=2.0)
+    verdict = decide([slow_to_load, FAST], contest([], {}), limits)
+    assert verdict.best == "fast"
+    assert "half does not: loads in 2.00 s" in verdict.text
+    assert "Nothing keeps the limits" in decide([slow_to_load], contest([], {}), limits).text
+
+
+def test_a_simulator_predicts_and_gives_no_interval() -> None:
+    faster = candidate("split", 1.0, single=False)
+    verdict = predicted([faster, HALF])
+    assert (verdict.best, verdict.gain.ratio) == ("split", 2.0)
+    assert verdict.text == "split is predicted to be 2.000 times as fast as the best single device, half."
+    assert predicted([HALF, faster]).best == "half"
+    refused = replace(HALF, latency_s=None, failed=FailureRecord("refused", "why"))
+    assert "No single device runs the model" in predicted([faster, refused]).text
