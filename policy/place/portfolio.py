@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
+from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.exact.enumeration import enumerated
@@ -29,7 +30,7 @@ from policy.place.lists.peft import Peft
 from policy.place.local.anneal import Anneal
 from policy.place.local.greedy import Greedy
 from policy.place.local.multilevel import Multilevel
-from policy.place.local.room import make_room
+from policy.place.local.room import make_room, tight, unlimited
 from policy.place.rules.expert import Expert
 from policy.place.rules.metis import Metis
 from policy.place.search import Method, Search
@@ -78,13 +79,17 @@ class Portfolio(Method):
     solver again, if the glance has found a placement or a bound. On large graphs `multilevel` in place of all of it.
     Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
 
+    Where memory is short, every second local search of the first round begins at the best that the rules of thumb find
+    with memory left aside, and minds memory only after a while: what it goes through first is the same however much the
+    devices hold.
+
     With a time limit, `workers` local searches anneal at the same time, of different seeds. With evaluations alone, two
     local searches share a round if each gets 200 per group, else there is one; then equal seeds give equal answers,
     whatever the number of workers, and the solver's effort is counted in its own steps, in proportion to the
     evaluations left.
     """
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     placers: ClassVar[tuple[str, ...]] = (*RULES, "min_cut", "cpsat", "anneal", "multilevel", "greedy")
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
@@ -138,7 +143,7 @@ class Portfolio(Method):
         solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
         pays = self._glance(search, solver, seed)
         rounds = pays or self._local_searches(search) > 1
-        self._anneal(search, seed, share=self.annealing if rounds else 1.0)
+        self._anneal(search, seed, share=self.annealing if rounds else 1.0, start=self._unlimited(search, seed))
         if pays:
             _part(search, "cpsat", solver, seed, share=self.solving)
         self._anneal(search, seed + 1, share=1.0)
@@ -159,25 +164,46 @@ class Portfolio(Method):
             return self.workers
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
-    def _anneal(self, search: Search, seed: int, *, share: float) -> None:
-        local_searches = self._local_searches(search)
-        if local_searches == 1:
+    def _unlimited(self, search: Search, seed: int) -> Placement | None:
+        """Return the best that rules of thumb find with memory left aside; None where nothing could start there."""
+        if search.done or not tight(search) or self._local_searches(search) == 1:
+            return None
+        with search.limited("anneal"):
+            roomy = unlimited(search, seconds=RULING * search.left_s)
+            self._rules(roomy, seed)
+        return roomy.best
+
+    def _anneal(self, search: Search, seed: int, *, share: float, start: Placement | None = None) -> None:
+        """Anneal, by several local searches if each gets enough; every other one from the start, if there is one."""
+        count = self._local_searches(search)
+        if count == 1:
             _part(search, "anneal", Anneal(), seed, share=share)
-        else:
-            _part(search, "anneal", _SideBySide(Anneal(), local_searches, self.workers), seed, share=share)
+            return
+        methods = [Anneal() if start is None or i % 2 == 0 else _Relaxed(start) for i in range(count)]
+        _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
 
 
 @dataclass(frozen=True, slots=True)
 class _SideBySide(Method):
-    """Runs a method several times at once, with seeds of their own."""
+    """Runs methods at the same time, with seeds of their own."""
 
-    method: Method
-    local_searches: int
+    methods: Sequence[Method]
     workers: int
 
     def run(self, search: Search, *, seed: int) -> None:
-        seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=self.local_searches - 1).tolist()]
-        together(search, [partial(self.method.run, seed=s) for s in seeds], workers=self.workers)
+        seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=len(self.methods) - 1).tolist()]
+        parts = [partial(method.run, seed=s) for method, s in zip(self.methods, seeds, strict=True)]
+        together(search, parts, workers=self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Relaxed(Method):
+    """Anneals from a start that need not fit."""
+
+    start: Placement
+
+    def run(self, search: Search, *, seed: int) -> None:
+        Anneal().relax(search, self.start, seed=seed)
 
 
 def _part(search: Search, name: str, method: Method, seed: int, *, share: float = 1.0) -> None:

@@ -14,7 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem
-from pipeline.core.simulation import Level
+from pipeline.core.simulation import Level, LocalSearch, Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.shared.feasibility import made_feasible
 from policy.place.local.anneal import Anneal, BudgetClock, best_order, levelled, ranks, with_order
@@ -230,6 +230,30 @@ def test_anneal_finds_placements_that_fit_where_no_device_holds_all() -> None:
     best = annealed(problem, 800).best
     assert problem.fits(best.placement)
     assert math.isfinite(best.result.value_s)  # type: ignore[union-attr]
+
+
+def test_the_first_part_of_a_relaxed_walk_is_the_same_whatever_devices_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+    for memory_bytes in (30, 60):
+        graph = toy_graph(12, [(i, i + 1) for i in range(11)], weight_bytes=[5] * 12)
+        times = np.random.default_rng(0).uniform(1e-3, 2e-3, (12, 3))
+        problem = problem_of(graph, times, topology=toy_topology(3, memory_bytes=memory_bytes))
+        search = Search(problem, simulator_of(problem), Budget(4000), silent)
+        ends, original = [], search.local_search
+
+        def noted(start: Placement, moves: Moves, ends: list = ends, original=original) -> LocalSearch:  # type: ignore[type-arg, no-untyped-def]
+            found: LocalSearch = original(start, moves)
+            if moves.price_s_per_byte == 0.0:
+                ends.append(found.end.device.tolist())
+            return found
+
+        monkeypatch.setattr(search, "local_search", noted)
+        Anneal().relax(search, Placement.single(12, 0, problem.topology.names), seed=0)
+        assert search.best is not None
+        assert problem.fits(search.best)
+        walks.append(ends)
+    assert len(walks[0]) > 4
+    assert walks[0] == walks[1]
 
 
 def test_the_clock_follows_what_ends_first() -> None:

@@ -25,6 +25,7 @@ from policy.place.lists import work
 from policy.place.local import room
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
+from policy.place.rules.metis import Metis
 from policy.place.search import Method, Search
 from tests.toys import chain_problem, silent
 
@@ -83,6 +84,32 @@ def test_walks_share_evaluations_only_where_each_gets_enough(evaluations: int, l
     problem = wide_problem()
     search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), silent)
     assert Portfolio(workers=1)._local_searches(search) == local_searches
+
+
+@pytest.mark.parametrize(("memory_bytes", "evaluations", "relaxed"), [(120, LONG, 1), (120, 400, 0), (0, LONG, 0)])
+def test_one_of_two_walks_leaves_memory_aside_at_first_where_it_is_short(
+    memory_bytes: int, evaluations: int, relaxed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = counting(monkeypatch, Anneal, "relax")
+    problem = wide_problem(memory_bytes=memory_bytes)
+    simulator = simulator_of(problem, "T2")
+    budget = Budget(evaluations)
+    answer = Portfolio(solvable=0).place(problem, simulator, budget, seed=1, progress=silent)
+    assert len(calls) == relaxed
+    assert answer.evaluations == simulator.evaluations <= evaluations
+
+
+def test_the_start_that_leaves_memory_aside_is_as_fast_as_a_rule_blind_to_memory() -> None:
+    tight, large = wide_problem(memory_bytes=80), wide_problem()
+    search, free = (Search(p, simulator_of(p, "T2"), Budget(LONG), silent) for p in (tight, large))
+    start = Portfolio()._unlimited(search, 1)
+    Metis().run(free, seed=1)
+    assert start is not None
+    assert free.evaluate([start])[0] <= free.best_s
+    assert search.simulate(start.device[None]).over_bytes[0] > 0  # it need not fit
+    assert search.simulator is not None
+    assert search.spent == search.simulator.evaluations
+    assert Portfolio()._unlimited(free, 1) is None
 
 
 def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
 PRESSED = 0.5  # share of moves forbidden by memory from which a short budget pays for excess; a full one always does
+FREE = 0.3  # share of the budget in which a start that need not fit is annealed as though memory were unlimited
 KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
@@ -75,12 +76,24 @@ class Anneal(Method):
         if search.done:
             return
         make_room(search, seed=seed)
+        self._begin(search, None, seed)
+
+    def relax(self, search: Search, start: Placement, *, seed: int) -> None:
+        """Anneal as though memory were unlimited at first, from a start that need not fit; then as where it is short.
+
+        The first part is the same whatever the devices hold, so that more memory takes no way away.
+        """
+        if not search.done:
+            self._begin(search, start, seed)
+
+    def _begin(self, search: Search, start: Placement | None, seed: int) -> None:
+        """Anneal from a start that need not fit, or from the incumbent if there is none, and try orders in the end."""
         rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
         expected = self._expected(search, rng, moves)
         hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
         kept = ORDERS if search.problem.ordered and search.left > 2 * ORDERS else 0
         with search.limited(search.author, evaluations=search.left - kept):
-            self._cool(search, rng, moves, max(hot, self.cold))
+            self._cool(search, rng, moves, start, max(hot, self.cold))
         if kept and search.best is not None and not search.proven:
             best_order(search, search.best)
 
@@ -97,16 +110,18 @@ class Anneal(Method):
             rate = (search.spent - spent) / max(time.monotonic() - began_s, 1e-6)
         return max(1.0, min(search.left, rate * search.left_s))
 
-    def _cool(self, search: Search, rng: np.random.Generator, moves: Neighbourhood, hot: float) -> None:
-        """Search from the incumbent while the temperature falls, until the budget ends."""
-        placement = search.best or moves.anywhere(search.problem.topology.names)
+    def _cool(
+        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, start: Placement | None, hot: float
+    ) -> None:
+        """Search from a start, or else the incumbent, while the temperature falls, until the budget ends."""
+        placement = start or search.best or moves.anywhere(search.problem.topology.names)
         if search.problem.ordered:
             placement = best_order(search, placement)
         cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
         chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
-        if short and hot >= self.hot:
-            self._squeeze(search, rng, moves, placement, cooling)
+        if start is not None or (short and hot >= self.hot):
+            self._squeeze(search, rng, moves, placement, cooling, free=0.0 if start is None else FREE)
             return
         idle = 0
         while not search.done and idle < PATIENCE:
@@ -120,25 +135,34 @@ class Anneal(Method):
             idle = 0 if search.spent > spent else idle + 1
 
     def _squeeze(
-        self, search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, cooling: Cooling
+        self,
+        search: Search,
+        rng: np.random.Generator,
+        moves: Neighbourhood,
+        placement: Placement,
+        cooling: Cooling,
+        *,
+        free: float = 0.0,
     ) -> None:
         """Go on as `_cool` does where memory bars the way: through placements that do not fit, for a price, and back.
 
         The first price of a group's mean bytes is the first temperature of a full budget; a short one, in which a local
         search would not come back, pays more, by the factor by which it is too short. Single groups swap devices, which
         keeps full devices full. The last part of the budget begins at the best placement and keeps to what fits.
+
+        free: share of the budget in which excess costs nothing yet.
         """
         per_group = max(float(held_bytes(search).sum()) / moves.k, 1.0)
         price = Price(cooling.scale_s * self.hot * (self.hot / cooling.hot) ** 2 / per_group)
         idle = 0
         while not search.done and idle < PATIENCE * CHUNK // SHORT:
-            spent = search.spent
-            if cooling.clock.share() >= KEPT and not math.isinf(price.s_per_byte):
+            spent, share = search.spent, cooling.clock.share()
+            if share >= KEPT and not math.isinf(price.s_per_byte):
                 price.s_per_byte, placement = math.inf, levelled(search.best or placement)
-            local_search = self._local_search(
-                search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price.s_per_byte
-            )
-            price.learn(local_search)
+            price_s = price.s_per_byte if share >= free else 0.0
+            local_search = self._local_search(search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price_s)
+            if share >= free:
+                price.learn(local_search)
             placement = levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 

@@ -5,14 +5,17 @@ not.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import sum_per_group
+from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
 from policy.place.levels.hierarchy import hierarchy
 from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
@@ -73,6 +76,39 @@ def make_room(search: Search, *, seed: int) -> None:
             stalled = over[0] >= least
             pool.append((over[0], end))
             steps *= 2
+
+
+def unlimited(search: Search, *, seconds: float) -> Search:
+    """Return a search for the same problem on devices that hold everything, for so many seconds at most.
+
+    What it asks is asked by `search`, which pays for it and keeps what happens to fit. No placement has an order.
+    """
+    problem = search.problem
+    devices = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
+    roomy = replace(problem, start=None, ordered=False).on(topology=replace(problem.topology, devices=devices))
+    budget = Budget(max(1, search.left), seconds if math.isfinite(seconds) else None)
+    return Search(roomy, _Roomy(search), budget, lambda _: None, author=search.author)
+
+
+class _Roomy:
+    """A search's simulator as an evaluator whose devices hold everything."""
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self.evaluations = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return "unlimited memory"
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
+        device = np.array([placement.device for placement in placements], np.int32)
+        value_s = self._search.simulate(device).value_s.tolist()
+        self.evaluations += len(value_s)
+        unasked = MeasurementFailed("timeout", "The budget has ended.")
+        return [*map(Prediction, value_s), *[unasked] * (len(placements) - len(value_s))]
 
 
 def packings(search: Search) -> Int32:
