@@ -26,6 +26,7 @@ COMMANDS = {
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
+    "emit": "pipeline.cli.deploy:emit",
     "devices": "pipeline.cli.look:devices",
     "zoo": "pipeline.cli.look:zoo",
     "list": "pipeline.cli.look:list_",

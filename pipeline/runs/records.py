@@ -172,7 +172,10 @@ class RegisteredRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name."""
+    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name.
+
+    requests: inferences in flight at a time. objective: what the candidate is the best for.
+    """
 
     schema: Literal["placewright.placement/1"]
     model: SourceRecord
@@ -182,6 +185,8 @@ class PlacementRecord:
     devices: dict[str, RegisteredRecord]
     placement: dict[str, str]
     priority: dict[str, float] | None = None
+    requests: int = 1
+    objective: str = "latency"
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:
