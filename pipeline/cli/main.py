@@ -27,6 +27,8 @@ COMMANDS = {
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
     "emit": "pipeline.cli.deploy:emit",
+    "where": "pipeline.cli.deploy:where",
+    "compare": "pipeline.cli.deploy:compare",
     "devices": "pipeline.cli.look:devices",
     "zoo": "pipeline.cli.look:zoo",
     "list": "pipeline.cli.look:list_",
