@@ -20,6 +20,9 @@ from runtime.measuring.inputs import make_inputs
 
 _PART = re.compile(r"^subgraph(\d+): (.*)$", re.DOTALL)
 COUNTERS: Mapping[str, str] = {"PERF_COUNT": "YES"}
+# What stands for a kernel where a node has none. The counters are no guide to that: in whole microseconds, they say of
+# whatever takes less that it did not run.
+NO_KERNEL = ("unknown", "undef")
 
 
 def locate(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
 
     operations: [[name, type, whether it is computed from constants alone], ...] in order. nodes: of the execution
     graph, each with its `name`, the `operations` of the model that it runs, `type`, `kernel`, `precision`, its mean
-    `seconds`, whether it was `executed`, and the number of the sub-model it is `part` of, null where the counters do
+    `seconds`, whether it is `executed`, and the number of the sub-model it is `part` of, null where the counters do
     not name it. executed_on: devices. assigned: {operation: device} that HETERO goes by, from affinities or its own
     query; {} unless it is HETERO. refused: {device: operations}, of several devices. latency_s, mean_s: median and mean
     of an inference.
@@ -120,6 +123,7 @@ def _node(
 ) -> dict[str, Any]:
     """Return one node as JSON values; counted: its counter and the number of its sub-model."""
     entry, part = counted if counted is not None else (None, None)
+    counted_run = entry is not None and entry.status == ov.ProfilingInfo.Status.EXECUTED
     return {
         "name": name,
         "operations": operations,
@@ -127,7 +131,7 @@ def _node(
         "kernel": kernel,
         "precision": precision,
         "seconds": 0.0 if entry is None else entry.real_time.total_seconds(),
-        "executed": entry is not None and entry.status == ov.ProfilingInfo.Status.EXECUTED,
+        "executed": counted_run or (bool(kernel) and not kernel.startswith(NO_KERNEL)),
         "part": part,
     }
 

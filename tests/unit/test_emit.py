@@ -26,6 +26,7 @@ from runtime.machines.devices import discover, make_spec, parse_devices
 from runtime.measuring.deploy import compile_placed
 from tests.deployments import deployed, halves, write
 from tests.models import constant, dynamic, through_file, two_towers, with_state
+from tests.openvino_calls import RecordingCore
 from tests.slow import slow_but
 from tests.two_cpus import two_cpus
 from tests.unit.test_devices import PLUGINS
@@ -184,6 +185,22 @@ def test_the_python_program_gives_the_outputs_of_the_placed_model(requests: int,
             np.testing.assert_array_equal(found[f"output_{i}"], expected)
 
 
+def test_the_python_program_asks_of_openvino_what_the_placed_model_is_compiled_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = parse_devices(["B=GPU.1{INFERENCE_NUM_THREADS=1},CPU"], PLUGINS)  # which no test machine has
+    model = through_file(two_towers(2, width=16), tmp_path)
+    run = deployed(tmp_path / "run", model, devices, placement=halves(model, ("B", "CPU")))
+    out, _ = emit(run, "python")
+    monkeypatch.setattr(ov, "Core", RecordingCore)
+    expected: Any = compile_placed(run / "placed.xml", json.loads((run / "placement.json").read_text(encoding="utf-8")))
+    compiling = (out / "run.py").read_text(encoding="utf-8").split("given = ")[0]
+    names: dict[str, Any] = {"__file__": str(out / "run.py")}
+    exec(compiling, names)
+    assert names["compiled"].calls == expected.calls
+    assert {"GPU_B", "CPU"} == set(names["compiled"].calls[-1][-1].values())
+
+
 @pytest.mark.parametrize("model", [with_state, dynamic])
 def test_the_python_program_runs_models_with_state_and_with_open_dimensions(model: Any, tmp_path: Path) -> None:
     run = deployed(tmp_path / "run", model(), one_cpu(), requests=2)
@@ -245,6 +262,16 @@ def test_the_cpp_program_is_valid(requests: int, tmp_path: Path) -> None:
     assert {p.name for p in written} == {"main.cpp", "CMakeLists.txt", "model.xml", "model.bin"}
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", f"-isystem{HEADERS}", "-fsyntax-only"]
     executed([compiler(), *flags, "main.cpp"], out)
+
+
+def test_the_cpp_program_holds_the_device_of_every_operation(tmp_path: Path) -> None:
+    run = split_run(tmp_path)
+    out, _ = emit(run, "cpp")
+    program = (out / "main.cpp").read_text(encoding="utf-8")
+    affinities = Deployment.load(run).affinities
+    assert set(affinities.values()) == {"CPU_A", "CPU_B"}
+    assert all(f'{{ "{operation}", "{device}" }}' in program for operation, device in affinities.items())
+    assert '{ "CPU_A", "openvino_intel_cpu_plugin", {' in program
 
 
 @pytest.mark.slow

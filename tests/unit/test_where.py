@@ -232,7 +232,7 @@ def test_every_operation_of_a_placed_model_is_where_the_placement_says(tmp_path:
     refuse_fallback(found)
     executed = {row.operation: row.device for row in found.operations if row.why == "placed there"}
     assert executed.items() <= placement.items()
-    assert {"stem", "0.left1", "1.right"} <= set(executed)
+    assert {"stem", "0.left1", "1.right", "0.skip", "sigmoid"} <= set(executed)  # whatever they take
     assert by_name(found)["0.left1.relu"].why == "fused into 0.left1"
     assert {total.device for total in found.devices} == {"A", "B"}
     assert set(found.executed_on) == {"A", "B"}
