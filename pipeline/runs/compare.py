@@ -160,7 +160,7 @@ def _compared(run: Result) -> ComparedRecord:
     if interval is None:
         raise MeasurementError(
             f"{run.path} has {len(samples)} sample(s) of {run.best.name}; an interval needs {needed}.",
-            f"Measure it on the devices in {needed} rounds or more: --set measure.rounds={max(12, needed)}",
+            "Tune it again, on the devices and with a larger --budget.",
         )
     return ComparedRecord(str(run.path), run.best.name, float(np.median(samples)), *interval, len(samples))
 

@@ -193,12 +193,12 @@ def _library(plugin: str) -> str:
 
 
 def python_literal(value: Any) -> str:
-    r"""Return a value as Python source, on lines of at most 110 characters where that is possible.
+    r"""Return a value as Python source, on one line unless that is very long.
 
     >>> python_literal('a "b"\n')
     '\'a "b"\\n\''
     """
-    return pprint.pformat(value, width=110, sort_dicts=False)
+    return pprint.pformat(value, width=400, sort_dicts=False)
 
 
 def cpp_literal(text: str) -> str:
