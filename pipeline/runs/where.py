@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SECONDS = 1.0  # of inferences over which the counters are averaged
 MINIMUM = 5
 MODES = ("AUTO", "HETERO", "MULTI")
-ROLES: Mapping[str, str] = {"Parameter": "an input", "Result": "an output", "Constant": "a constant"}
+FOLDED = "constant folded"
+ROLES: Mapping[str, str] = {"Parameter": "an input", "Result": "an output", "Constant": FOLDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ class _Rows:
     def _row(self, name: str, kind: str, constant: bool) -> LocatedRecord:
         node = self.head.get(name) or self.runs_in.get(name)
         if node is None:
-            why = "constant folded" if constant else "rewritten by the device: no step of its own"
+            why = FOLDED if constant else "rewritten by the device: no step of its own"
             return LocatedRecord(name, kind, "", 0.0, "", "", why)
         device, asked = self._device(node), self.wanted.device_of(name)
         fallback = bool(asked) and node["executed"] and asked != device
@@ -307,13 +308,13 @@ class _Rows:
             seconds=self.seconds.get(name, 0.0),
             precision=node["precision"],
             kernel=node["kernel"],
-            why=f"asked for on {asked}" if fallback else self._why(name, kind, node),
+            why=f"asked for on {asked}" if fallback else self._why(name, "Constant" if constant else kind, node),
             asked=asked,
             fallback=fallback,
         )
 
     def _why(self, name: str, kind: str, node: Mapping[str, Any]) -> str:
-        """Return why an operation is where it is."""
+        """Return why an operation is where it is; kind: its type, "Constant" for all that follows from constants."""
         if self._head(node) != name:
             return f"fused into {self._head(node)}"
         if not node["executed"]:

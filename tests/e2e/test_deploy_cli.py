@@ -119,7 +119,7 @@ def test_where_shows_the_slowest_operations_unless_all_are_wanted(
     monkeypatch.setattr("pipeline.cli.deploy.SLOWEST", 3)
     said = says(0, "where", str(model), "--device", "A=CPU{INFERENCE_NUM_THREADS=1}")
     assert "more take less; --all shows them." in said
-    assert sum(line.rstrip().endswith(("asked for", "an input", "a constant")) for line in said.splitlines()) <= 3
+    assert sum(line.rstrip().endswith(("asked for", "an input", "folded")) for line in said.splitlines()) <= 3
 
 
 def test_where_tells_of_a_run_that_all_is_where_it_was_placed(split: Path, ran: Ran) -> None:

@@ -56,7 +56,7 @@ def test_a_kernel_is_charged_to_the_operation_that_names_it_and_the_rest_is_fuse
     found = record_of(
         answer(
             [
-                node("w", ["w"], type="Const"),
+                node("w", ["unpack"], type="Const"),
                 node("conv", ["add", "conv"], us=40),
                 node("decomposed", ["soft"], us=6),
                 node("other", ["soft"], us=4),
@@ -65,6 +65,7 @@ def test_a_kernel_is_charged_to_the_operation_that_names_it_and_the_rest_is_fuse
             ],
             [
                 ("w", "Constant", True),
+                ("unpack", "Convert", True),
                 ("folded", "Transpose", True),
                 ("conv", "Convolution", False),
                 ("add", "Add", False),
@@ -82,7 +83,8 @@ def test_a_kernel_is_charged_to_the_operation_that_names_it_and_the_rest_is_fuse
         "conv_reorder": 5.0,
     }
     assert {name: row.why for name, row in rows.items()} == {
-        "w": "a constant",
+        "w": "constant folded",
+        "unpack": "constant folded",
         "folded": "constant folded",
         "conv": "asked for",
         "add": "fused into conv",
