@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.store import write_json, write_text
-from pipeline.core.errors import StoreError, UnknownNameError
+from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.private import copy_whole, make_alike
-from pipeline.runs.deployment import Deployment, PlainTarget
+from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
 
 TOOL_MODEL = "model.xml"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
@@ -40,11 +40,18 @@ def emit(run: Path, target: str, out: Path | None = None) -> tuple[Path, list[Pa
 def benchmark_app(found: Deployment, out: Path) -> list[Path]:
     """Write the JSON that benchmark_app -load_config takes, and its whole command line."""
     plain = found.plain("benchmark-app")
+    numbered = sorted(name for name in plain.devices if "." in name and name != plain.target)
+    if numbered:
+        raise UsageError(
+            f"benchmark_app does not read the properties of {', '.join(numbered)} in {plain.target}, and says nothing.",
+            f"The targets {EVERYTHING} can.",
+        )
     alone = found.record.requests == 1 and found.record.objective == "latency"
     words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
     words += ["-nireq", str(found.record.requests), "-api", "sync" if alone else "async"]
     written = _model(found, out / TOOL_MODEL)
-    write_json(out / "config.json", _by_device(plain))
+    # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
+    write_json(out / "config.json", {plain.target.partition(":")[0]: _for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
     return [out / "command.txt", out / "config.json", *written]
 
@@ -57,7 +64,7 @@ def model_server(found: Deployment, out: Path) -> list[Path]:
         "base_path": f"models/{found.name}",
         "target_device": plain.target,
         "nireq": found.record.requests,
-        "plugin_config": _for_server(plain),
+        "plugin_config": _for_compiling(plain),
     }
     written = _model(found, out / "models" / found.name / "1" / TOOL_MODEL)
     write_json(out / "config.json", {"model_config_list": [{"config": entry}]})
@@ -126,14 +133,14 @@ def _latency_metric(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
-    """Return {device: its properties}, that of AUTO or HETERO among them, as -load_config takes it."""
+    """Return {device: its properties}, that of AUTO or HETERO among them, as ONNX Runtime's provider sets them."""
     mode, colon, _ = plain.target.partition(":")
     found = {name: dict(properties) for name, properties in plain.devices.items()}
     return found | ({mode: dict(plain.properties)} if colon or mode not in found else {})
 
 
-def _for_server(plain: PlainTarget) -> dict[str, str]:
-    """Return the properties that the model server hands to compile_model.
+def _for_compiling(plain: PlainTarget) -> dict[str, str]:
+    """Return the properties to hand to compile_model.
 
     Those of several devices are one property, in the words in which OpenVINO reads a map from text: it takes JSON with
     quotes for device names that it does not know, and says nothing.

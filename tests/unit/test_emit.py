@@ -65,20 +65,30 @@ def quick(program: Path) -> None:
     program.write_text(text.replace("3.0", "0.2"), encoding="utf-8")
 
 
-def test_benchmark_app_runs_its_command_with_the_measured_settings(tmp_path: Path) -> None:
-    run = deployed(tmp_path / "run", two_towers(2, width=16), one_cpu(NUM_STREAMS="1"), requests=2)
+@pytest.mark.parametrize(("target", "plain"), [("CPU_A", "CPU"), ("AUTO:CPU_A", "AUTO:CPU")])
+def test_benchmark_app_runs_its_command_with_the_measured_settings(target: str, plain: str, tmp_path: Path) -> None:
+    run = deployed(tmp_path / "run", two_towers(2, width=16), one_cpu(), target=target, requests=2)
     out, written = emit(run, "benchmark-app")
     assert out == run / "emit" / "benchmark-app"
     assert all(path.is_file() for path in written)
     words = shlex.split((out / "command.txt").read_text(encoding="utf-8"))
-    assert words[:5] == ["benchmark_app", "-m", "model.xml", "-d", "CPU"]
+    assert words[:5] == ["benchmark_app", "-m", "model.xml", "-d", plain]
     assert words[words.index("-hint") :] == ["-hint", "none", "-nireq", "2", "-api", "async"]
     start = [sys.executable, "-c", "from openvino.tools.benchmark.main import main; main()"]
-    said = executed([*start, *words[1:], "-t", "1", "-dump_config", "dumped.json"], out)
+    said = executed([*start, *words[1:], "-t", "1"], out)
     assert "Throughput:" in said
     assert "INFERENCE_NUM_THREADS: 1" in said
-    assert "NUM_STREAMS: 1" in said
     assert "INFERENCE_PRECISION_HINT: <Type: 'float32'>" in said
+
+
+def test_a_numbered_device_in_auto_is_refused_for_benchmark_app_which_would_ignore_its_properties(
+    tmp_path: Path,
+) -> None:
+    devices = parse_devices(["GPU.1,CPU"], PLUGINS)
+    run = deployed(tmp_path / "run", two_towers(), devices, target="AUTO:GPU.1,CPU")
+    with pytest.raises(UsageError, match=r"does not read the properties of GPU\.1 in AUTO:GPU\.1,CPU"):
+        emit(run, "benchmark-app")
+    assert emit(run, "ovms")[1]
 
 
 def test_one_request_for_latency_is_measured_synchronously(tmp_path: Path) -> None:
@@ -100,10 +110,12 @@ def test_auto_over_different_plugins_keeps_its_order_and_their_properties(tmp_pa
     devices = parse_devices(["A=GPU{INFERENCE_NUM_THREADS=2},CPU"], PLUGINS)
     target = "AUTO:" + ",".join(d.openvino_name for d in devices)
     run = deployed(tmp_path / "run", two_towers(), devices, target=target, properties={"LOG_LEVEL": "LOG_NONE"})
-    out, _ = emit(run, "benchmark-app", tmp_path / "out")
-    document = json.loads((out / "config.json").read_text(encoding="utf-8"))
-    assert "-d AUTO:GPU.0,CPU" in (out / "command.txt").read_text(encoding="utf-8")
-    assert list(document) == ["GPU.0", "CPU", "AUTO"]
+    found = Deployment.load(run).plain("ovms")
+    assert found.target == "AUTO:GPU.0,CPU"
+    assert found.properties == {"LOG_LEVEL": "LOG_NONE"}
+    assert list(found.devices) == ["GPU.0", "CPU"]
+    out, _ = emit(run, "olive")
+    document = json.loads((out / "openvino.json").read_text(encoding="utf-8"))
     assert document["AUTO"] == {"LOG_LEVEL": "LOG_NONE"}
     assert document["GPU.0"]["INFERENCE_NUM_THREADS"] == "2"
 
