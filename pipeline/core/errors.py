@@ -8,6 +8,8 @@
     ├── DeviceError             a device is missing or refuses the model    exit 4
     ├── MeasurementError        not one candidate could be measured         exit 5
     ├── OutputMismatchError     outputs differ from the reference           exit 6
+    ├── FallbackError           operations ran elsewhere than asked for     exit 6
+    ├── SlowerError             a run is slower than the one before         exit 7
     ├── StoreError              the store or a run directory cannot be used  exit 2
     │   └── DamagedEntryError   a stored file differs from its hash
     └── ShadowedPackageError    another package carries one of our names    exit 2
@@ -79,6 +81,18 @@ class OutputMismatchError(PlacewrightError, RuntimeError):
     """The outputs of a placed model differ from the reference by more than the tolerance."""
 
     exit_code = 6
+
+
+class FallbackError(PlacewrightError, RuntimeError):
+    """Operations ran on another device than the one they were asked for on, and nobody said so."""
+
+    exit_code = 6
+
+
+class SlowerError(PlacewrightError, RuntimeError):
+    """A run is slower than the one it is compared with, by more than is allowed and beyond its interval."""
+
+    exit_code = 7
 
 
 class StoreError(PlacewrightError, OSError):

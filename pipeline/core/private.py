@@ -5,7 +5,10 @@ Whether a user's cache or a folder that a user named is written to is known wher
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,10 +36,27 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    with _whole(path) as partial:
+        partial.write_bytes(content)
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file's content, whole or not at all, see `open_alike`.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    with _whole(path) as partial:
+        shutil.copyfile(source, partial)
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Give the path of an empty file that takes the place of `path` at the end; after an OSError it is gone."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         open_alike(partial, "wb").close()
-        partial.write_bytes(content)
+        yield partial
         partial.replace(path)
     except OSError:
         if partial.is_file():

@@ -228,7 +228,10 @@ class RegisteredRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name."""
+    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name.
+
+    requests: inferences in flight at a time. objective: what the candidate is the best for.
+    """
 
     schema: Literal["placewright.placement/1"]
     model: SourceRecord

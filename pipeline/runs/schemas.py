@@ -12,6 +12,8 @@ TYPES: Mapping[str, str] = {
     "result": "pipeline.runs.records:ResultRecord",
     "placement": "pipeline.runs.records:PlacementRecord",
     "manifest": "pipeline.runs.directory:ManifestRecord",
+    "where": "pipeline.runs.where:WhereRecord",
+    "compare": "pipeline.runs.compare:ComparisonRecord",
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",

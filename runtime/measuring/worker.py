@@ -15,6 +15,7 @@ anything.
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.measuring.links`
+    locate   {variant, seconds, minimum}      -> see `runtime.measuring.located`
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from runtime.machines.devices import PRECISION, core_for, precision_name
-from runtime.measuring import kernels, links
+from runtime.measuring import kernels, links, located
 from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.inputs import make_inputs
@@ -332,6 +333,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "support": support,
         "fusion": fusion,
         "link": links.measure_link,
+        "locate": located.locate,
     }
     try:
         return handlers[command["do"]](command)

@@ -320,6 +320,70 @@ def test_no_valid_measurement_ends_with_6_or_5(
     assert not (tmp_path / "new" / "result.json").exists()
 
 
+DEPLOYING = {"emit": ["--to", "python"], "where": [], "compare": []}
+
+
+def on_run(command: str, folder: Path, other: Path) -> list[str]:
+    """Return the arguments of a command after a run that take a folder for one; compare takes another run before it."""
+    before = {"where": ["--run"], "compare": [str(other)]}.get(command, [])
+    return [command, *before, str(folder), *DEPLOYING[command]]
+
+
+@pytest.mark.parametrize("command", DEPLOYING)
+def test_a_folder_that_is_no_run_ends_with_2(command: str, warm: Warm, tmp_path: Path, fails: Fails) -> None:
+    cause, fix = fails(2, *on_run(command, tmp_path / "nowhere", warm.run))
+    assert f"{tmp_path / 'nowhere'} holds no r" in cause
+    assert "tune" in fix
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", DEPLOYING)
+def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails: Fails) -> None:
+    for name in ("result.json", "placement.json", "placed.xml"):
+        (copy.run / name).unlink()
+    before = snapshot(copy.run)
+    _, fix = fails(2, *on_run(command, copy.run, copy.run))
+    assert "placewright measure" in fix
+    assert snapshot(copy.run) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "cause", "fix"),
+    [
+        (["emit", "RUN", "--to", "pyton"], 2, "no target named 'pyton'", "Did you mean 'python'?"),
+        (["emit", "RUN"], 2, "Missing option '--to'", "--help"),
+        (["emit", "RUN", "--to", "cpp", "--out", "MODEL/out"], 2, "cannot be written", "--out"),
+        (["where"], 2, "neither a model nor a run", "where MODEL"),
+        (["where", "MODEL", "--device", "CPPU"], 4, "no device CPPU", "This machine has CPU"),
+        (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a device", "Write CPU"),
+        (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "no device GPU", "This machine has CPU"),
+        (["where", "MODEL", "--device", "A=CPU{NUM_STREAM=1}"], 2, "'NUM_STREAM'", "NUM_STREAMS"),
+        (["where", "MODEL", "--shape", "y=1x2"], 2, "'y=1x2'", ""),
+        (["where", "nowhere.xml"], 3, "There is no file", ""),
+        (["where", "--run", "RUN", "--device", "CPU"], 2, "A run says itself", "Leave out"),
+        (["compare", "RUN", "RUN"], 5, "1 sample(s) of", "larger --budget"),
+        (["compare", "RUN", "RUN", "--least", "two"], 2, "'two' is not a share", "such as 2%"),
+        (["compare", "RUN"], 2, "Missing argument 'RUN_B'", "--help"),
+    ],
+)
+def test_what_is_wrong_after_a_run_is_said_in_one_line(
+    arguments: list[str], code: int, cause: str, fix: str, warm: Warm, fails: Fails
+) -> None:
+    before = snapshot(warm.run)
+    names = {"RUN": str(warm.run), "MODEL": str(warm.model)}
+    given = [names.get(a, a.replace("MODEL/", f"{warm.model}/")) for a in arguments]
+    said = fails(code, *given)
+    assert cause in said[0]
+    assert fix in said[1]
+    assert snapshot(warm.run) == before
+
+
+@pytest.mark.parametrize("kind", ["no IR", "truncated weights", "empty file"])
+def test_where_cannot_tell_of_a_model_that_cannot_be_read(kind: str, model: Path, tmp_path: Path, fails: Fails) -> None:
+    cause, _ = fails(3, "where", str(broken_model(kind, model, tmp_path)))
+    assert BROKEN[kind] in cause
+
+
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Let every run end in an error."""
 

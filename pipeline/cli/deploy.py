@@ -1,0 +1,163 @@
+"""After a run: files for other tools, where a model really runs, and whether a run became slower."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import (
+    debug_option,
+    json_option,
+    keep_dynamic_option,
+    open_store,
+    shape_option,
+    store_option,
+)
+from pipeline.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline.runs.where import WhereRecord
+
+PATH = click.Path(path_type=Path)
+SLOWEST = 20  # operations that `where` shows
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@click.option("--to", "target", required=True, help="benchmark-app, ovms, python, cpp or olive.")
+@click.option("--out", type=PATH, help="Folder to write; RUN/emit/TARGET unless given.")
+@json_option
+@debug_option
+def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
+    """Write files that run the best candidate of RUN, a finished run, with another tool.
+
+    \b
+    placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
+    placewright emit run/ --to ovms            a model repository and config.json of OpenVINO Model Server
+    placewright emit run/ --to python          a program that needs openvino and numpy only
+    placewright emit run/ --to cpp             the same in C++, with its CMakeLists.txt
+    placewright emit run/ --to olive           an Olive workflow
+
+    A placement over several devices can be written as a program only, python or cpp: OpenVINO forgets affinities when
+    it saves a model, so that a tool that takes a model and a device string cannot have them.
+    """  # noqa: D301  click wants the real backspace character
+    from pipeline.runs.emit import emit as write
+
+    folder, written = write(run, target, out)
+    names = [path.relative_to(folder).as_posix() for path in written]
+    if as_json:
+        console.print_json({"target": target, "folder": str(folder), "files": names})
+        return
+    console.say(f"Written to {folder}: {', '.join(names)}")
+
+
+@click.command()
+@click.argument("run_a", type=PATH)
+@click.argument("run_b", type=PATH)
+@click.option("--least", default="2%", show_default=True, help="By how much RUN_B may be slower, such as 2%.")
+@click.option("--across", is_flag=True, help="Compare runs of different models or machines, too.")
+@json_option
+@debug_option
+def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, debug: bool) -> None:
+    """Say whether the best candidate of RUN_B is slower than that of RUN_A; exit code 7 if it is.
+
+    \b
+    placewright compare before/ after/               for CI: 0 same, faster, or not to be told; 7 slower
+    placewright compare before/ after/ --least 5%    only what is slower by more than 5 % counts
+    placewright compare laptop/ server/ --across     another machine; its samples say nothing of the first
+
+    Slower means that the whole interval of the ratio lies above 1 and --least. The samples of two runs are not pairs,
+    so that the interval is made of one for each median, which is wide: it is exact, and needs 7 rounds in each run.
+    """  # noqa: D301  click wants the real backspace character
+    from pipeline.runs import compare as comparing
+
+    found = comparing.compare(run_a, run_b, least=comparing.parse_share(least), across=across)
+    if as_json:
+        console.print_json(asdict(found))
+    else:
+        rows = [
+            [
+                r.run,
+                r.candidate,
+                f"{r.median_s * 1e3:.3f}",
+                f"{r.low_s * 1e3:.3f} to {r.high_s * 1e3:.3f}",
+                f"{r.samples}",
+            ]
+            for r in (found.a, found.b)
+        ]
+        console.table("", ["run", "best", "median ms", "interval", "samples"], rows)
+        for note in found.notes:
+            console.say(note)
+        if found.verdict != "slower":
+            console.say(found.text)
+    comparing.refuse_slower(found)
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--run", type=PATH, help="Run directory: where its placed model runs, instead of MODEL on --device.")
+@click.option("--device", help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.')
+@click.option("--all", "every", is_flag=True, help=f"Show every operation, not the {SLOWEST} slowest alone.")
+@shape_option
+@keep_dynamic_option
+@store_option
+@json_option
+@debug_option
+def where(
+    model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
+) -> None:
+    """Measure where MODEL really runs, operation by operation; exit code 6 on a silent fallback.
+
+    \b
+    placewright where model.xml                          on the CPU
+    placewright where model.onnx --device AUTO:GPU,CPU   6 if AUTO takes the CPU
+    placewright where model.xml --device HETERO:NPU,CPU  what the NPU refuses, and what that costs
+    placewright where --run run/                         the placed model of a finished run, as placed
+
+    The figures are the device's own counters, and the names those of the model once constants are folded.
+    """  # noqa: D301  click wants the real backspace character
+    from coarsen.reading.shapes import InputShapes
+    from pipeline.api import model_path
+    from pipeline.runs import where as locating
+
+    inputs = InputShapes(options["shapes"], options["keep_dynamic"])
+    path = None if model is None else model_path(model, open_store(options["store"]))
+    if run is not None:
+        if device is not None or inputs != InputShapes():
+            raise UsageError("A run says itself on what and how it runs.", "Leave out --run, or all other options.")
+        found = locating.where_run(run, path)
+    elif path is not None:
+        found = locating.where_model(path, device or "CPU", inputs)
+    else:
+        raise UsageError("There is neither a model nor a run.", "Write `placewright where MODEL` or `where --run RUN`.")
+    if as_json:
+        console.print_json(asdict(found))
+    else:
+        _show(found, every=every)
+    locating.refuse_fallback(found)
+
+
+def _show(found: WhereRecord, *, every: bool) -> None:
+    """Write the sums by device, and the slowest operations."""
+    counted = sum(total.seconds for total in found.devices)
+    totals = [
+        [total.device, f"{total.seconds * 1e3:.3f}", f"{total.seconds / (counted or 1.0):.0%}", f"{total.operations}"]
+        for total in found.devices
+    ]
+    console.table("", ["device", "ms", "share", "operations"], totals)
+    shown = found.operations if every else found.operations[:SLOWEST]
+    rows = [
+        [row.operation, row.type, row.device or "-", f"{row.seconds * 1e3:.3f}", row.precision or "-", row.why]
+        for row in shown
+    ]
+    console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
+    if len(shown) < len(found.operations):
+        console.say(f"{len(found.operations) - len(shown)} more take less; --all shows them.")
+    console.say(
+        f"{found.target} ran on {', '.join(found.executed_on)}: {found.latency_s * 1e3:.3f} ms per inference, "
+        f"of which kernels are {min(counted / found.latency_s, 1.0):.0%}."
+    )

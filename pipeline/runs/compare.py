@@ -1,0 +1,209 @@
+"""Whether one run's best candidate is slower than another's, from the samples that both recorded."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
+from pipeline.runs.deployment import PLACEMENT
+from pipeline.runs.records import PlacementRecord, from_json
+from pipeline.runs.result import Result
+from pipeline.shared.order_statistics import each_level, least_samples, median_interval_exact, unpaired_ratio_interval
+from pipeline.shared.payload import read_json
+
+LEVEL = 0.95
+Verdict = Literal["slower", "faster", "same", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRecord:
+    """The best candidate of one run: seconds, the exact interval of its median, and how many samples it rests on."""
+
+    run: str
+    candidate: str
+    median_s: float
+    low_s: float
+    high_s: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRecord:
+    """How long b takes in units of a.
+
+    low, high: an interval of the ratio that holds at `level`. paired: never, as nothing makes pairs of two runs'
+    samples. least: the share by which b may be slower. notes: what else a reader should know.
+    """
+
+    schema: Literal["placewright.compare/1"]
+    a: ComparedRecord
+    b: ComparedRecord
+    ratio: float
+    low: float
+    high: float
+    level: float
+    paired: Literal[False]
+    least: float
+    verdict: Verdict
+    notes: list[str] = field(default_factory=list)
+    text: str = ""
+
+
+def compare(a: Path, b: Path, *, least: float, across: bool = False) -> ComparisonRecord:
+    """Return how the best candidate of run b compares with that of run a.
+
+    least: the share by which b may be slower, 0.02 for 2 %. across: compare different models or machines, too.
+
+    The interval tells what varied while each run was measured, and nothing of what differs between one start of the
+    machine, or of a process, and the next.
+
+    Raises:
+        StoreError: a folder holds no finished run.
+        UsageError: the runs are of different models or machines, or were measured for different objectives.
+        MeasurementError: a run has too few samples for an interval.
+    """
+    runs = [Result.load(path) for path in (a, b)]
+    notes = _differences(*runs, across=across)
+    one, other = (_compared(run) for run in runs)
+    found = unpaired_ratio_interval(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
+    if found is None:
+        raise RuntimeError("two medians with intervals have a ratio with one")
+    low, high = found
+    record = ComparisonRecord(
+        schema="placewright.compare/1",
+        a=one,
+        b=other,
+        ratio=other.median_s / one.median_s,
+        low=low,
+        high=high,
+        level=LEVEL,
+        paired=False,
+        least=least,
+        verdict=_verdict(low, high, least),
+        notes=notes,
+    )
+    return replace(record, text=_text(record))
+
+
+def refuse_slower(found: ComparisonRecord) -> None:
+    """Raise if the second run is slower.
+
+    Raises:
+        SlowerError: by more than was allowed, and the interval says so.
+    """
+    if found.verdict == "slower":
+        raise SlowerError(
+            found.text, f"See what changed between the runs; --least allows more than {share_text(found.least)}."
+        )
+
+
+def parse_share(text: str) -> float:
+    """Return a share that is written as a percentage, or as a number below 1.
+
+    >>> parse_share("2%"), parse_share("2.5 %"), parse_share("0.1")
+    (0.02, 0.025, 0.1)
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
+    value = math.nan if match is None else float(match[1]) / (100 if match[2] else 1)
+    if not 0 <= value < 1:
+        raise UsageError(f"{text!r} is not a share.", "Write a percentage below 100, such as 2%.")
+    return value
+
+
+def share_text(share: float) -> str:
+    """Return a share as a percentage.
+
+    >>> share_text(0.02)
+    '2 %'
+    """
+    return f"{100 * share:g} %"
+
+
+def _text(found: ComparisonRecord) -> str:
+    """Return the verdict in one sentence."""
+    allowed, ratio = share_text(found.least), f"it takes {found.ratio:.3f} times as long"
+    words = {
+        "slower": f"is slower: {ratio}",
+        "faster": f"is faster: {ratio}",
+        "same": f"is no slower by more than {allowed}: {ratio}",
+        "undecided": f"may or may not be slower by more than {allowed}: {ratio}",
+    }[found.verdict]
+    return f"{found.b.run} {words} ({found.low:.3f} to {found.high:.3f} at {100 * found.level:g} %, unpaired)."
+
+
+def _verdict(low: float, high: float, least: float) -> Verdict:
+    """Return what an interval of the ratio says."""
+    if low > 1 + least:
+        return "slower"
+    if high < 1:
+        return "faster"
+    return "same" if high <= 1 + least else "undecided"
+
+
+def _compared(run: Result) -> ComparedRecord:
+    """Return the best candidate of a run with the interval of its median.
+
+    Raises:
+        MeasurementError: it has too few samples.
+    """
+    samples, needed = run.best.samples_s, least_samples(each_level(LEVEL))
+    interval = median_interval_exact(samples, each_level(LEVEL))
+    if interval is None:
+        raise MeasurementError(
+            f"{run.path} has {len(samples)} sample(s) of {run.best.name}; an interval needs {needed}.",
+            "Tune it again, on the devices and with a larger --budget.",
+        )
+    return ComparedRecord(str(run.path), run.best.name, float(np.median(samples)), *interval, len(samples))
+
+
+def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
+    """Return in sentences in what two runs differ that are compared nevertheless.
+
+    Raises:
+        UsageError: they differ in what makes their times incomparable.
+    """
+    goals = [_objective(run.path) for run in (a, b)]
+    if goals[0] != goals[1]:
+        raise UsageError(
+            f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs with one objective."
+        )
+    found = []
+    if a.record.model.sha256 != b.record.model.sha256:
+        found.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
+    if a.record.fingerprint != b.record.fingerprint:
+        found.append(f"The machines differ{_which(a, b)}.")
+    if found and not across:
+        raise UsageError(" ".join(found), "Give --across to compare them nevertheless.")
+    return found
+
+
+def _which(a: Result, b: Result) -> str:
+    """Return in what the facts of two machines differ: ": openvino 2026.4 and 2026.5"."""
+    facts = [run.record.hardware for run in (a, b)]
+    keys = sorted({k for f in facts for k in f if facts[0].get(k) != facts[1].get(k) and not isinstance(f[k], dict)})
+    said = ", ".join(f"{key} {facts[0].get(key, 'unknown')} and {facts[1].get(key, 'unknown')}" for key in keys)
+    return f": {said}" if said else ""
+
+
+def _objective(path: Path) -> str:
+    """Return what a run was measured for; latency where its placement.json is gone or says nothing.
+
+    Raises:
+        StoreError: the file is damaged.
+    """
+    file = path / PLACEMENT
+    if not file.is_file():
+        return "latency"
+    try:
+        return from_json(PlacementRecord, read_json(file)).objective
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{file} is damaged.", f"Write it anew: placewright measure --run {path}") from error

@@ -1,0 +1,138 @@
+"""What a finished run says to deploy, and the same in the words of tools that know plug-ins alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.core.errors import StoreError, UsageError
+from pipeline.runs.directory import RunDirectory
+from pipeline.runs.records import PlacementRecord, RegisteredRecord, from_json
+from pipeline.shared.payload import read_json
+
+PLACEMENT = "placement.json"
+EVERYTHING = "python and cpp"  # the targets that can express whatever can be measured
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTarget:
+    """What OpenVINO's own devices are told, without named ones.
+
+    target: the device string. devices: {plug-in: its properties}. properties: of the target itself where that is AUTO
+    or HETERO, otherwise none.
+    """
+
+    target: str
+    devices: Mapping[str, Mapping[str, str]]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A run directory that holds a placed model, and what its placement.json says."""
+
+    path: Path
+    record: PlacementRecord
+
+    @classmethod
+    def load(cls, path: Path) -> Deployment:
+        """Return what a run directory says to deploy.
+
+        Raises:
+            StoreError: it holds no run, one that is not finished, or files that are damaged or missing.
+        """
+        file = path / PLACEMENT
+        if not file.is_file():
+            raise _unfinished(path)
+        try:
+            record = from_json(PlacementRecord, read_json(file))
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{file} is damaged.", f"Write it anew: placewright measure --run {path}") from error
+        found = cls(path, record)
+        for part in (found.model, found.weights):
+            if not part.is_file():
+                raise StoreError(f"{part} is missing.", f"Write it anew: placewright measure --run {path}")
+        return found
+
+    @property
+    def model(self) -> Path:
+        """Return the path of the placed model."""
+        return self.path / self.record.model.file
+
+    @property
+    def weights(self) -> Path:
+        """Return the path of the placed model's weights."""
+        return self.model.with_suffix(".bin")
+
+    @property
+    def name(self) -> str:
+        """Return the model's name as servers take it in addresses: letters, digits, dashes and underlines."""
+        manifest = RunDirectory(self.path).manifest()
+        stem = "model" if manifest is None else Path(manifest["model"]["path"]).stem
+        return re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_") or "model"
+
+    @property
+    def is_split(self) -> bool:
+        """Return whether operations have devices of their own, which OpenVINO forgets when a model is saved."""
+        return self.record.target.startswith("HETERO") and bool(self.record.placement)
+
+    @property
+    def affinities(self) -> dict[str, str]:
+        """Return {operation: device as OpenVINO knows it} of a split, {} of anything else."""
+        known = {name: device.openvino_name for name, device in self.record.devices.items()}
+        return {op: known[device] for op, device in self.record.placement.items()} if self.is_split else {}
+
+    def plain(self, target: str) -> PlainTarget:
+        """Return the run for `target`, a tool that knows plug-ins alone: a named device becomes its plug-in.
+
+        Raises:
+            UsageError: the run cannot be told without named devices or affinities.
+        """
+        record = self.record
+        if self.is_split:
+            raise UsageError(
+                f"{self.path} splits the model over {', '.join(record.devices)}, which {target} cannot express.",
+                f"The targets {EVERYTHING} can.",
+            )
+        mode, colon, _ = record.target.partition(":")
+        if not colon and len(record.devices) == 1:
+            (device,) = record.devices.values()
+            return PlainTarget(device.plugin, {device.plugin: _own(device) | record.properties}, {})
+        plugins = [d.plugin for d in record.devices.values()]
+        if len(set(plugins)) != len(plugins):
+            raise UsageError(
+                f"{self.path} runs on {', '.join(record.devices)}, which {target} cannot tell apart: "
+                f"all it knows is {', '.join(sorted(set(plugins)))}.",
+                f"The targets {EVERYTHING} can.",
+            )
+        order = ",".join(self._listed())
+        return PlainTarget(
+            f"{mode}:{order}" if order else mode,
+            {d.plugin: _own(d) for d in record.devices.values()},
+            record.properties,
+        )
+
+    def _listed(self) -> list[str]:
+        """Return the plug-ins of the devices that the target lists, in its order."""
+        plugins = {d.openvino_name: d.plugin for d in self.record.devices.values()}
+        return [plugins[name] for name in self.record.target.partition(":")[2].split(",") if name]
+
+
+def _own(device: RegisteredRecord) -> dict[str, str]:
+    """Return the properties of a device but its number, which the name of its plug-in already says."""
+    return {key: value for key, value in device.properties.items() if key != "DEVICE_ID"}
+
+
+def _unfinished(path: Path) -> StoreError:
+    """Return the error of a folder without a placement: no run, or one that has come to some stage only."""
+    manifest = RunDirectory(path).manifest()
+    if manifest is None:
+        return StoreError(
+            f"{path} holds no run.", "Name the run directory that `placewright tune MODEL --run DIR` wrote."
+        )
+    last = list(manifest["stages"])[-1:] or ["the start"]
+    return StoreError(
+        f"The run in {path} is not finished: it has come to {last[0]}.", f"placewright measure --run {path}"
+    )

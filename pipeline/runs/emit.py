@@ -1,0 +1,228 @@
+"""Files that run what a run found best, for other tools: each target writes a folder that needs nothing beside it."""
+
+from __future__ import annotations
+
+import pprint
+import shlex
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifacts.store import write_json, write_text
+from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.core.private import copy_whole, make_alike
+from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
+
+TOOL_MODEL = "model.xml"
+OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
+PROVIDER = "OpenVINOExecutionProvider"
+
+Writer = Callable[[Deployment, Path], list[Path]]
+
+
+def emit(run: Path, target: str, out: Path | None = None) -> tuple[Path, list[Path]]:
+    """Write the files that run a run's best candidate with `target`; return their folder and their paths.
+
+    out: the folder; RUN/emit/TARGET unless given.
+
+    Raises:
+        UnknownNameError: there is no such target.
+        StoreError: the folder holds no finished run, or `out` cannot be written.
+        UsageError: the target cannot express what was found; it says which can.
+    """
+    if target not in TARGETS:
+        raise UnknownNameError("target", target, TARGETS)
+    folder = out if out is not None else run / "emit" / target
+    return folder, TARGETS[target](Deployment.load(run), folder)
+
+
+def benchmark_app(found: Deployment, out: Path) -> list[Path]:
+    """Write the JSON that benchmark_app -load_config takes, and its whole command line."""
+    plain = found.plain("benchmark-app")
+    numbered = sorted(name for name in plain.devices if "." in name and name != plain.target)
+    if numbered:
+        raise UsageError(
+            f"benchmark_app does not read the properties of {', '.join(numbered)} in {plain.target}, and says nothing.",
+            f"The targets {EVERYTHING} can.",
+        )
+    alone = found.record.requests == 1 and found.record.objective == "latency"
+    words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
+    words += ["-nireq", str(found.record.requests), "-api", "sync" if alone else "async"]
+    written = _model(found, out / TOOL_MODEL)
+    # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
+    write_json(out / "config.json", {plain.target.partition(":")[0]: _for_compiling(plain)})
+    write_text(out / "command.txt", shlex.join(words) + "\n")
+    return [out / "command.txt", out / "config.json", *written]
+
+
+def model_server(found: Deployment, out: Path) -> list[Path]:
+    """Write a model repository and the config.json of OpenVINO Model Server."""
+    plain = found.plain("ovms")
+    entry = {
+        "name": found.name,
+        "base_path": f"models/{found.name}",
+        "target_device": plain.target,
+        "nireq": found.record.requests,
+        "plugin_config": _for_compiling(plain),
+    }
+    written = _model(found, out / "models" / found.name / "1" / TOOL_MODEL)
+    write_json(out / "config.json", {"model_config_list": [{"config": entry}]})
+    return [out / "config.json", *written]
+
+
+def python_program(found: Deployment, out: Path) -> list[Path]:
+    """Write a Python program that needs openvino and numpy only."""
+    written = _model(found, out / TOOL_MODEL)
+    if found.is_split:
+        write_json(out / "affinities.json", found.affinities)
+        written.append(out / "affinities.json")
+    write_text(out / "run.py", _rendered("run.py.j2", found))
+    return [out / "run.py", *written]
+
+
+def cpp_program(found: Deployment, out: Path) -> list[Path]:
+    """Write a C++ program and what CMake builds it with."""
+    written = _model(found, out / TOOL_MODEL)
+    write_text(out / "main.cpp", _rendered("main.cpp.j2", found))
+    write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", found))
+    return [out / "main.cpp", out / "CMakeLists.txt", *written]
+
+
+def olive(found: Deployment, out: Path) -> list[Path]:
+    """Write an Olive workflow that encapsulates the model for ONNX Runtime and measures it there.
+
+    Olive's own OpenVINO evaluator compiles without properties; ONNX Runtime's provider takes them from a file of the
+    form of benchmark_app's.
+
+    Source: microsoft/Olive, olive/evaluator/olive_evaluator.py and olive/passes/openvino/encapsulation.py.
+    """
+    plain = found.plain("olive")
+    device = plain.target.partition(":")[0].partition(".")[0].lower()
+    settings = {
+        "execution_provider": [PROVIDER],
+        "provider_options": [{"device_type": plain.target, "load_config": "openvino.json"}],
+    }
+    system = {"device": device if device in OLIVE_DEVICES else "cpu", "execution_providers": [PROVIDER]}
+    workflow = {
+        "input_model": {"type": "OpenVINOModel", "model_path": "model"},
+        "systems": {"local": {"type": "LocalSystem", "accelerators": [system]}},
+        "evaluators": {"speed": {"metrics": [_latency_metric(settings)]}},
+        "passes": {"encapsulate": {"type": "OpenVINOEncapsulation", "target_device": system["device"]}},
+        "evaluator": "speed",
+        "evaluate_input_model": False,
+        "host": "local",
+        "target": "local",
+        "output_dir": "optimised",
+    }
+    written = _model(found, out / "model" / TOOL_MODEL)
+    write_json(out / "openvino.json", _by_device(plain))
+    write_json(out / "workflow.json", workflow)
+    return [out / "workflow.json", out / "openvino.json", *written]
+
+
+def _latency_metric(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Olive's metric of latency, taken with these settings of ONNX Runtime."""
+    goal = {"warmup_num": 10, "repeat_test_num": 100}
+    return {
+        "name": "latency",
+        "type": "latency",
+        "sub_types": [{"name": "p50", "priority": 1, "metric_config": goal}, {"name": "avg", "metric_config": goal}],
+        "user_config": {"inference_settings": {"onnx": settings}},
+    }
+
+
+def _by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
+    """Return {device: its properties}, that of AUTO or HETERO among them, as ONNX Runtime's provider sets them."""
+    mode, colon, _ = plain.target.partition(":")
+    found = {name: dict(properties) for name, properties in plain.devices.items()}
+    return found | ({mode: dict(plain.properties)} if colon or mode not in found else {})
+
+
+def _for_compiling(plain: PlainTarget) -> dict[str, str]:
+    """Return the properties to hand to compile_model.
+
+    Those of several devices are one property, in the words in which OpenVINO reads a map from text: it takes JSON with
+    quotes for device names that it does not know, and says nothing.
+    """
+    if plain.target in plain.devices:
+        return dict(plain.devices[plain.target])
+    each = ",".join(
+        f"{name}:{{{','.join(f'{key}:{value}' for key, value in properties.items())}}}"
+        for name, properties in plain.devices.items()
+    )
+    return {**plain.properties, **({"DEVICE_PROPERTIES": f"{{{each}}}"} if each else {})}
+
+
+def _model(found: Deployment, path: Path) -> list[Path]:
+    """Copy the placed model to a path and its weights beside it; return both."""
+    copies = [(found.model, path), (found.weights, path.with_suffix(".bin"))]
+    try:
+        make_alike(path.parent)
+        for source, copy in copies:
+            copy_whole(source, copy)
+    except OSError as error:
+        raise StoreError(
+            f"{path.parent} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."
+        ) from error
+    return [copy for _, copy in copies]
+
+
+def _rendered(template: str, found: Deployment) -> str:
+    """Return a program for what a run found."""
+    import jinja2
+
+    text = files("pipeline.runs").joinpath("emitted", template).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )  # no HTML, so nothing to escape for it: every value passes one of the two filters
+    environment.filters |= {"python": python_literal, "cpp": cpp_literal}
+    record = found.record
+    devices = {
+        d.openvino_name: (None if d.openvino_name == d.plugin else _library(d.plugin), d.properties)
+        for d in record.devices.values()
+    }
+    return environment.from_string(text).render(
+        candidate=record.candidate,
+        target=record.target,
+        properties=record.properties,
+        devices=devices,
+        affinities=found.affinities,
+        requests=record.requests,
+    )
+
+
+def _library(plugin: str) -> str:
+    """Return the library of a plug-in that is registered once more."""
+    from runtime.machines.devices import LIBRARIES
+
+    return LIBRARIES[plugin.partition(".")[0]]
+
+
+def python_literal(value: Any) -> str:
+    r"""Return a value as Python source, on one line unless that is very long.
+
+    >>> python_literal('a "b"\n')
+    '\'a "b"\\n\''
+    """
+    return pprint.pformat(value, width=400, sort_dicts=False)
+
+
+def cpp_literal(text: str) -> str:
+    r"""Return text as a C++ string literal of ASCII alone: any other byte of its UTF-8 is an octal escape.
+
+    >>> print(cpp_literal('a "b"\\ ä??/'))
+    "a \"b\"\\ \303\244\?\?/"
+    """
+    escaped = {0x22: '\\"', 0x3F: "\\?", 0x5C: "\\\\"}
+    return '"' + "".join(escaped.get(b, chr(b) if 0x20 <= b < 0x7F else f"\\{b:03o}") for b in text.encode()) + '"'
+
+
+TARGETS: Mapping[str, Writer] = {
+    "benchmark-app": benchmark_app,
+    "ovms": model_server,
+    "python": python_program,
+    "cpp": cpp_program,
+    "olive": olive,
+}
+"""What can be written for, by name."""

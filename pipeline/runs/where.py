@@ -1,0 +1,361 @@
+"""Where a model really runs, and why there: one row per operation, and per step that a device adds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import DeviceError, FallbackError, StoreError, UsageError, listed
+from pipeline.core.settings import MeasureSettings
+from pipeline.runs.deployment import Deployment
+from pipeline.runs.plan import look_at_model
+from pipeline.runs.result import Result
+
+if TYPE_CHECKING:
+    from coarsen.reading.shapes import InputShapes
+    from runtime.measuring.child import Child
+
+SECONDS = 1.0  # of inferences over which the counters are averaged
+MINIMUM = 5
+MODES = ("AUTO", "HETERO", "MULTI")
+FOLDED = "constant folded"
+ROLES: Mapping[str, str] = {"Parameter": "an input", "Result": "an output", "Constant": FOLDED}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is compiled, and where it is asked to run.
+
+    target, properties: for compile_model. affinity: {operation: device as OpenVINO knows it}, None for none. asked:
+    {operation: the user's name of its device}; "" stands for all others, and nobody is asked where it is missing.
+    """
+
+    target: str
+    devices: tuple[DeviceSpec, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    affinity: Mapping[str, str] | None = None
+    asked: Mapping[str, str] = field(default_factory=dict)
+
+    def device_of(self, operation: str) -> str:
+        """Return the name of the device that an operation is asked to run on, "" if it is all the same."""
+        return self.asked.get(operation, self.asked.get("", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedRecord:
+    """An operation of the model, or a step that a device adds to it.
+
+    device: where it ran, "" where nothing of it is left to run. asked: the device it was asked for on, "" for none.
+    seconds: of the kernel that it names; 0 where another operation names it, or nothing is executed. fallback: whether
+    it ran elsewhere than asked for.
+    """
+
+    operation: str
+    type: str
+    device: str
+    seconds: float
+    precision: str
+    kernel: str
+    why: str
+    asked: str = ""
+    fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTotalRecord:
+    """What runs on one device: seconds of an inference, and how many operations and added steps."""
+
+    device: str
+    seconds: float
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhereRecord:
+    """Where a model ran: devices and operations, by time.
+
+    latency_s: median of an inference while the counters are on.
+    """
+
+    schema: Literal["placewright.where/1"]
+    model: str
+    target: str
+    executed_on: list[str]
+    latency_s: float
+    devices: list[DeviceTotalRecord]
+    operations: list[LocatedRecord]
+
+
+def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
+    """Return where a model runs on a device, or on AUTO or HETERO over some.
+
+    device: as `--devices` takes one, or "AUTO:GPU,CPU". shapes: what becomes of dynamic inputs.
+
+    Raises:
+        ModelError: the model cannot be read.
+        UsageError: the device is none.
+        DeviceError: the machine does not have it, or it refuses operations.
+        ChildError: the model could not be run.
+    """
+    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.read_apart import read_apart
+
+    wanted, found = wanted_on(device), look_at_model(model)
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        read_apart(found.path, Path(folder), source=found.sha256, limits=ReadLimits(), shapes=shapes)
+        return _located(Path(folder) / "model.xml", wanted, name=str(model))
+
+
+def where_run(run: Path, model: Path | None = None) -> WhereRecord:
+    """Return where the placed model of a finished run runs, compiled as the run says.
+
+    model: what it must be the run of; None for any.
+
+    Raises:
+        StoreError: the folder holds no finished run, or one of another model.
+        DeviceError: the machine does not have a device, or it refuses operations.
+        ChildError: the model could not be run.
+    """
+    from runtime.machines.devices import discover
+
+    found = Deployment.load(run)
+    if model is not None and look_at_model(model).sha256 != found.record.model.source_sha256:
+        raise StoreError(f"{run} holds a run of another model than {model}.", "Leave one of the two out.")
+    here = discover()
+    missing = sorted({d.plugin for d in found.record.devices.values()} - set(here))
+    if missing:
+        raise DeviceError(f"There is no device {', '.join(missing)}, which {run} uses.", f"Here: {', '.join(here)}.")
+    return _located(found.model, wanted_by(found), name=str(found.model))
+
+
+def wanted_on(text: str) -> Wanted:
+    """Return what "CPU", "A=CPU{KEY=VALUE}", "AUTO" or "HETERO:GPU,CPU" ask for.
+
+    AUTO is asked to run on the first of the devices that it is given, whatever it may fall back to.
+
+    Raises:
+        UsageError: it is none of these.
+        DeviceError: the machine does not have a device.
+    """
+    from runtime.machines.devices import discover, make_spec, parse_devices
+    from runtime.measuring.affinity import HETERO_PROPERTIES
+    from runtime.measuring.baselines import AUTO_PROPERTIES
+
+    mode, _, rest = text.partition(":")
+    plugins = discover()
+    if mode not in MODES:
+        devices = parse_devices([text], plugins)
+        if len(devices) != 1:
+            raise UsageError(f"{text!r} are several devices.", f"Name one, or HETERO:{text} or AUTO:{text}.")
+        return Wanted(devices[0].openvino_name, devices, asked={"": devices[0].name})
+    devices = parse_devices([rest], plugins) if rest else tuple(make_spec(p, p, {}, plugins) for p in plugins)
+    target = f"{mode}:{','.join(d.openvino_name for d in devices)}"
+    properties = {"AUTO": AUTO_PROPERTIES, "HETERO": HETERO_PROPERTIES}.get(mode, {})
+    return Wanted(target, devices, properties, asked={"": devices[0].name} if mode == "AUTO" and rest else {})
+
+
+def wanted_by(found: Deployment) -> Wanted:
+    """Return what a run asks for: the placement, the only device, or the one that AUTO chose when it was measured."""
+    record = found.record
+    devices = tuple(DeviceSpec(n, d.plugin, d.openvino_name, d.properties) for n, d in record.devices.items())
+    if found.is_split:
+        return Wanted(record.target, devices, record.properties, found.affinities, record.placement)
+    if ":" not in record.target and len(devices) == 1:
+        return Wanted(record.target, devices, record.properties, asked={"": devices[0].name})
+    chosen = Result.load(found.path).best.devices_used if record.target.startswith("AUTO") else []
+    return Wanted(record.target, devices, record.properties, asked={"": chosen[0]} if len(chosen) == 1 else {})
+
+
+def refuse_fallback(found: WhereRecord) -> None:
+    """Raise if operations ran elsewhere than asked for.
+
+    Raises:
+        FallbackError: they did; it names them.
+    """
+    fallen = [row for row in found.operations if row.fallback]
+    if not fallen:
+        return
+    asked, ran = (sorted({getattr(row, name) for row in fallen}) for name in ("asked", "device"))
+    raise FallbackError(
+        f"{len(fallen)} operation(s) asked for on {', '.join(asked)} ran on {', '.join(ran)}: "
+        f"{listed([row.operation for row in fallen])}.",
+        "Run `placewright doctor`; where a device cannot run them, place them elsewhere.",
+    )
+
+
+def _located(model: Path, wanted: Wanted, *, name: str) -> WhereRecord:
+    """Return where a normalised model runs."""
+    from runtime.measuring.child import Child, ChildError
+
+    settings = MeasureSettings()
+    with Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child:
+        try:
+            answer = child.ask(
+                "locate",
+                model=str(model),
+                devices=[d.to_json() for d in wanted.devices],
+                target=wanted.target,
+                properties=dict(wanted.properties),
+                affinity=None if wanted.affinity is None else dict(wanted.affinity),
+                seed=0,
+                dynamic_size=settings.dynamic_size,
+                seconds=SECONDS,
+                minimum=MINIMUM,
+            )
+        except ChildError as error:
+            refused = _refused(child, model, wanted) if error.failed.kind == "refused" else []
+            if not refused:
+                raise
+            device = wanted.devices[0].name
+            raise DeviceError(
+                f"{device} refuses {len(refused)} operation(s): {listed(refused)}.",
+                f"Give them to another: --device HETERO:{device},CPU",
+            ) from error
+    return record_of(answer, wanted, model=name)
+
+
+def _refused(child: Child, model: Path, wanted: Wanted) -> list[str]:
+    """Return the operations that the only device does not run."""
+    if len(wanted.devices) != 1:
+        return []
+    return list(child.ask("support", model=str(model), device=wanted.devices[0].to_json())["refused"])
+
+
+def record_of(answer: Mapping[str, Any], wanted: Wanted, *, model: str) -> WhereRecord:
+    """Return the record of what `runtime.measuring.located` answers.
+
+    HETERO does not say which device runs a sub-model. It is the one that most of the sub-model's operations go by, as
+    long as that is among those the compiled model says it runs on.
+    """
+    rows = _Rows(answer, wanted)
+    located = sorted(rows.of_operations() + rows.added(), key=lambda row: -row.seconds)
+    totals: dict[str, list[float]] = {}
+    for row in located:
+        if row.device:
+            totals.setdefault(row.device, []).append(row.seconds)
+    return WhereRecord(
+        schema="placewright.where/1",
+        model=model,
+        target=wanted.target,
+        executed_on=rows.executed_on,
+        latency_s=answer["latency_s"],
+        devices=sorted(
+            (DeviceTotalRecord(device, sum(each), len(each)) for device, each in totals.items()),
+            key=lambda total: -total.seconds,
+        ),
+        operations=located,
+    )
+
+
+class _Rows:
+    """Rows of one answer: who runs what under which name."""
+
+    def __init__(self, answer: Mapping[str, Any], wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.nodes: Sequence[Mapping[str, Any]] = answer["nodes"]
+        self.operations: Sequence[tuple[str, str, bool]] = answer["operations"]
+        self.assigned: Mapping[str, str] = answer["assigned"]
+        self.executed_on = self._names(answer["executed_on"])
+        self.refused = {self._names([d])[0]: set(names) for d, names in answer["refused"].items()}
+        # The counters are means over all inferences, cold ones too: brought down to the median one.
+        self.scale = answer["latency_s"] / answer["mean_s"]
+        self.parts = self._devices_of_parts()
+        self.seconds: dict[str, float] = {}  # of all kernels that an operation names; a decomposed one names several
+        for node in self.nodes:
+            if node["operations"]:
+                head = self._head(node)
+                self.seconds[head] = self.seconds.get(head, 0.0) + self.scale * node["seconds"]
+        self.head = {self._head(node): node for node in reversed(self.nodes) if node["operations"]}
+        self.runs_in = {op: node for node in reversed(self.nodes) for op in node["operations"]}
+
+    def of_operations(self) -> list[LocatedRecord]:
+        """Return a row per operation of the model, in its order."""
+        return [self._row(name, kind, constant) for name, kind, constant in self.operations]
+
+    def added(self) -> list[LocatedRecord]:
+        """Return a row per step that a device adds and that takes time."""
+        why = {"Reorder": "added by the device: another layout", "Convert": "added by the device: another precision"}
+        return [
+            LocatedRecord(
+                operation=node["name"],
+                type=node["type"],
+                device=self._device(node),
+                seconds=node["seconds"] * self.scale,
+                precision=node["precision"],
+                kernel=node["kernel"],
+                why=why.get(node["type"], "added by the device"),
+            )
+            for node in self.nodes
+            if not node["operations"] and node["seconds"] > 0
+        ]
+
+    def _row(self, name: str, kind: str, constant: bool) -> LocatedRecord:
+        node = self.head.get(name) or self.runs_in.get(name)
+        if node is None:
+            why = FOLDED if constant else "rewritten by the device: no step of its own"
+            return LocatedRecord(name, kind, "", 0.0, "", "", why)
+        device, asked = self._device(node), self.wanted.device_of(name)
+        fallback = bool(asked) and node["executed"] and asked != device
+        return LocatedRecord(
+            operation=name,
+            type=kind,
+            device=device,
+            seconds=self.seconds.get(name, 0.0),
+            precision=node["precision"],
+            kernel=node["kernel"],
+            why=f"asked for on {asked}" if fallback else self._why(name, "Constant" if constant else kind, node),
+            asked=asked,
+            fallback=fallback,
+        )
+
+    def _why(self, name: str, kind: str, node: Mapping[str, Any]) -> str:
+        """Return why an operation is where it is; kind: its type, "Constant" for all that follows from constants."""
+        if self._head(node) != name:
+            return f"fused into {self._head(node)}"
+        if not node["executed"]:
+            return ROLES.get(kind, "nothing to execute")
+        refusing = [device for device, names in self.refused.items() if name in names]
+        if refusing:
+            return f"refused by {', '.join(refusing)}"
+        mode = self.wanted.target.partition(":")[0]
+        if self.wanted.affinity is not None:
+            return "placed there"
+        return f"chosen by {mode}" if mode in MODES else "asked for"
+
+    def _device(self, node: Mapping[str, Any]) -> str:
+        """Return the name of the device that runs a node, "" where nobody says."""
+        if not self.assigned:
+            return " and ".join(self.executed_on)
+        if node["part"] is not None:
+            return self.parts[node["part"]]
+        stated = [self.assigned[op] for op in node["operations"] if op in self.assigned]
+        return self._names(stated)[0] if stated else ""
+
+    def _devices_of_parts(self) -> dict[int, str]:
+        """Return the device of every sub-model of HETERO."""
+        votes: dict[int, Counter[str]] = {}
+        for node in self.nodes:
+            if self.assigned and node["part"] is not None:
+                weight = 1 + len(self.nodes) * node["executed"]  # what is executed decides, what is not in doubt
+                votes.setdefault(node["part"], Counter()).update(
+                    {self.assigned[op]: weight for op in node["operations"] if op in self.assigned}
+                )
+        ran = {part: self._names([max(count, key=count.__getitem__)])[0] for part, count in votes.items() if count}
+        return {part: ran[part] if ran.get(part) in self.executed_on else "unknown" for part in votes}
+
+    def _names(self, openvino_names: Sequence[str]) -> list[str]:
+        """Return the user's names of devices."""
+        from runtime.measuring.variant import Variant, executed_names
+
+        return list(executed_names(Variant("", "where", self.wanted.target, self.wanted.devices), openvino_names))
+
+    @staticmethod
+    def _head(node: Mapping[str, Any]) -> str:
+        """Return the operation that names a node: the one of its own name, or else the first it runs."""
+        operations: Sequence[str] = node["operations"]
+        return node["name"] if node["name"] in operations else operations[0]

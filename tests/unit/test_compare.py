@@ -1,0 +1,115 @@
+"""Comparing two runs: what their intervals say, and which runs have nothing to do with one another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
+from pipeline.runs.compare import ComparisonRecord, compare, parse_share, refuse_slower
+from pipeline.runs.schemas import schema_of
+from tests.deployments import deployed, measured, write
+from tests.models import chain
+from tests.two_cpus import two_cpus
+
+STEADY = np.linspace(0.99e-3, 1.01e-3, 12)  # seconds
+
+
+def compared(folder: Path, factor: float, *, spread: float = 1.0, least: float = 0.02) -> ComparisonRecord:
+    """Return the comparison of steady samples with the same times a factor, `spread` times as far from their median."""
+    middle = float(np.median(STEADY))
+    a = measured(folder / "a", STEADY.tolist())
+    b = measured(folder / "b", (factor * (middle + spread * (STEADY - middle))).tolist())
+    return compare(a, b, least=least)
+
+
+@pytest.mark.parametrize(
+    ("factor", "spread", "verdict"),
+    [
+        (1.5, 1, "slower"),
+        (1.05, 1, "slower"),
+        (1.0, 1, "same"),
+        (0.9, 1, "faster"),
+        (1.5, 60, "undecided"),
+        (1.03, 1, "undecided"),
+    ],
+)
+def test_the_verdict_is_what_the_whole_interval_says(
+    factor: float, spread: float, verdict: str, tmp_path: Path
+) -> None:
+    found = compared(tmp_path, factor, spread=spread)
+    assert found.verdict == verdict
+    assert found.low <= found.ratio <= found.high
+    assert found.ratio == pytest.approx(factor)
+    assert f"{found.low:.3f} to {found.high:.3f} at 95 %, unpaired" in found.text
+    if verdict == "slower":
+        with pytest.raises(SlowerError, match=f"takes {factor:.3f} times") as caught:
+            refuse_slower(found)
+        assert caught.value.exit_code == 7
+    else:
+        refuse_slower(found)
+
+
+def test_the_interval_is_made_of_the_extremes_of_both(tmp_path: Path) -> None:
+    found = compared(tmp_path, 2.0)
+    assert found.low == found.b.low_s / found.a.high_s
+    assert found.high == found.b.high_s / found.a.low_s
+    # 12 samples at 97.5 %: the third smallest and largest leave 2 * 79 / 4096 = 3.9 %, the second 0.6 %
+    assert (found.a.low_s, found.a.high_s) == (STEADY[1], STEADY[-2])
+
+
+def test_what_may_be_slower_by_more_counts_only_beyond_that(tmp_path: Path) -> None:
+    assert compared(tmp_path, 1.05, least=0.02).verdict == "slower"
+    assert compared(tmp_path, 1.05, least=0.1).verdict == "same"
+
+
+def test_too_few_samples_are_no_grounds_for_either(tmp_path: Path) -> None:
+    a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [1e-3] * 6)
+    with pytest.raises(MeasurementError, match=r"6 sample\(s\) of CPU; an interval needs 7") as caught:
+        compare(a, b, least=0.02)
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [({"sha256": "1" * 64}, "models differ"), ({"fingerprint": "there"}, "machines differ: cpu of here and of there")],
+)
+def test_other_models_and_machines_are_compared_only_if_asked_for(
+    other: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", STEADY.tolist(), **other)
+    with pytest.raises(UsageError, match=f"{said}.*--across"):
+        compare(a, b, least=0.02)
+    (note,) = compare(a, b, least=0.02, across=True).notes
+    assert said in note
+
+
+def test_runs_of_different_objectives_are_never_compared(tmp_path: Path) -> None:
+    paths = [measured(tmp_path / name, STEADY.tolist()) for name in "ab"]
+    deployed(paths[1], chain(2), two_cpus()[:1])
+    document = json.loads((paths[1] / "placement.json").read_text(encoding="utf-8"))
+    compare(*paths, least=0.02)
+    write(paths[1] / "placement.json", document | {"objective": "throughput"})
+    with pytest.raises(UsageError, match=r"a was measured for latency, .*b for throughput"):
+        compare(*paths, least=0.02, across=True)
+
+
+def test_a_folder_without_a_result_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="b holds no result"):
+        compare(measured(tmp_path / "a", STEADY.tolist()), tmp_path / "b", least=0.02)
+
+
+@pytest.mark.parametrize("text", ["", "2", "two", "-1%", "100%", "nan", "2%%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="such as 2%"):
+        parse_share(text)
+
+
+def test_the_document_keeps_to_its_schema(tmp_path: Path) -> None:
+    document = asdict(compared(tmp_path, 1.0))
+    assert set(document) == set(schema_of("compare")["properties"])
+    json.dumps(document)
