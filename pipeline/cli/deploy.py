@@ -70,8 +70,8 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     placewright compare before/ after/ --least 5%    only what is slower by more than 5 % counts
     placewright compare laptop/ server/ --across     another machine; its samples say nothing of the first
 
-    Slower means that the whole interval of the ratio lies above 1 and --least. The samples of two runs are not pairs,
-    so that the interval is made of one for each median, which is wide: it is exact, and needs 7 rounds in each run.
+    Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
+    that the interval is wider than those within a run; it needs 3 starts in each.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.runs import compare as comparing
 
@@ -89,7 +89,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
             ]
             for r in (found.a, found.b)
         ]
-        console.table("", ["run", "best", "median ms", "interval", "samples"], rows)
+        console.table("", ["run", "best", "ms", "interval", "starts"], rows)
         for note in found.notes:
             console.say(note)
         if found.verdict != "slower":

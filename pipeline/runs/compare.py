@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
 from pipeline.runs.deployment import PLACEMENT
 from pipeline.runs.records import PlacementRecord, from_json
 from pipeline.runs.result import Result
-from pipeline.shared.order_statistics import each_level, least_samples, median_interval_exact, unpaired_ratio_interval
 from pipeline.shared.payload import read_json
+from runtime.measuring.claims import unpaired_ratio
 
 LEVEL = 0.95
 Verdict = Literal["slower", "faster", "same", "undecided"]
@@ -23,7 +21,7 @@ Verdict = Literal["slower", "faster", "same", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class ComparedRecord:
-    """The best candidate of one run: seconds, the exact interval of its median, and how many samples it rests on."""
+    """The best candidate of one run: seconds with their interval, and how many starts they rest on."""
 
     run: str
     candidate: str
@@ -60,8 +58,8 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
 
     least: the share by which b may be slower, 0.02 for 2 %. across: compare different models or machines, too.
 
-    The interval tells what varied while each run was measured, and nothing of what differs between one start of the
-    machine, or of a process, and the next.
+    The interval tells what varied from start to start while each run was measured, and nothing of what differs between
+    one hour of the machine and another.
 
     Raises:
         StoreError: a folder holds no finished run.
@@ -71,15 +69,13 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
     runs = [Result.load(path) for path in (a, b)]
     notes = _differences(*runs, across=across)
     one, other = (_compared(run) for run in runs)
-    found = unpaired_ratio_interval(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
-    if found is None:
-        raise RuntimeError("two medians with intervals have a ratio with one")
-    low, high = found
+    found = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
+    low, high = found.low, found.high
     record = ComparisonRecord(
         schema="placewright.compare/1",
         a=one,
         b=other,
-        ratio=other.median_s / one.median_s,
+        ratio=found.ratio,
         low=low,
         high=high,
         level=LEVEL,
@@ -150,19 +146,18 @@ def _verdict(low: float, high: float, least: float) -> Verdict:
 
 
 def _compared(run: Result) -> ComparedRecord:
-    """Return the best candidate of a run with the interval of its median.
+    """Return the best candidate of a run with its interval.
 
     Raises:
         MeasurementError: it has too few samples.
     """
-    samples, needed = run.best.samples_s, least_samples(each_level(LEVEL))
-    interval = median_interval_exact(samples, each_level(LEVEL))
-    if interval is None:
+    samples, latency = run.best.samples_s, run.best.latency_s
+    if latency is None or latency.low is None or latency.high is None:
         raise MeasurementError(
-            f"{run.path} has {len(samples)} sample(s) of {run.best.name}; an interval needs {needed}.",
+            f"{run.path} has {len(samples)} start(s) of {run.best.name}, too few for an interval.",
             "Tune it again, on the devices and with a larger --budget.",
         )
-    return ComparedRecord(str(run.path), run.best.name, float(np.median(samples)), *interval, len(samples))
+    return ComparedRecord(str(run.path), run.best.name, latency.median, latency.low, latency.high, len(samples))
 
 
 def _differences(a: Result, b: Result, *, across: bool) -> list[str]:

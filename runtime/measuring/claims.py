@@ -81,21 +81,15 @@ def mean_interval(values: Sequence[float], level: float) -> tuple[float, float, 
     return mean, mean - half, mean + half
 
 
-def median_interval(samples: Sequence[float], level: float) -> tuple[float, float] | None:
-    """Return the exact interval of the median between two order statistics; None where so few cannot support it.
-
-    >>> median_interval([1, 2, 3, 4, 5, 6], 0.95), median_interval([1, 2, 3, 4, 5], 0.95)
-    ((1.0, 6.0), None)
-
-    Source: David and Nagaraja, Order Statistics, section 7.1.
-    """
-    return quantile_interval(samples, 0.5, level)
-
-
 def quantile_interval(samples: Sequence[float], share: float, level: float) -> tuple[float, float] | None:
     """Return the exact interval of a quantile between two order statistics; None where so few cannot support it.
 
-    Each end leaves out half of 1 - level at most.
+    Each end leaves out half of 1 - level at most, whatever the distribution.
+
+    >>> quantile_interval([1, 2, 3, 4, 5, 6], 0.5, 0.95), quantile_interval([1, 2, 3, 4, 5], 0.5, 0.95)
+    ((1.0, 6.0), None)
+
+    Source: David and Nagaraja, Order Statistics, section 7.1.
     """
     from scipy.stats import binom
 
@@ -139,6 +133,24 @@ def ratio_of(log_ratios: Sequence[float], level: float) -> Ratio:
     """Return the ratio that log ratios of starts, at least one, amount to, with its interval."""
     mean, low, high = mean_interval(log_ratios, level)
     return Ratio(math.exp(mean), math.exp(low), _exp(high), len(log_ratios))
+
+
+def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: float) -> Ratio:
+    """Return how many times the others' geometric mean the samples' is, with an interval; nothing pairs them.
+
+    Both have two or more.
+
+    Source: Welch, The generalization of Student's problem when several different population variances are involved
+    (1947).
+    """
+    from scipy.special import stdtrit
+
+    logs = [np.log(np.asarray(values, dtype=np.float64)) for values in (samples, others)]
+    mean = float(logs[0].mean() - logs[1].mean())
+    parts = [float(x.var(ddof=1)) / x.size for x in logs]
+    freedom = sum(parts) ** 2 / sum(p**2 / (x.size - 1) for p, x in zip(parts, logs, strict=True)) if sum(parts) else 1
+    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
+    return Ratio(math.exp(mean), math.exp(mean - half), _exp(mean + half), min(x.size for x in logs))
 
 
 def _noise(twin: Sequence[float], rules: Rules) -> tuple[float, bool]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runtime.measuring.claims import TWIN, Rules, judge, mean_interval, median_interval, quantile_interval
+from runtime.measuring.claims import TWIN, Rules, judge, mean_interval, quantile_interval, unpaired_ratio
 
 RULES = Rules()
 
@@ -34,12 +34,12 @@ def test_students_interval_is_that_of_the_tables() -> None:
 def test_the_interval_of_a_median_lies_between_the_order_statistics_of_the_tables(
     n: int, ends: tuple[int, int] | None
 ) -> None:
-    assert median_interval(list(range(1, n + 1)), 0.95) == ends
+    assert quantile_interval(list(range(1, n + 1)), 0.5, 0.95) == ends
 
 
 def test_the_interval_of_a_median_covers_it_at_its_level() -> None:
     rng = np.random.default_rng(0)
-    intervals = [median_interval(rng.exponential(size=15).tolist(), 0.9) for _ in range(2000)]
+    intervals = [quantile_interval(rng.exponential(size=15).tolist(), 0.5, 0.9) for _ in range(2000)]
     covered = np.mean([i is not None and i[0] <= math.log(2) <= i[1] for i in intervals])
     assert 0.9 <= covered <= 0.97
 
@@ -121,3 +121,14 @@ def test_a_true_gain_of_five_percent_is_found() -> None:
 def test_rules_that_decide_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="cannot be decided by"):
         Rules(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_ratio_of_two_runs_is_welchs() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = np.exp(rng.normal(0.2, 0.1, 8)), np.exp(rng.normal(0.0, 0.02, 5))
+    expected = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False).confidence_interval(0.95)
+    found = unpaired_ratio(ours.tolist(), theirs.tolist(), 0.95)
+    assert (found.low, found.high) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert (found.low < found.ratio < found.high, found.starts) == (True, 5)
+    steady = unpaired_ratio([2.0, 2.0], [1.0, 1.0], 0.95)
+    assert (steady.low, steady.ratio, steady.high) == pytest.approx((2.0, 2.0, 2.0))
