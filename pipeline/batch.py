@@ -7,6 +7,7 @@ has one key and is made once. A job that fails becomes a row with its cause.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import model_path
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.config import Settings, flatten, read_toml
@@ -213,14 +215,17 @@ def _begin(job: Job, folder: Path, store: Store, look: Look, say: Say) -> _Progr
 
 def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
     tasks: dict[str, Task] = {}  # at work, by their keys
-    with Workers(workers, "pipeline.runs.worker") as pool:
+    with contextlib.ExitStack() as machine, Workers(workers, "pipeline.runs.worker") as pool:
         while True:
             _take_from_store(progress, store, tasks, say)
-            _start(progress, store, tasks, pool, say)
+            _start(progress, store, tasks, pool, machine, say)
             if not tasks:
                 return
             for key, answer in pool.wait():
-                _finish(tasks.pop(key), answer, progress, store, say)
+                task = tasks.pop(key)
+                if task.measures:
+                    machine.close()
+                _finish(task, answer, progress, store, say)
 
 
 def _take_from_store(progress: Sequence[_Progress], store: Store, running: Collection[str], say: Say) -> None:
@@ -234,8 +239,18 @@ def _take_from_store(progress: Sequence[_Progress], store: Store, running: Colle
             _advance(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun), say)
 
 
-def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task], pool: Workers, say: Say) -> None:
-    """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet."""
+def _start(
+    progress: Sequence[_Progress],
+    store: Store,
+    running: dict[str, Task],
+    pool: Workers,
+    machine: contextlib.ExitStack,
+    say: Say,
+) -> None:
+    """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet.
+
+    machine: holds it from the start of a task that measures; whoever takes its answer closes this.
+    """
     if any(task.measures for task in running.values()):
         return
 
@@ -243,7 +258,8 @@ def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task]
         say(f"{p.job.name}: {task.stage}")
         running[task.key] = task
         previous = p.previous.get(task.stage)
-        pool.ask(task.key, {"task": asdict(task), "store": str(store.root), "previous": previous})
+        command = {"task": asdict(task), "store": str(store.root), "previous": previous, "alone": task.measures}
+        pool.ask(task.key, command)
 
     ready = {p.next.key: (p, p.next) for p in reversed(progress) if p.next is not None and p.next.key not in running}
     for p, task in ready.values():
@@ -251,6 +267,7 @@ def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task]
             start(p, task)
     measuring = [(p, task) for p, task in ready.values() if task.measures]
     if not running and measuring:
+        machine.enter_context(measuring_alone(lambda text: None))  # whom it waits for is logged
         start(*measuring[-1])
 
 

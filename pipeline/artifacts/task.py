@@ -11,16 +11,19 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Entry, Store, digest
 from pipeline.core.errors import DamagedEntryError, StoreError
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
+Alone = Callable[[Progress], AbstractContextManager[float]]  # gives the seconds waited until the machine was free
 
 INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
 
@@ -60,7 +63,7 @@ class Task:
     @property
     def measures(self) -> bool:
         """Return whether the step needs the machine to itself."""
-        return self.stage in ("profile", "measure") or bool(self.params.get("real"))
+        return self.stage in ("precisions", "profile") or bool(self.params.get("real"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,17 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened to a task: whether it ran, why, and for how long."""
+    """What happened to a task: whether it ran, why, and for how long.
+
+    waited_s: seconds on top of these, until another run had stopped measuring on this machine.
+    """
 
     task: Task
     entry: Entry
     ran: bool
     why: str
     seconds: float
+    waited_s: float = 0.0
 
 
 def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tuple[Entry | None, str]:
@@ -152,18 +159,44 @@ def run_task(
     steps: Mapping[str, Callable[[StepContext], None]],
     progress: Progress,
     previous: Mapping[str, Any] | None = None,
+    *,
+    alone: Alone = measuring_alone,
 ) -> Outcome:
     """Return the outcome of a task: its artifact from the store, or made now.
+
+    alone: holds the machine while a task measures.
 
     Raises:
         StoreError: an input is not in the store.
         PlacewrightError: whatever the step raises.
     """
     begun = time.monotonic()
+    with contextlib.ExitStack() as machine:
+        waited_s = 0.0
+        if task.measures:
+            entry, why = look_up(task, store, previous)
+            if entry is not None:
+                return Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun)
+            # Before the lock of the artifact, so that two runs that want the same one cannot wait for each other.
+            waited_s = machine.enter_context(alone(progress))
+        outcome = _taken_or_made(task, store, steps, progress, previous)
+    seconds = time.monotonic() - begun - waited_s
+    return replace(outcome, seconds=seconds, waited_s=waited_s)
+
+
+def _taken_or_made(
+    task: Task,
+    store: Store,
+    steps: Mapping[str, Callable[[StepContext], None]],
+    progress: Progress,
+    previous: Mapping[str, Any] | None,
+) -> Outcome:
+    """Return the outcome of a task where nobody else makes its artifact meanwhile."""
+    begun = time.monotonic()
     with store.making(task.key):
         entry, why = look_up(task, store, previous)
         if entry is not None:
-            return Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun)
+            return Outcome(task, entry, ran=False, why=why, seconds=0.0)
         inputs = {stage: _input(store, stage, key) for stage, key in task.inputs.items()}
         with store.scratch() as scratch:
             out = scratch / "payload"

@@ -178,6 +178,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         evaluator=_one(s, "measure", s.measure.use),
         finalists=s.place.finalists,
         devices=devices,
+        real=declared("measure", s.measure.use).real,
     )
     return _upto(tasks, upto)
 

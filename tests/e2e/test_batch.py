@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -113,6 +114,32 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
     in_process.clear()
     assert rows(jobs) == table
     assert in_process == []
+
+
+def test_a_batch_holds_the_machine_for_every_stage_that_measures_and_for_no_other(
+    tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    @contextlib.contextmanager
+    def alone(_: object) -> Iterator[float]:
+        log.append("hold")
+        yield 0.0
+        log.append("release")
+
+    ask = InProcess.ask
+
+    def asked(pool: InProcess, name: str, command: Mapping[str, Any]) -> None:
+        log.append(f"{command['task']['stage']}{' held' * command['alone']}")
+        ask(pool, name, command)
+
+    monkeypatch.setattr(batch, "measuring_alone", alone)
+    monkeypatch.setattr(InProcess, "ask", asked)
+    rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
+    at = log.index("profile held")
+    assert log[at - 1 : at + 2] == ["hold", "profile held", "release"]
+    assert log.count("hold") == log.count("release") == 1
+    assert {"read", "place", "measure"} <= set(log)
 
 
 def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
