@@ -29,6 +29,7 @@ from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.workers import Answer, Workers
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_machine, look_at_model, plan
+from pipeline.runs.remeasure import forget_measured
 from pipeline.runs.result import Result, write_result
 
 TOP_KEYS = ("defaults", "jobs")
@@ -178,8 +179,12 @@ def _stems(models: Sequence[str]) -> list[str]:
     return [f"{s}{i + 1}" if stems.count(s) > 1 else s for i, s in enumerate(stems)]
 
 
-def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say) -> list[dict[str, Any]]:
+def run_batch(
+    jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say, remeasure: bool = False
+) -> list[dict[str, Any]]:
     """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl.
+
+    remeasure: whether what was measured of these jobs is forgotten first.
 
     Raises:
         StoreError: `out` cannot be written.
@@ -187,6 +192,9 @@ def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
     model, machine = cache(look_at_model), cache(look_at_machine)  # jobs share models and devices
     progress = [_begin(job, out / job.name, store, (model, machine), say) for job in jobs]
+    if remeasure:
+        for p in progress:
+            forget_measured(p.tasks, store)
     _work(progress, store, workers=workers, say=say)
     rows = [_row(p) for p in progress]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))

@@ -262,6 +262,14 @@ class Store:
         with self.scratch() as aside:
             self.folder(key).replace(aside / key)
 
+    def forget(self, key: str) -> None:
+        """Remove the entry of a key, if there is one, and what an interrupted stage has left for it."""
+        if self.folder(key).exists():
+            with self.making(key):
+                if self.folder(key).exists():
+                    self.remove(key)
+        self.drop_partial(key)
+
     def partial(self, key: str) -> Path:
         """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
         return self.private("partial", key)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 Alone = Callable[[Progress], AbstractContextManager[float]]  # gives the seconds waited until the machine was free
 
+DISTURBED = "disturbed"  # the key of an entry's provenance that holds what disturbed its measurement
 INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
 
 
@@ -71,7 +72,8 @@ class StepContext:
     """What a step gets to do its work.
 
     inputs: stage -> the artifact. out: the empty folder to write the payload to. partial: a folder that outlives an
-    interruption.
+    interruption. disturbed: a step adds what kept it from measuring and may be gone another time; its artifact, and
+    what is made of it, serves this run and is made again in the next.
     """
 
     task: Task
@@ -79,6 +81,7 @@ class StepContext:
     out: Path
     partial: Path
     progress: Progress
+    disturbed: list[str] = field(default_factory=list)
 
     def read(self, stage: str, name: str) -> Path:
         """Return the path of a payload file of an input."""
@@ -109,11 +112,17 @@ def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tup
         entry = store.find(task.key)
         if entry is not None:
             entry.verify()
-            return entry, "in the store"
+            words = "; ".join(disturbances(entry))
+            return (None, f"the last measurement was disturbed: {words}") if words else (entry, "in the store")
     except DamagedEntryError as error:
         log.warning("%s", error)
         return None, f"the store entry is damaged: {error.cause}"
     return None, why_not(task.parts, previous)
+
+
+def disturbances(entry: Entry) -> list[str]:
+    """Return what disturbed the measurement of an artifact, or of one that it is made of."""
+    return list(entry.provenance.get(DISTURBED, []))
 
 
 def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str:
@@ -202,9 +211,12 @@ def _taken_or_made(
             out = scratch / "payload"
             out.mkdir()
             with full_disk(store):
-                steps[task.stage](StepContext(task, inputs, out, store.partial(task.key), progress))
+                work = StepContext(task, inputs, out, store.partial(task.key), progress)
+                steps[task.stage](work)
             seconds = time.monotonic() - begun
+            disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
+            provenance |= {DISTURBED: list(dict.fromkeys(disturbed))} if disturbed else {}
             entry = store.add(task.key, task.parts, provenance, out)
         store.drop_partial(task.key)
     return Outcome(task, entry, ran=True, why=why, seconds=seconds)

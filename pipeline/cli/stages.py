@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import Choices, open_store, reward_option, settings_from, shared, tensorboard_option
+from pipeline.cli.options import (
+    Choices,
+    open_store,
+    remeasure_option,
+    reward_option,
+    settings_from,
+    shared,
+    tensorboard_option,
+)
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,15 +40,20 @@ run_option = click.option(
 @run_option
 @reward_option
 @tensorboard_option
+@remeasure_option
 @shared
-def tune(model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
+def tune(
+    model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any
+) -> None:
     """Find the fastest way to run MODEL on the devices: all five stages.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
     """
     choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="measure", extra=_rewarded(reward), tensorboard=tensorboard)
+    _advance(
+        model, folder, choices, upto="measure", extra=_rewarded(reward), tensorboard=tensorboard, remeasure=remeasure
+    )
 
 
 def _rewarded(reward: str | None) -> dict[str, Any]:
@@ -76,14 +89,21 @@ group = _stage("group", "Merge coarse operations into groups that are placed as 
 @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
 @reward_option
 @tensorboard_option
+@remeasure_option
 @shared
-def place(folder: Path, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
+def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any) -> None:
     """Search for placements of the groups."""
     choices = Choices.taken(options)
-    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard)
+    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard, remeasure=remeasure)
 
 
-measure = _stage("measure", "Measure the best placements against the baselines, and write the result.")
+@click.command()
+@click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
+@remeasure_option
+@shared
+def measure(folder: Path, remeasure: bool, **options: Any) -> None:
+    """Measure the best placements against the baselines, and write the result."""
+    _advance(None, folder, Choices.taken(options), upto="measure", remeasure=remeasure)
 
 
 def _advance(
@@ -94,6 +114,7 @@ def _advance(
     upto: str,
     extra: dict[str, Any] | None = None,
     tensorboard: Path | None = None,
+    remeasure: bool = False,
 ) -> None:
     from pipeline import api
     from pipeline.config import Settings
@@ -110,9 +131,12 @@ def _advance(
     if choices.dry_run:
         with tempfile.TemporaryDirectory(prefix="placewright-") as aside:
             path = path if model is None else api.model_path(model, store, aside=Path(aside))
-            _show_outlook(api.outlook(path, settings, folder, store, upto=upto), choices)
+            rows = api.outlook(path, settings, folder, store, upto=upto, remeasure=remeasure)
+            _show_outlook(rows, choices)
         return
     path = path if model is None else api.model_path(model, store)
+    if remeasure:
+        api.forget(path, settings, store, upto=upto)
     with console.progress(quiet=choices.quiet) as progress:
         advance = api.advance(path, settings, folder, store, upto=upto, progress=progress, tensorboard=tensorboard)
     if not choices.quiet:

@@ -32,7 +32,14 @@ from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 4, "embed": 2, "place": 7, "measure": 5}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
+    "read": 4,
+    "precisions": 2,
+    "profile": 2,
+    "embed": 2,
+    "place": 7,
+    "measure": 5,
+}
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
@@ -41,6 +48,7 @@ PLACE_SHARE = 0.35  # of the budget, for all placers together
 MEASURE_SHARE = 0.45  # of the budget, for the rounds
 # Settings of the measure stage that hold wherever a placement is measured.
 MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+COMPARED_ALIKE = ("tolerance", "low_tolerance", "dynamic_size")  # and of those, where outputs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         settings=asdict(s.profile),
         devices=devices,
         open_names=open_names,
-        dynamic_size=s.measure.dynamic_size,
+        measuring={name: getattr(s.measure, name) for name in COMPARED_ALIKE},
     )
     add(
         "embed",

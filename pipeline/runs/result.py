@@ -21,6 +21,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.measurement import Interval, median_interval, ratio_interval
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
+from pipeline.runs.notes import device_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -218,7 +219,8 @@ def write_result(
         candidates=rows,
         best=best,
         verdict=verdict,
-        notes=_notes(outcomes["read"], outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices]),
+        notes=_notes(outcomes["read"], outcomes.get("precisions"), machine, [d.to_json() for d in topology.devices])
+        + device_notes(outcomes),
         speedup_over_best_single=speedup,
         files=files,
     )

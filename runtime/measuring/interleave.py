@@ -16,15 +16,17 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.measurement import Measurement, MeasurementFailed, await_retry
 from pipeline.core.private import open_alike
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring.again import asked_again
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.variant import Outputs, Variant, check, executed_names, start, warm_up
@@ -49,6 +51,7 @@ class _Seat:
     delay_s: float = 0.0
     runnable_s: float = 0.0
     failed: MeasurementFailed | None = None
+    again: bool = False  # whether it was disturbed, and has been tried once more
 
 
 def interleave(
@@ -139,7 +142,7 @@ def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool
 
 def _open(seat: _Seat, model: Path, settings: MeasureSettings, *, seed: int) -> None:
     try:
-        seat.child, seat.loaded = start(seat.variant, model, settings, seed=seed)
+        seat.child, seat.loaded = asked_again(partial(start, seat.variant, model, settings, seed=seed))
         seat.warm = warm_up(seat.child)
     except ChildError as error:
         seat.failed = error.failed
@@ -163,6 +166,8 @@ def _rounds(
     progress: ProgressText,
 ) -> None:
     begun = time.monotonic()
+    for seat in seats:
+        seat.again = seat.failed is not None  # what failed before the first turn was not checked, or not by us
     for r in range(first, settings.rounds):
         late = settings.seconds > 0 and time.monotonic() - begun > settings.seconds
         if late and r >= settings.least_rounds:
@@ -171,6 +176,11 @@ def _rounds(
         turn = r % max(len(seats), 1)
         for seat in [*seats[turn:], *seats[:turn]]:
             _turn(seat, r, model, settings, seed=seed)
+            if seat.failed is not None and seat.failed.transient and not seat.again:
+                await_retry()
+                seat.failed, seat.again = None, True
+                _open(seat, model, settings, seed=seed)
+                _turn(seat, r, model, settings, seed=seed)
         record = {
             "round": r,
             "realtime": settings.realtime,
