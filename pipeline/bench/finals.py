@@ -17,6 +17,7 @@ from pipeline.core.measurement import Interval, ratio_interval
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.finals import on_devices
+from pipeline.placing.journal import disturbed_rows
 from pipeline.runs.records import CandidateRecord, to_json
 from pipeline.runs.result import candidate_rows
 from pipeline.shared import payload
@@ -60,7 +61,8 @@ def final(
         **_compared(case, names, candidates, {r["method"] for r in records if r["learned"]}),
         "candidates": [to_json(c) for c in candidates],
     }
-    write_json(path, document)
+    if not disturbed_rows(measured):  # else whoever asks next measures again
+        write_json(path, document)
     journal.unlink(missing_ok=True)
     return document
 

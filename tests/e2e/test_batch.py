@@ -82,9 +82,10 @@ Rows = Callable[..., list[dict[str, Any]]]
 def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Rows:
     """Return a function that runs a batch, which must end with a code, and gives the rows it prints."""
 
-    def command(jobs: Path, code: int = 0) -> list[dict[str, Any]]:
+    def command(jobs: Path, code: int = 0, *more: str) -> list[dict[str, Any]]:
         capsys.readouterr()
-        found = run(["batch", str(jobs), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"), "--json"])
+        folders = ["--out", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
+        found = run(["batch", str(jobs), *folders, *more, "--json"])
         out, err = capsys.readouterr()
         assert found == code, err
         document: list[dict[str, Any]] = json.loads(out)
@@ -140,6 +141,17 @@ def test_a_batch_holds_the_machine_for_every_stage_that_measures_and_for_no_othe
     assert log[at - 1 : at + 2] == ["hold", "profile held", "release"]
     assert log.count("hold") == log.count("release") == 1
     assert {"read", "place", "measure"} <= set(log)
+
+
+def test_a_batch_measures_again_what_it_is_told_to(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml")
+    first = rows(jobs)
+    in_process.clear()
+    assert rows(jobs) == first
+    assert in_process == []
+    rows(jobs, 0, "--remeasure")
+    assert set(in_process) == {"profile", "place", "measure"}
+    assert in_process.count("profile") == len(SETS)
 
 
 def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
