@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.machine_lock import measuring_alone
-from pipeline.artifacts.store import Entry, Store, digest
+from pipeline.artifacts.store import Entry, Store, digest, write_text
 from pipeline.core.errors import DamagedEntryError, StoreError
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 Alone = Callable[[Progress], AbstractContextManager[float]]  # gives the seconds waited until the machine was free
 
+MADE_OF = "made-of"  # the file beside what an interruption leaves that tells the inputs
 DISTURBED = "disturbed"  # the key of an entry's provenance that holds what disturbed its measurement
 INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
 
@@ -211,7 +212,7 @@ def _taken_or_made(
             out = scratch / "payload"
             out.mkdir()
             with full_disk(store):
-                work = StepContext(task, inputs, out, store.partial(task.key), progress)
+                work = StepContext(task, inputs, out, _partial(task, store, inputs), progress)
                 steps[task.stage](work)
             seconds = time.monotonic() - begun
             disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]
@@ -220,6 +221,20 @@ def _taken_or_made(
             entry = store.add(task.key, task.parts, provenance, out)
         store.drop_partial(task.key)
     return Outcome(task, entry, ran=True, why=why, seconds=seconds)
+
+
+def _partial(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:
+    """Return the folder of what an interruption has left of a task; empty if its inputs were others.
+
+    A key does not tell: what is measured again has the same key and other figures.
+    """
+    made_of = digest({stage: dict(entry.files) for stage, entry in inputs.items()})
+    note = store.partial(task.key) / MADE_OF
+    if not note.is_file() or note.read_text(encoding="ascii") != made_of:
+        store.drop_partial(task.key)
+        store.partial(task.key)
+        write_text(note, made_of)
+    return note.parent
 
 
 @contextlib.contextmanager

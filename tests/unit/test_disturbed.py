@@ -215,6 +215,30 @@ def test_what_was_measured_and_what_is_made_of_it_is_forgotten(tmp_path: Path) -
     assert stages.ran == ["profile", "place"]
 
 
+def test_what_an_interruption_left_counts_only_for_the_same_figures(tmp_path: Path) -> None:
+    store, tasks = Store(tmp_path / "store"), chain()
+    seen: list[bool] = []
+
+    def place(work: StepContext) -> None:
+        seen.append((work.partial / "rounds.jsonl").exists())
+        (work.partial / "rounds.jsonl").touch()
+        raise KeyboardInterrupt
+
+    def profile(figure: str) -> None:
+        def step(work: StepContext) -> None:
+            (work.out / "x").write_text(figure)
+            work.disturbed.append("NPU: killed")
+
+        run_task(tasks[1], store, {"profile": step}, print)
+
+    execute(tasks[:1], store, Stages(times=0))
+    for figure in ("1", "1", "2"):
+        profile(figure)
+        with pytest.raises(KeyboardInterrupt):
+            run_task(tasks[2], store, {"place": place}, print)
+    assert seen == [False, True, False]
+
+
 def test_forgetting_what_was_never_made_leaves_no_store(tmp_path: Path) -> None:
     forget_measured(chain(), Store(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
