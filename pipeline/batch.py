@@ -230,10 +230,7 @@ def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say
             if not tasks:
                 return
             for key, answer in pool.wait():
-                task = tasks.pop(key)
-                if task.measures:
-                    machine.close()
-                _finish(task, answer, progress, store, say)
+                _finish(tasks.pop(key), answer, progress, store, say)
 
 
 def _take_from_store(progress: Sequence[_Progress], store: Store, running: Collection[str], say: Say) -> None:
@@ -257,7 +254,7 @@ def _start(
 ) -> None:
     """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet.
 
-    machine: holds it from the start of a task that measures; whoever takes its answer closes this.
+    machine: holds it from the first task that measures on.
     """
     if any(task.measures for task in running.values()):
         return

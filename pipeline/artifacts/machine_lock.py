@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from pipeline.core.private import make_alike, write_whole
 log = logging.getLogger(__name__)
 
 LOCK = "PLACEWRIGHT_LOCK"  # environment variable: the path of the lock file
+MOST_WORDS = 100  # characters of the holder's command line
 LOOK_EVERY_S = 0.5  # how often a run that waits tells so, and sees whether the holder is another
 
 Say = Callable[[str], None]
@@ -76,10 +78,11 @@ def _acquire(lock: filelock.BaseFileLock, path: Path, say: Say) -> float:
             lock.acquire(timeout=LOOK_EVERY_S if told else 0, poll_interval=0.05)
         except filelock.Timeout:
             words = f"waiting for {_holder(path)} that measures on this machine"
-            if words != told:
+            if words == told:
+                say(f"{words}, for {time.monotonic() - begun:.0f} s so far")
+            else:
                 log.warning("%s", words)
-                told = words
-            say(f"{words}, for {time.monotonic() - begun:.0f} s so far")
+            told = words
             continue
         if not told:
             return 0.0
@@ -102,7 +105,7 @@ def _holder(path: Path) -> str:
         return "another placewright run"
     if not psutil.pid_exists(pid):  # left by one that was killed, or of a container that has numbers of its own
         return "another placewright run"
-    return f"another placewright run (pid {pid}: {command})"
+    return f"another placewright run (pid {pid}: {textwrap.shorten(command, MOST_WORDS)})"
 
 
 def _command() -> str:

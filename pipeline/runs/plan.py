@@ -16,7 +16,8 @@ would. `execute` executes the tasks against the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 from pipeline import registry
 from pipeline.artifacts.declared import declared, placers_called
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, file_digest
 from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
@@ -284,16 +286,23 @@ def execute(
     previous: Mapping[str, Any],
     finished: Callable[[Outcome], None] = lambda outcome: None,
 ) -> dict[str, Outcome]:
-    """Return the outcome of every task, executed in order.
+    """Return the outcome of every task, executed in order; from the first that measures on, nobody else measures here.
 
     previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
     done is on record before the next begins.
     """
     outcomes: dict[str, Outcome] = {}
-    for task in tasks:
-        outcome = run_task(task, store, STEPS, progress, previous.get(task.stage))
-        outcomes[task.stage] = outcome
-        finished(outcome)
+    with contextlib.ExitStack() as run:
+
+        @contextlib.contextmanager
+        def alone(say: Progress) -> Iterator[float]:
+            # Till the end of the run: what it computes between two measurements would disturb who measures meanwhile.
+            yield run.enter_context(measuring_alone(say))
+
+        for task in tasks:
+            outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), alone=alone)
+            outcomes[task.stage] = outcome
+            finished(outcome)
     return outcomes
 
 

@@ -20,6 +20,7 @@ from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import StepContext, Task, run_task
 from pipeline.cli.console import outcome_line
 from pipeline.core.errors import StoreError
+from pipeline.runs import plan
 
 HOLD = """
 import sys
@@ -202,6 +203,23 @@ def test_a_stage_waits_once_and_what_is_in_the_store_does_not(tmp_path: Path, mo
     monkeypatch.setattr(machine_lock.log, "warning", lambda *_: pytest.fail("it waits"))
     with holder():
         assert run(task("profile"), store, lambda work: pytest.fail("it runs"))[:2] == (False, 0.0)
+
+
+def test_a_run_holds_the_machine_from_the_first_stage_that_measures_to_its_end(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[str, bool]] = []
+
+    def step(work: StepContext) -> None:
+        held.append((work.task.stage, path.with_name("m.lock.holder").exists()))
+        (work.out / "x").touch()
+
+    stages = ("coarsen", "profile", "embed", "measure")
+    monkeypatch.setattr(plan, "STEPS", dict.fromkeys(stages, step))
+    tasks = [task(stage, real=True) if stage == "measure" else task(stage) for stage in stages]
+    plan.execute(tasks, Store(tmp_path / "store"), progress=mute, previous={})
+    assert held == [("coarsen", False), ("profile", True), ("embed", True), ("measure", True)]
+    assert not path.with_name("m.lock.holder").exists()
 
 
 def test_what_another_run_has_made_meanwhile_is_taken(tmp_path: Path) -> None:
