@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 import runtime.measuring.profile
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
-from pipeline.core.measurement import FailureKind
+from pipeline.core.measurement import FailureKind, MeasurementFailed
+from runtime.measuring.hetero import Hetero
 from runtime.measuring.left_out import COMPILE, LeftOut
 from runtime.measuring.profile import Profile
 from tests.e2e.conftest import Warm, options
+from tests.e2e.test_calibrate import Lazy
 
 Ran = Callable[..., Any]
 
@@ -84,3 +87,35 @@ def test_tune_place_and_measure_take_measurements_again_when_told_to(
         row["stage"] for row in rows if row["would_run"]
     }
     assert not ran("place", *at)["ran"]
+
+
+def test_a_candidate_that_was_disturbed_is_measured_again_in_the_next_run(copy: Warm, tmp_path: Path, ran: Ran) -> None:
+    operations = json.loads((copy.run / "placement.json").read_text(encoding="utf-8"))["placement"]
+    results = {"A": {"samples_s": [1e-3] * 5}, "B": {"failed": {"kind": "timeout", "message": "no answer"}}}
+    records = [{"placement": dict.fromkeys(operations, d), **result} for d, result in results.items()]
+    (tmp_path / "records.json").write_text(json.dumps({"records": records}), encoding="utf-8")
+    replayed = {"measure__use": "replay", "measure__replay__path": tmp_path / "records.json", "place__use": "single"}
+    arguments = ["tune", str(copy.model), "--run", str(tmp_path / "new"), *options(copy.store, **replayed)]
+    words = "B failed twice (timeout: no answer)"
+    for _ in range(2):
+        document = ran(*arguments, "--reward", "simulated")
+        assert document["notes"][-1:] == [f"Measurements were disturbed, and the next run takes them again: {words}."]
+        assert stages_run(document)[-1] == "measure"
+    assert stages_run(document) == ["measure"]
+    assert document["stages"][-1]["why"] == f"the last measurement was disturbed: {words}"
+
+
+def test_a_search_whose_measurements_were_disturbed_is_made_again_in_the_next_run(
+    copy: Warm, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Lazy()
+    monkeypatch.setattr(Hetero, "bind", lambda _, subject: devices.bind(subject))
+    arguments = ["place", "--run", str(copy.run), "--store", str(copy.store), "--set", "measure.use=hetero"]
+    arguments += ["--reward", "measured", "--set", "place.evaluations=7"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "evaluate", lambda plans: [MeasurementFailed("crashed", "gone") for _ in plans])
+        assert ran(*arguments)["ran"]
+    again = ran(*arguments)
+    assert again["ran"]
+    assert again["why"] == "the last measurement was disturbed: a placement failed twice (crashed: gone)"
+    assert not ran(*arguments)["ran"]
