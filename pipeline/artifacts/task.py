@@ -228,6 +228,8 @@ def _partial(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:
 
     A key does not tell: what is measured again has the same key and other figures.
     """
+    if not inputs:  # and so leaves nothing where a model cannot be read
+        return store.partial(task.key)
     made_of = digest({stage: dict(entry.files) for stage, entry in inputs.items()})
     note = store.partial(task.key) / MADE_OF
     if not note.is_file() or note.read_text(encoding="ascii") != made_of:
