@@ -54,7 +54,7 @@ def profile_s(model: Path, graph: Graph, device: DeviceSpec) -> float:
             graph,
             (device,),
             ProfileSettings(),
-            dynamic_size=SETTINGS.dynamic_size,
+            measuring=SETTINGS,
             seed=0,
             progress=silent,
         )

@@ -18,6 +18,7 @@ from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, execute, forecast, look_at_machine, look_at_model, plan
+from pipeline.runs.remeasure import forget_measured, forgetting
 from pipeline.runs.result import Result, write_result
 
 log = logging.getLogger(__name__)
@@ -148,8 +149,22 @@ def _known(machine: HostMachine | None) -> HostMachine:
     return machine
 
 
-def outlook(path: Path, settings: Settings, folder: Path, store: Store, *, upto: str) -> list[dict[str, Any]]:
+def forget(path: Path, settings: Settings, store: Store, *, upto: str) -> None:
+    """Forget what was measured of a run up to a stage, and what was made of it, so that it is measured again.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
+    forget_measured(plan(look_at_model(path), settings, machine, upto=upto), store)
+
+
+def outlook(
+    path: Path, settings: Settings, folder: Path, store: Store, *, upto: str, remeasure: bool = False
+) -> list[dict[str, Any]]:
     """Return for every stage up to one whether it would run, and why; nothing is written.
+
+    remeasure: whether what was measured of this run would be forgotten first.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
@@ -157,7 +172,9 @@ def outlook(path: Path, settings: Settings, folder: Path, store: Store, *, upto:
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
     previous = previous_parts(RunDirectory(folder).manifest())
-    return forecast(plan(model, settings, machine, upto=upto), store, previous)
+    tasks = plan(model, settings, machine, upto=upto)
+    rows = forecast(tasks, store, previous)
+    return forgetting(rows, tasks) if remeasure else rows
 
 
 def resume(folder: Path) -> tuple[Path, Settings]:

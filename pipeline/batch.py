@@ -7,6 +7,7 @@ has one key and is made once. A job that fails becomes a row with its cause.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import model_path
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.config import Settings, flatten, read_toml
@@ -27,6 +29,7 @@ from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.workers import Answer, Workers
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_machine, look_at_model, plan
+from pipeline.runs.remeasure import forget_measured
 from pipeline.runs.result import Result, write_result
 
 TOP_KEYS = ("defaults", "jobs")
@@ -176,8 +179,12 @@ def _stems(models: Sequence[str]) -> list[str]:
     return [f"{s}{i + 1}" if stems.count(s) > 1 else s for i, s in enumerate(stems)]
 
 
-def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say) -> list[dict[str, Any]]:
+def run_batch(
+    jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say: Say, remeasure: bool = False
+) -> list[dict[str, Any]]:
     """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl.
+
+    remeasure: whether what was measured of these jobs is forgotten first.
 
     Raises:
         StoreError: `out` cannot be written.
@@ -185,6 +192,9 @@ def run_batch(jobs: Sequence[Job], out: Path, store: Store, *, workers: int, say
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
     model, machine = cache(look_at_model), cache(look_at_machine)  # jobs share models and devices
     progress = [_begin(job, out / job.name, store, (model, machine), say) for job in jobs]
+    if remeasure:
+        for p in progress:
+            forget_measured(p.tasks, store)
     _work(progress, store, workers=workers, say=say)
     rows = [_row(p) for p in progress]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -213,10 +223,10 @@ def _begin(job: Job, folder: Path, store: Store, look: Look, say: Say) -> _Progr
 
 def _work(progress: Sequence[_Progress], store: Store, *, workers: int, say: Say) -> None:
     tasks: dict[str, Task] = {}  # at work, by their keys
-    with Workers(workers, "pipeline.runs.worker") as pool:
+    with contextlib.ExitStack() as machine, Workers(workers, "pipeline.runs.worker") as pool:
         while True:
             _take_from_store(progress, store, tasks, say)
-            _start(progress, store, tasks, pool, say)
+            _start(progress, store, tasks, pool, machine, say)
             if not tasks:
                 return
             for key, answer in pool.wait():
@@ -234,8 +244,18 @@ def _take_from_store(progress: Sequence[_Progress], store: Store, running: Colle
             _advance(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun), say)
 
 
-def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task], pool: Workers, say: Say) -> None:
-    """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet."""
+def _start(
+    progress: Sequence[_Progress],
+    store: Store,
+    running: dict[str, Task],
+    pool: Workers,
+    machine: contextlib.ExitStack,
+    say: Say,
+) -> None:
+    """Start tasks: those that do not measure while workers are idle, one that measures only when all is quiet.
+
+    machine: holds it from the first task that measures on.
+    """
     if any(task.measures for task in running.values()):
         return
 
@@ -243,7 +263,8 @@ def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task]
         say(f"{p.job.name}: {task.stage}")
         running[task.key] = task
         previous = p.previous.get(task.stage)
-        pool.ask(task.key, {"task": asdict(task), "store": str(store.root), "previous": previous})
+        command = {"task": asdict(task), "store": str(store.root), "previous": previous, "alone": task.measures}
+        pool.ask(task.key, command)
 
     ready = {p.next.key: (p, p.next) for p in reversed(progress) if p.next is not None and p.next.key not in running}
     for p, task in ready.values():
@@ -251,6 +272,7 @@ def _start(progress: Sequence[_Progress], store: Store, running: dict[str, Task]
             start(p, task)
     measuring = [(p, task) for p, task in ready.values() if task.measures]
     if not running and measuring:
+        machine.enter_context(measuring_alone(lambda text: None))  # whom it waits for is logged
         start(*measuring[-1])
 
 

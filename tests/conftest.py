@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+
+import pytest
+
+from pipeline.core import measurement
 
 os.environ["CI"] = "true"  # before anything imports openvino: the tests send no telemetry
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch on the tests' small tensors is faster on one thread
+# Tests of other processes measure at the same time: every process of the suite has a machine of its own.
+_OWN = tempfile.mkdtemp(prefix="placewright-lock-")
+atexit.register(shutil.rmtree, _OWN, ignore_errors=True)
+os.environ["PLACEWRIGHT_LOCK"] = f"{_OWN}/measuring.lock"
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what was disturbed be tried again at once."""
+    monkeypatch.setattr(measurement, "RETRY_AFTER_S", 0.0)

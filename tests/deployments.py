@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openvino as ov
 
 from coarsen.reading.read import save_model
 from pipeline.core.devices import DeviceSpec
+from pipeline.placing.comparison import latency_of
 from pipeline.runs.records import (
     CandidateRecord,
     LatencyRecord,
@@ -77,7 +77,6 @@ def halves(model: ov.Model, names: Sequence[str] = ("A", "B")) -> dict[str, str]
 def measured(folder: Path, samples_s: Sequence[float], *, sha256: str = "0" * 64, fingerprint: str = "here") -> Path:
     """Write a result.json whose best candidate has these samples, seconds; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    median = float(np.median(samples_s))
     best = CandidateRecord(
         name="CPU",
         placer="baseline",
@@ -85,7 +84,7 @@ def measured(folder: Path, samples_s: Sequence[float], *, sha256: str = "0" * 64
         single=True,
         devices_used=["CPU"],
         subgraphs=1,
-        latency_s=LatencyRecord(median, min(samples_s), max(samples_s)),
+        latency_s=LatencyRecord(**latency_of(samples_s)),
         samples_s=list(samples_s),
     )
     record = ResultRecord(

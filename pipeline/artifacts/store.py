@@ -263,6 +263,14 @@ class Store:
         with self.scratch() as aside:
             self.folder(key).replace(aside / key)
 
+    def forget(self, key: str) -> None:
+        """Remove the entry of a key, if there is one, and what an interrupted stage has left for it."""
+        if self.folder(key).exists():
+            with self.making(key):
+                if self.folder(key).exists():
+                    self.remove(key)
+        self.drop_partial(key)
+
     def partial(self, key: str) -> Path:
         """Return the folder in which a stage keeps what it can go on from when it is interrupted."""
         return self.private("partial", key)
@@ -270,6 +278,10 @@ class Store:
     def series(self, key: str) -> Path:
         """Return the folder in which tasks that share samples keep them."""
         return self.private("series", key)
+
+    def forget_series(self, key: str) -> None:
+        """Remove the samples that tasks share."""
+        shutil.rmtree(self.root / "series" / key, ignore_errors=True)
 
     def drop_partial(self, key: str) -> None:
         """Remove what an interrupted stage had left, once the stage is done."""

@@ -11,18 +11,23 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Entry, Store, digest
+from pipeline.artifacts.machine_lock import measuring_alone
+from pipeline.artifacts.store import Entry, Store, digest, write_text
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import DamagedEntryError, StoreError
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
+Alone = Callable[[Progress], AbstractContextManager[float]]  # gives the seconds waited until the machine was free
 
+MADE_OF = "made-of"  # the file beside what an interruption leaves that tells the inputs
+DISTURBED = "disturbed"  # the key of an entry's provenance that holds what disturbed its measurement
 INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
 
 
@@ -62,7 +67,7 @@ class Task:
     @property
     def measures(self) -> bool:
         """Return whether the step needs the machine to itself."""
-        return self.stage in ("profile", "measure") or bool(self.params.get("real"))
+        return self.stage in ("precisions", "profile") or bool(self.params.get("real"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class StepContext:
 
     inputs: stage -> the artifact. out: the empty folder to write the payload to. partial: a folder that outlives an
     interruption. series: a folder that all tasks of one series share, whatever their budgets. deadline: of the run.
+    disturbed: a step adds what kept it from measuring and may be gone another time; its artifact, and what is made of
+    it, serves this run and is made again in the next.
     """
 
     task: Task
@@ -80,6 +87,7 @@ class StepContext:
     progress: Progress
     series: Path
     deadline: Deadline = NEVER
+    disturbed: list[str] = field(default_factory=list)
 
     def read(self, stage: str, name: str) -> Path:
         """Return the path of a payload file of an input."""
@@ -88,13 +96,17 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened to a task: whether it ran, why, and for how long."""
+    """What happened to a task: whether it ran, why, and for how long.
+
+    waited_s: seconds on top of these, until another run had stopped measuring on this machine.
+    """
 
     task: Task
     entry: Entry
     ran: bool
     why: str
     seconds: float
+    waited_s: float = 0.0
 
 
 def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tuple[Entry | None, str]:
@@ -106,11 +118,17 @@ def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tup
         entry = store.find(task.key)
         if entry is not None:
             entry.verify()
-            return entry, "in the store"
+            words = "; ".join(disturbances(entry))
+            return (None, f"the last measurement was disturbed: {words}") if words else (entry, "in the store")
     except DamagedEntryError as error:
         log.warning("%s", error)
         return None, f"the store entry is damaged: {error.cause}"
     return None, why_not(task.parts, previous)
+
+
+def disturbances(entry: Entry) -> list[str]:
+    """Return what disturbed the measurement of an artifact, or of one that it is made of."""
+    return list(entry.provenance.get(DISTURBED, []))
 
 
 def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str:
@@ -157,31 +175,77 @@ def run_task(
     progress: Progress,
     previous: Mapping[str, Any] | None = None,
     deadline: Deadline = NEVER,
+    *,
+    alone: Alone = measuring_alone,
 ) -> Outcome:
     """Return the outcome of a task: its artifact from the store, or made now, before the deadline if the step heeds it.
+
+    alone: holds the machine while a task measures.
 
     Raises:
         StoreError: an input is not in the store.
         PlacewrightError: whatever the step raises.
     """
     begun = time.monotonic()
+    with contextlib.ExitStack() as machine:
+        waited_s = 0.0
+        if task.measures:
+            entry, why = look_up(task, store, previous)
+            if entry is not None:
+                return Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun)
+            # Before the lock of the artifact, so that two runs that want the same one cannot wait for each other.
+            waited_s = machine.enter_context(alone(progress))
+        outcome = _taken_or_made(task, store, steps, progress, previous, deadline.later(waited_s))
+    seconds = time.monotonic() - begun - waited_s
+    return replace(outcome, seconds=seconds, waited_s=waited_s)
+
+
+def _taken_or_made(
+    task: Task,
+    store: Store,
+    steps: Mapping[str, Callable[[StepContext], None]],
+    progress: Progress,
+    previous: Mapping[str, Any] | None,
+    deadline: Deadline,
+) -> Outcome:
+    """Return the outcome of a task where nobody else makes its artifact meanwhile."""
+    begun = time.monotonic()
     with store.making(task.key):
         entry, why = look_up(task, store, previous)
         if entry is not None:
-            return Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun)
+            return Outcome(task, entry, ran=False, why=why, seconds=0.0)
         inputs = {stage: _input(store, stage, key) for stage, key in task.inputs.items()}
         with store.scratch() as scratch:
             out = scratch / "payload"
             out.mkdir()
             with full_disk(store):
-                series = store.series(digest(task.series)) if task.series else store.partial(task.key)
-                context = StepContext(task, inputs, out, store.partial(task.key), progress, series, deadline)
-                steps[task.stage](context)
+                partial = _partial(task, store, inputs)
+                series = store.series(digest(task.series)) if task.series else partial
+                work = StepContext(task, inputs, out, partial, progress, series, deadline)
+                steps[task.stage](work)
             seconds = time.monotonic() - begun
+            disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
+            provenance |= {DISTURBED: list(dict.fromkeys(disturbed))} if disturbed else {}
             entry = store.add(task.key, task.parts, provenance, out)
         store.drop_partial(task.key)
     return Outcome(task, entry, ran=True, why=why, seconds=seconds)
+
+
+def _partial(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:
+    """Return the folder of what an interruption has left of a task; empty if its inputs were others.
+
+    A key does not tell: what is measured again has the same key and other figures.
+    """
+    if not inputs:  # and so leaves nothing where a model cannot be read
+        return store.partial(task.key)
+    made_of = digest({stage: dict(entry.files) for stage, entry in inputs.items()})
+    note = store.partial(task.key) / MADE_OF
+    if not note.is_file() or note.read_text(encoding="ascii") != made_of:
+        store.drop_partial(task.key)
+        store.partial(task.key)
+        write_text(note, made_of)
+    return note.parent
 
 
 @contextlib.contextmanager

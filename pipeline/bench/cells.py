@@ -104,11 +104,11 @@ def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
 
 
 def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check: Callable[[], None]) -> dict[str, Any]:
-    """Return the record of a cell, run now and written to its file.
+    """Return the record of a cell, run now and written to its file, unless its measurements were disturbed.
 
     single_s: device -> seconds of everything on it. check: raises where the run is to end.
     """
-    begun = time.monotonic()
+    begun, disturbed = time.monotonic(), _disturbed(cell)
     best_single_s = min(single_s.values())
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -128,8 +128,14 @@ def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check
     value_s = record["value_s"]
     record["ratio"] = best_single_s / value_s if value_s and math.isfinite(best_single_s) else None
     record |= {"seconds": time.monotonic() - begun, "settings": cell.settings}
-    write_json(cell.file(folder), record)
+    if _disturbed(cell) == disturbed:
+        write_json(cell.file(folder), record)
     return record
+
+
+def _disturbed(cell: BenchCell) -> int:
+    """Return how many placements of the case could not be measured for reasons that may pass."""
+    return 0 if cell.case.journal is None else len(cell.case.journal.disturbed)
 
 
 def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import ENOUGH_STARTS, Terms, on_devices
+from pipeline.placing.journal import disturbed_rows
 from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
 from pipeline.shared import payload
@@ -60,7 +61,8 @@ def final(
         **_compared(case, names, measured, {r["method"] for r in records if r["learned"]}),
         "candidates": [to_json(c) for c in candidates],
     }
-    write_json(path, document)
+    if not disturbed_rows(measured["rows"]):  # else whoever asks next measures again
+        write_json(path, document)
     journal.unlink(missing_ok=True)
     return document
 

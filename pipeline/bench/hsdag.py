@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import model_path
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Progress
 from pipeline.bench import methods as table
@@ -201,8 +202,12 @@ def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod
     for model in models:
         journal = run.out / "measured" / f"{Path(model).stem}.jsonl"
         case = real(model, paths[model], run.settings, run.store, journal, run.progress)
-        records = _cells(run, case, methods, min(run.effort.seeds, run.effort.real_seeds), run.effort.measurements)
-        if case.measurer.real:
+        seeds, measurements = min(run.effort.seeds, run.effort.real_seeds), run.effort.measurements
+        if not case.measurer.real:
+            _cells(run, case, methods, seeds, measurements)
+            continue
+        with measuring_alone(run.progress):
+            records = _cells(run, case, methods, seeds, measurements)
             run.finals.append(final(case, records, run.settings.measure, run.out / "finals", run.progress))
 
 

@@ -75,4 +75,5 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def outcome_line(outcome: Outcome) -> str:
     """Return one line about a stage: whether it ran, for how long, and why."""
     verb = f"ran {outcome.seconds:6.1f} s" if outcome.ran else "not needed  "
-    return f"{outcome.task.stage:<10} {verb}  {outcome.task.key[:12]}  {outcome.why}"
+    waited = f"; waited {outcome.waited_s:.0f} s for another run" if outcome.waited_s else ""
+    return f"{outcome.task.stage:<10} {verb}  {outcome.task.key[:12]}  {outcome.why}{waited}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import debug_option, json_option, open_store, remeasure_option, store_option
 
 FAILED_JOBS = 5
 
@@ -18,10 +18,13 @@ FAILED_JOBS = 5
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Stages at once that do not measure; one per processor unless given."
 )
+@remeasure_option
 @store_option
 @json_option
 @debug_option
-def batch(jobs: Path, out: Path | None, workers: int | None, store: Path | None, as_json: bool, debug: bool) -> None:
+def batch(
+    jobs: Path, out: Path | None, workers: int | None, remeasure: bool, store: Path | None, as_json: bool, debug: bool
+) -> None:
     """Run all jobs of the TOML file JOBS; what is in the store already is not done again.
 
     Exit code 5 if a job failed; its cause stands in its row.
@@ -31,7 +34,8 @@ def batch(jobs: Path, out: Path | None, workers: int | None, store: Path | None,
 
     listed = read_jobs(jobs)
     folder = out if out is not None else jobs.with_suffix("")
-    rows = run_batch(listed, folder, open_store(store), workers=workers or cpu_count(), say=console.say)
+    place, most = open_store(store), workers or cpu_count()
+    rows = run_batch(listed, folder, place, workers=most, say=console.say, remeasure=remeasure)
     if as_json:
         console.print_json(rows)
     shown = [

@@ -115,6 +115,9 @@ tensorboard_option = click.option(
     type=click.Path(path_type=Path),
     help="Folder to write event files of the searches for TensorBoard to.",
 )
+remeasure_option = click.option(
+    "--remeasure", is_flag=True, help="Forget what was measured of this run before, and measure again."
+)
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
 store_option = click.option(
     "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."

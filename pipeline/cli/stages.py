@@ -16,6 +16,7 @@ from pipeline.cli.options import (
     objective_options,
     objective_settings,
     open_store,
+    remeasure_option,
     reward_option,
     settings_from,
     shared,
@@ -43,19 +44,23 @@ run_option = click.option(
 @reward_option
 @tensorboard_option
 @objective_options
+@remeasure_option
 @shared
-def tune(model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
+def tune(
+    model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any
+) -> None:
     """Find the best way to run MODEL on this machine: where each operation runs, and how the devices are set.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
 
     \b
-    placewright tune model.onnx                                 the lowest latency
+    placewright tune model.onnx                                     the lowest latency
     placewright tune model.onnx --objective throughput --p99 50ms   the most inferences per second within 50 ms
     """  # noqa: D301  click wants the real backspace character
     extra = _rewarded(reward) | objective_settings(options)
-    _advance(model, folder, Choices.taken(options), upto="measure", extra=extra, tensorboard=tensorboard)
+    choices = Choices.taken(options)
+    _advance(model, folder, choices, upto="measure", extra=extra, tensorboard=tensorboard, remeasure=remeasure)
 
 
 def _rewarded(reward: str | None) -> dict[str, Any]:
@@ -91,21 +96,23 @@ group = _stage("group", "Merge coarse operations into groups that are placed as 
 @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
 @reward_option
 @tensorboard_option
+@remeasure_option
 @shared
-def place(folder: Path, reward: str | None, tensorboard: Path | None, **options: Any) -> None:
+def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any) -> None:
     """Search for placements of the groups."""
     choices = Choices.taken(options)
-    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard)
+    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard, remeasure=remeasure)
 
 
 @click.command()
 @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
 @objective_options
+@remeasure_option
 @shared
-def measure(folder: Path, **options: Any) -> None:
+def measure(folder: Path, remeasure: bool, **options: Any) -> None:
     """Measure placements, settings and baselines against one another, and write the result."""
     extra = objective_settings(options)
-    _advance(None, folder, Choices.taken(options), upto="measure", extra=extra)
+    _advance(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)
 
 
 def _advance(
@@ -116,6 +123,7 @@ def _advance(
     upto: str,
     extra: dict[str, Any] | None = None,
     tensorboard: Path | None = None,
+    remeasure: bool = False,
 ) -> None:
     from pipeline import api
     from pipeline.config import Settings
@@ -132,9 +140,12 @@ def _advance(
     if choices.dry_run:
         with tempfile.TemporaryDirectory(prefix="placewright-") as aside:
             path = path if model is None else api.model_path(model, store, aside=Path(aside))
-            _show_outlook(api.outlook(path, settings, folder, store, upto=upto), choices)
+            rows = api.outlook(path, settings, folder, store, upto=upto, remeasure=remeasure)
+            _show_outlook(rows, choices)
         return
     path = path if model is None else api.model_path(model, store)
+    if remeasure:
+        api.forget(path, settings, store, upto=upto)
     with console.progress(quiet=choices.quiet) as progress:
         advance = api.advance(path, settings, folder, store, upto=upto, progress=progress, tensorboard=tensorboard)
     if not choices.quiet:

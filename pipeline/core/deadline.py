@@ -35,6 +35,10 @@ class Deadline:
         """Return whether no time is left."""
         return self.left_s <= 0
 
+    def later(self, seconds: float) -> Deadline:
+        """Return the moment so many seconds after this one."""
+        return Deadline(self.at_s + seconds, self.clock)
+
     def share(self, part: float, *, reserve_s: float = 0.0) -> Deadline:
         """Return the moment at which a part of what is left, without a reserve, is used up."""
         if math.isinf(self.at_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,8 @@ import numpy as np
 from pipeline.core.arrays import Float64, frozen
 
 FailureKind = Literal["refused", "out_of_memory", "timeout", "crashed", "wrong_output"]
+TRANSIENT: tuple[FailureKind, ...] = ("out_of_memory", "timeout", "crashed")
+RETRY_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +76,16 @@ class MeasurementFailed:
 
     kind: FailureKind
     message: str
+
+    @property
+    def transient(self) -> bool:
+        """Return whether another time may go better: it was killed, or out of time or memory by a neighbour."""
+        return self.kind in TRANSIENT
+
+
+def await_retry() -> None:
+    """Wait a moment before what was disturbed is tried once more."""
+    time.sleep(RETRY_AFTER_S)
 
 
 Evaluation = Measurement | Prediction | MeasurementFailed  # what an evaluator says of one placement

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
-from pipeline.core.measurement import Evaluation
+from pipeline.core.measurement import Evaluation, MeasurementFailed, await_retry
 from pipeline.core.placement import Placement
 from pipeline.core.private import open_alike
 from pipeline.core.stages import Evaluator, Subject
@@ -20,19 +20,23 @@ from pipeline.shared import payload
 class Journal:
     """Measures placements, and remembers what it measured in a file of JSON Lines.
 
+    What was disturbed (killed, out of time or of memory) is tried once more after a pause. If it fails again it is
+    known to this process alone, and whoever opens the file next measures it anew.
+
     context: what the figures depend on beside the placement; lines of another are left alone. known: placement ->
-    its answer, in the order of the file.
+    its answer, in the order of the file. disturbed: gets a sentence part on every answer that is not written down.
     """
 
     path: Path
     context: str
     evaluator: Evaluator
     known: dict[str, Evaluation] = field(default_factory=dict)
+    disturbed: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, path: Path, context: str, evaluator: Evaluator) -> Journal:
+    def of(cls, path: Path, context: str, evaluator: Evaluator, disturbed: list[str] | None = None) -> Journal:
         """Return the journal of a file, with what it holds already; a torn last line is cut off."""
-        journal = cls(path, context, evaluator)
+        journal = cls(path, context, evaluator, disturbed=[] if disturbed is None else disturbed)
         if not path.exists():
             return journal
         content = path.read_bytes()
@@ -41,7 +45,9 @@ class Journal:
         for line in content[:whole].splitlines():
             document = _document(line)
             if document.get("context") == context:
-                journal.known[document["placement"]] = payload.result_from_json(document["result"])
+                result = payload.result_from_json(document["result"])
+                if not is_transient(result):  # journals of earlier versions hold such lines
+                    journal.known[document["placement"]] = result
         return journal
 
     def ask(self, placement: Placement) -> Evaluation:
@@ -49,11 +55,28 @@ class Journal:
         key = placement.digest().hex()
         if key not in self.known:
             (result,) = self.evaluator.evaluate([placement])
-            line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
-            with open_alike(self.path, "a") as out:
-                out.write(json.dumps(line) + "\n")
+            if is_transient(result):
+                await_retry()
+                (result,) = self.evaluator.evaluate([placement])
             self.known[key] = result
+            if is_transient(result):
+                self.disturbed.append(f"a placement failed twice ({result.kind}: {result.message})")
+            else:
+                line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
+                with open_alike(self.path, "a") as out:
+                    out.write(json.dumps(line) + "\n")
         return self.known[key]
+
+
+def is_transient(result: Evaluation) -> TypeGuard[MeasurementFailed]:
+    """Return whether a measurement failed in a way that another time may go better."""
+    return isinstance(result, MeasurementFailed) and result.transient
+
+
+def disturbed_rows(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence part on every record of a candidate whose measurement was disturbed."""
+    failed = [(row["name"], MeasurementFailed(**row["failed"])) for row in measured if row["failed"]]
+    return [f"{name} failed twice ({f.kind}: {f.message})" for name, f in failed if f.transient]
 
 
 def _document(line: bytes) -> Mapping[str, Any]:

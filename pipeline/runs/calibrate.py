@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import registry
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
@@ -18,7 +20,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
-from pipeline.core.stages import Evaluator, Subject
+from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal
 from pipeline.runs.plan import HostMachine, execute, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.shared import payload
@@ -81,10 +83,12 @@ def calibrate(
         machine = look_at_machine(settings.devices)
         subject, context = _subject(model, settings, machine, store, progress)
     name, params = measurer_settings(settings, settings.measure.use)
-    evaluator: Evaluator = registry.build("measure", name, params).bind(subject)
+    measurer: Measurer = registry.build("measure", name, params)
+    evaluator = measurer.bind(subject)
     depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
     journal = Journal.of(out / JOURNAL, depends_on, evaluator)
-    fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
+    with measuring_alone(progress) if measurer.real else contextlib.nullcontext():
+        fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
     found = fit(subject, fitted, launches=False)
     document = {
         "schema": SCHEMA,

@@ -16,7 +16,8 @@ would. `execute` executes the tasks against the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 from pipeline import registry
 from pipeline.artifacts.declared import declared, placers_called
+from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, file_digest
 from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
@@ -33,7 +35,14 @@ from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
-STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {"read": 4, "embed": 2, "place": 8, "measure": 6}
+STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
+    "read": 4,
+    "precisions": 2,
+    "profile": 2,
+    "embed": 2,
+    "place": 8,
+    "measure": 6,
+}
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
@@ -42,6 +51,7 @@ PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 SEEDLESS = ("read", "kernels", "precisions", "profile")
 # Settings of the measure stage that hold wherever a placement is measured.
 MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+COMPARED_ALIKE = ("tolerance", "low_tolerance", "dynamic_size")  # and of those, where outputs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +153,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         settings=asdict(s.profile),
         devices=devices,
         open_names=open_names,
-        dynamic_size=s.measure.dynamic_size,
+        measuring={name: getattr(s.measure, name) for name in COMPARED_ALIKE},
     )
     add(
         "embed",
@@ -180,6 +190,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         evaluator=_one(s, "measure", s.measure.use),
         finalists=s.place.finalists,
         devices=devices,
+        real=declared("measure", s.measure.use).real,
     )
     return _upto(tasks, upto)
 
@@ -280,14 +291,25 @@ def execute(
 ) -> dict[str, Outcome]:
     """Return the outcome of every task, executed in order, all of them before the deadline.
 
+    From the first that measures on, nobody else measures on this machine; the time spent waiting for that does not
+    count.
+
     previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
     done is on record before the next begins.
     """
     outcomes: dict[str, Outcome] = {}
-    for task in tasks:
-        outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline)
-        outcomes[task.stage] = outcome
-        finished(outcome)
+    with contextlib.ExitStack() as run:
+
+        @contextlib.contextmanager
+        def alone(say: Progress) -> Iterator[float]:
+            # Till the end of the run: what it computes between two measurements would disturb who measures meanwhile.
+            yield run.enter_context(measuring_alone(say))
+
+        for task in tasks:
+            outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline, alone=alone)
+            deadline = deadline.later(outcome.waited_s)
+            outcomes[task.stage] = outcome
+            finished(outcome)
     return outcomes
 
 

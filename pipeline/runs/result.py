@@ -21,6 +21,7 @@ from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import write_training
+from pipeline.runs.notes import device_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -228,7 +229,7 @@ def write_result(
         best=verdict.best,
         verdict=verdict.text,
         contest=contest,
-        notes=[*verdict.notes, *notes],
+        notes=[*verdict.notes, *notes, *device_notes(outcomes)],
         speedup_over_best_single=verdict.gain,
         files=files,
     )

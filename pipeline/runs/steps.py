@@ -27,7 +27,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.comparison import Terms, in_simulator, on_devices
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
-from pipeline.placing.journal import Journal, Remembered
+from pipeline.placing.journal import Journal, Remembered, disturbed_rows
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
 from pipeline.placing.searchers import Bind, Searcher, Sought, in_turn
@@ -68,13 +68,14 @@ def precisions(work: StepContext) -> None:
     pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
     settings = MeasureSettings(**work.task.params["settings"])
     work.progress(f"comparing the outputs in {', '.join(sorted({p for _, p in pairs}))} with those in f32")
-    write_json(
-        work.out / "precisions.json", to_json(try_precisions(_model(work), pairs, settings, seed=work.task.seed))
-    )
+    tried = try_precisions(_model(work), pairs, settings, seed=work.task.seed)
+    work.disturbed.extend([f"{t.precision} on {t.plugin}: {t.why_not}" for t in tried if t.transient])
+    write_json(work.out / "precisions.json", to_json(tried))
 
 
 def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.measuring.left_out import to_json
     from runtime.measuring.profile import profile as measure_profile
 
     graph = payload.load_graph(work.read("read", "graph.npz"))
@@ -83,7 +84,7 @@ def profile(work: StepContext) -> None:
         graph,
         _devices(work),
         ProfileSettings(**work.task.params["settings"]),
-        dynamic_size=work.task.params["dynamic_size"],
+        measuring=MeasureSettings(**work.task.params["measuring"]),
         seed=work.task.seed,
         progress=work.progress,
     )
@@ -94,8 +95,10 @@ def profile(work: StepContext) -> None:
             "latency_s": dict(found.latency_s),
             "covered": dict(found.covered),
             "refused": {k: list(v) for k, v in found.refused.items()},
+            "left_out": to_json(found.left_out),
         },
     )
+    work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])
 
 
 def coarsen(work: StepContext) -> None:
@@ -177,6 +180,7 @@ def measure(work: StepContext) -> None:
     else:
         measured = in_simulator(subject, registry.build("measure", *work.task.params["evaluator"]), finalists)
     check_something_ran(measured["rows"])
+    work.disturbed.extend(disturbed_rows(measured["rows"]))
     write_json(work.out / "measurements.json", measured)
 
 
@@ -264,7 +268,8 @@ def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:
 
 def _journal(work: StepContext, devices: Evaluator) -> Journal:
     """Return the journal of what the stage measures, with what it holds of an interrupted run."""
-    return Journal.of(work.series / "measured.jsonl", f"{work.task.seed} {devices.fingerprint}", devices)
+    context = f"{work.task.seed} {devices.fingerprint}"
+    return Journal.of(work.series / "measured.jsonl", context, devices, work.disturbed)
 
 
 def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:

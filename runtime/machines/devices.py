@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import platform
 import re
 import tomllib
@@ -19,6 +20,8 @@ from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.process import cpu_count
 from pipeline.core.processors import usable_processors
 from runtime.machines.cpu_topology import CpuTopology, cpu_topology
+
+log = logging.getLogger(__name__)
 
 LIBRARIES: Mapping[str, str] = {
     "CPU": "openvino_intel_cpu_plugin",
@@ -59,9 +62,15 @@ class Plugin:
 
 
 def discover() -> dict[str, Plugin]:
-    """Return the devices OpenVINO finds on this machine, by name."""
+    """Return the devices OpenVINO finds on this machine, by name; one that cannot tell its properties is left out."""
     core = ov.Core()
-    return {name: _describe(core, name) for name in core.available_devices}
+    found: dict[str, Plugin] = {}
+    for name in core.available_devices:
+        try:
+            found[name] = _describe(core, name)
+        except RuntimeError as error:  # what the bindings raise of a driver that is broken
+            log.warning("%s is left out: it cannot tell its properties (%s)", name, " ".join(str(error).split()))
+    return found
 
 
 def _describe(core: ov.Core, name: str) -> Plugin:
@@ -106,12 +115,12 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
 
     A CPU with P-cores and E-cores is the devices P and E: SCHEDULING_CORE_TYPE keeps each to its cores, of which it has
     one thread each. A CPU of several NUMA nodes, or sockets, is the devices N0, N1, ... with as many threads
-    (INFERENCE_NUM_THREADS) as the node has cores: the runtime then keeps a sub-model to one node, where one for all
-    processors would reach over all of them. On which node it runs cannot be said: no property names one, and
-    ENABLE_CPU_RESERVATION, which keeps models apart, leaves no processors for the second sub-model of a device. To
-    measure on one node alone run `numactl --cpunodebind=0 placewright ...`. A CPU of one part that is not alone is one
-    device; alone, with two processors or more, it is the halves A and B, of which the second computes in the CPU's
-    reduced precision if it has one.
+    (INFERENCE_NUM_THREADS) as the node has cores, so that a sub-model can run without reaching over all nodes. That it
+    does, and on which of them, cannot be demanded: no documented property names a node, and ENABLE_CPU_RESERVATION,
+    which keeps models apart, leaves no processors for the second sub-model of a device. To measure on one node alone
+    run `numactl --cpunodebind=0 placewright ...`. A CPU of one part that is not alone is one device; alone, with two
+    processors or more, it is the halves A and B, of which the second computes in the CPU's reduced precision if it has
+    one.
 
     cores: of the CPU; None for those of this machine.
 

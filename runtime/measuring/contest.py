@@ -33,7 +33,6 @@ NEAR = 4.0  # standard deviations from the leader within which a variant stays
 NOISE = 0.02  # standard deviation of a short start's log ratio that is reckoned with at least
 LEAST_PAIRS = 4  # of turns in a start of the final
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
-DISTURBED = ("timeout", "crashed", "out_of_memory")  # kinds of failures that another attempt may not show
 
 STEPS = 2  # from the best settings to their neighbours
 ROUNDS = 4  # of the screening
@@ -211,7 +210,7 @@ def _begin(entry: Entry, control: Variant, bench: Bench, clock: Clock, part: Par
     """Give a variant one start; one that is disturbed has a second chance."""
     begun = clock()
     found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
-    if isinstance(found, MeasurementFailed) and found.kind in DISTURBED:
+    if isinstance(found, MeasurementFailed) and found.transient:
         found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
     entry.pair_s = (clock() - begun) / pairs
     if isinstance(found, MeasurementFailed):

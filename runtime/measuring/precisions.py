@@ -12,6 +12,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
+from runtime.measuring.again import asked_again
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.variant import Outputs, Variant, largest_difference, outputs_of, percent, start
@@ -24,7 +25,8 @@ class Borne:
     """What became of a model computed in one precision.
 
     difference: largest relative L2 difference of an output from f32; None where it did not run, or is infinite.
-    allowed: the largest that counts as right. why_not: in words; "" where the precision is as good as f32.
+    allowed: the largest that counts as right. why_not: in words; "" where the precision is as good as f32. transient:
+    whether it did not run for a reason that may be gone another time.
     """
 
     plugin: str
@@ -32,6 +34,7 @@ class Borne:
     difference: float | None
     allowed: float
     why_not: str
+    transient: bool = False
 
 
 def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[tuple[str, str]]:
@@ -60,12 +63,17 @@ def _tried(
     device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
     variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
     allowed = settings.low_tolerance
-    try:
+
+    def outputs() -> Outputs:
         child, _ = start(variant, model, settings, seed=seed)
         with child:
-            found = largest_difference(outputs_of(child), expected)
+            return outputs_of(child)
+
+    try:
+        found = largest_difference(asked_again(outputs), expected)
     except ChildError as error:
-        return Borne(plugin, precision, None, allowed, f"it does not run ({error.failed.message})")
+        why_not = f"it does not run ({error.failed.message})"
+        return Borne(plugin, precision, None, allowed, why_not, error.failed.transient)
     if isinstance(found, MeasurementFailed):
         return Borne(plugin, precision, None, allowed, found.message)
     if found <= allowed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,25 @@ from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
+from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.measuring.child import Child
+from runtime.measuring.again import asked_again
+from runtime.measuring.child import Child, ChildError
+from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody_left, notes, to_json
 from runtime.measuring.links import fit_link
-from runtime.measuring.variant import Variant, start
+from runtime.measuring.variant import Variant, compare_outputs, outputs_of, start, tolerance_for
 
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """What profiling found.
+    """What profiling found; costs and topology are of the devices that are not left out.
 
     latency_s: whole-model median with counters on, per device. covered: share of that latency the counters explain.
-    refused: operations that each device does not run.
+    refused: operations that each device does not run. left_out: why devices are, by their names.
     """
 
     costs: CostTable
@@ -36,6 +41,7 @@ class Profile:
     latency_s: Mapping[str, float]
     covered: Mapping[str, float]
     refused: Mapping[str, tuple[str, ...]]
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
 
 
 def profile(
@@ -44,35 +50,94 @@ def profile(
     devices: Sequence[DeviceSpec],
     settings: ProfileSettings,
     *,
-    dynamic_size: int,
+    measuring: MeasureSettings,
     seed: int,
     progress: Callable[[str], None],
 ) -> Profile:
     """Return the measured costs of a model's operations on the devices and of the links between them.
 
+    A device that cannot run the model, or whose outputs differ from the CPU's in f32, is left out.
+
+    measuring: tolerances, and the size of dynamic dimensions.
+
     Raises:
         DeviceError: operations that no device runs; all are listed.
-        ChildError: a device cannot be profiled at all.
+        MeasurementError: no device can run the model.
+        OutputMismatchError: all devices run it wrongly.
+        ChildError: the CPU cannot run the model in f32.
     """
-    refused = {d.name: _refused(model, d, settings) for d in devices}
-    _check_every_operation_has_a_home(refused)
-    op_s = np.zeros((graph.n, len(devices)))
-    latency_s: dict[str, float] = {}
-    covered: dict[str, float] = {}
-    for j, device in enumerate(devices):
+    left_out: dict[str, LeftOut] = {}
+    refused = _refused_by(model, devices, settings, left_out)
+    _check_every_operation_has_a_home(refused, left_out)
+    able = [d for d in devices if d.name in refused]
+    of_child = replace(measuring, timeout_s=settings.timeout_s)
+    ask = partial(_kernels, model, settings=settings, measuring=of_child, seed=seed)
+    expected = cache(lambda: asked_again(lambda: reference_outputs(model, of_child, seed=seed)))
+    kernels: dict[str, dict[str, Any]] = {}
+    # Those that run everything come first: once they have, it is clear whose fault it is where another fails with them.
+    for device in sorted(able, key=lambda d: bool(refused[d.name])):
         progress(f"profiling {device.name}")
-        kernels = _kernels(model, device, devices, refused[device.name], settings, dynamic_size=dynamic_size, seed=seed)
+        others = [d for d in able if d.name not in left_out]
+        try:
+            found = asked_again(partial(ask, device, others, refused[device.name]))
+        except UnfitError as error:
+            left_out[device.name] = error.left_out
+            continue
+        wrong = compare_outputs(found["outputs"], expected(), tolerance_for(found["precisions"], measuring))
+        if isinstance(wrong, MeasurementFailed):
+            left_out[device.name] = LeftOut(wrong.kind, wrong.message, RUN)
+        else:
+            kernels[device.name] = found
+    if not kernels:
+        raise nobody_left(left_out)
+    launch_s, topology, unlinked = _links([d for d in able if d.name in kernels], settings, progress)
+    left_out |= unlinked
+    refused = {name: refused[name] for name in topology.names}
+    _check_every_operation_has_a_home(refused, left_out)
+    return _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+
+
+def _summed_up(
+    graph: Graph,
+    topology: Topology,
+    launch_s: Float64,
+    kernels: Mapping[str, Mapping[str, Any]],
+    refused: Mapping[str, tuple[str, ...]],
+    left_out: Mapping[str, LeftOut],
+) -> Profile:
+    """Return the profile of the devices of a topology, from what was measured on each."""
+    op_s = np.zeros((graph.n, topology.p))
+    covered: dict[str, float] = {}
+    for j, name in enumerate(topology.names):
+        measured = kernels[name]
         # The counters are means over all inferences, cold and disturbed ones too: brought down to the median one.
-        op_s[:, j] = share_out(graph, kernels["kernels"]) * (kernels["latency_s"] / kernels["mean_s"])
-        latency_s[device.name] = kernels["latency_s"]
-        covered[device.name] = float(op_s[:, j].sum() / kernels["latency_s"])
-        gone = set(refused[device.name])
-        op_s[[name in gone for name in graph.names], j] = np.inf
-    launch_s, topology = _links(devices, settings, progress)
-    names = tuple(d.name for d in devices)
-    origin: tuple[Origin, ...] = tuple("measured" for _ in devices)
-    costs = CostTable(graph.names, names, op_s, launch_s, origin)
-    return Profile(costs, topology, latency_s, covered, refused)
+        op_s[:, j] = share_out(graph, measured["kernels"]) * (measured["latency_s"] / measured["mean_s"])
+        covered[name] = float(op_s[:, j].sum() / measured["latency_s"])
+        gone = set(refused[name])
+        op_s[[operation in gone for operation in graph.names], j] = np.inf
+    origin: tuple[Origin, ...] = tuple("measured" for _ in topology.names)
+    costs = CostTable(graph.names, topology.names, op_s, launch_s, origin)
+    latency_s = {name: float(kernels[name]["latency_s"]) for name in topology.names}
+    return Profile(costs, topology, latency_s, covered, refused, left_out)
+
+
+def _refused_by(
+    model: Path, devices: Sequence[DeviceSpec], settings: ProfileSettings, left_out: dict[str, LeftOut]
+) -> dict[str, tuple[str, ...]]:
+    """Return the operations that each device refuses; one that cannot even say is added to those left out.
+
+    Raises:
+        PlacewrightError: there is none that can.
+    """
+    refused: dict[str, tuple[str, ...]] = {}
+    for device in devices:
+        try:
+            refused[device.name] = asked_again(partial(_refused, model, device, settings))
+        except ChildError as error:
+            left_out[device.name] = LeftOut(error.failed.kind, error.failed.message, COMPILE)
+    if not refused:
+        raise nobody_left(left_out)
+    return refused
 
 
 def _refused(model: Path, device: DeviceSpec, settings: ProfileSettings) -> tuple[str, ...]:
@@ -80,12 +145,13 @@ def _refused(model: Path, device: DeviceSpec, settings: ProfileSettings) -> tupl
         return tuple(child.ask("support", model=str(model), device=device.to_json())["refused"])
 
 
-def _check_every_operation_has_a_home(refused: Mapping[str, tuple[str, ...]]) -> None:
+def _check_every_operation_has_a_home(refused: Mapping[str, tuple[str, ...]], left_out: Mapping[str, LeftOut]) -> None:
     everywhere = set.intersection(*(set(names) for names in refused.values()))
     if everywhere:
         listed = ", ".join(sorted(everywhere)[:20]) + (" ..." if len(everywhere) > 20 else "")
+        gone = "".join(f" {note}" for note in notes(to_json(left_out)))
         raise DeviceError(
-            f"{len(everywhere)} operation(s) run on none of {', '.join(refused)}: {listed}.",
+            f"{len(everywhere)} operation(s) run on none of {', '.join(refused)}: {listed}.{gone}",
             "Add a device that runs them, for example CPU.",
         )
 
@@ -96,11 +162,17 @@ def _kernels(
     devices: Sequence[DeviceSpec],
     refused: tuple[str, ...],
     settings: ProfileSettings,
+    measuring: MeasureSettings,
     *,
-    dynamic_size: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Return the kernel times of the model on one device; what it refuses runs on the others meanwhile."""
+    """Return the kernel times of the model on one device, its outputs and the precisions it really computes in.
+
+    What the device refuses runs on the others meanwhile.
+
+    Raises:
+        UnfitError: it cannot compile or run the model.
+    """
     if refused:
         order = (device, *(d for d in devices if d.name != device.name))
         variant = Variant(
@@ -108,10 +180,16 @@ def _kernels(
         )
     else:
         variant = Variant(device.name, "profile", device.openvino_name, (device,), {"PERF_COUNT": "YES"})
-    measuring = MeasureSettings(timeout_s=settings.timeout_s, dynamic_size=dynamic_size)
-    child, _ = start(variant, model, measuring, seed=seed)
+    try:
+        child, loaded = start(variant, model, measuring, seed=seed)
+    except ChildError as error:
+        raise UnfitError(error.failed, COMPILE) from error
     with child:
-        return child.ask("kernels", count=settings.inferences)
+        try:
+            found = child.ask("kernels", count=settings.inferences)
+            return {**found, "outputs": outputs_of(child), "precisions": loaded["precisions"]}
+        except ChildError as error:
+            raise UnfitError(error.failed, RUN) from error
 
 
 def share_out(graph: Graph, kernels: Sequence[tuple[Sequence[str], float]]) -> Float64:
@@ -141,21 +219,43 @@ def kernel_labels(graph: Graph, groups: Sequence[Sequence[str]]) -> np.ndarray[t
 
 def _links(
     devices: Sequence[DeviceSpec], settings: ProfileSettings, progress: Callable[[str], None]
-) -> tuple[Float64, Topology]:
-    """Return what a sub-graph costs on each device, float64 [p], and the topology with measured links.
+) -> tuple[Float64, Topology, dict[str, LeftOut]]:
+    """Return what a sub-graph costs on each device, float64 [p], the topology with measured links, and who is left out.
 
     The constant part of a boundary is booked as the launch of one more sub-graph, the part that grows with the
-    tensor as the link's bandwidth.
+    tensor as the link's bandwidth. A device that can pass no tensor to another is left out, a CPU last.
     """
-    p = len(devices)
+    found: dict[frozenset[str], tuple[float, float]] = {}
+    left_out: dict[str, LeftOut] = {}
+    kept: list[DeviceSpec] = []
+    for device in sorted(devices, key=lambda d: d.kind != "cpu"):
+        try:
+            for other in kept:
+                progress(f"measuring the link {other.name} - {device.name}")
+                found[frozenset((other.name, device.name))] = asked_again(partial(_link, other, device, settings))
+        except UnfitError as error:
+            left_out[device.name] = error.left_out
+        else:
+            kept.append(device)
+    kept.sort(key=devices.index)
+    p = len(kept)
     constant = np.zeros((p, p))
     bytes_per_s = np.full((p, p), np.inf)
-    for i, j in itertools.combinations(range(p), 2):
-        progress(f"measuring the link {devices[i].name} - {devices[j].name}")
-        with Child(timeout_s=settings.timeout_s) as child:
-            link = child.ask("link", a=devices[i].to_json(), b=devices[j].to_json(), count=settings.link_inferences)
-        constant_s, speed = fit_link(link["boundary_s"], link["bytes"])
-        constant[i, j] = constant[j, i] = constant_s
-        bytes_per_s[i, j] = bytes_per_s[j, i] = speed
+    for i, j in itertools.permutations(range(p), 2):
+        constant[i, j], bytes_per_s[i, j] = found[frozenset((kept[i].name, kept[j].name))]
     launch_s = constant.sum(axis=1) / max(p - 1, 1)
-    return launch_s, Topology(tuple(devices), bytes_per_s, np.zeros((p, p)))
+    return launch_s, Topology(tuple(kept), bytes_per_s, np.zeros((p, p))), left_out
+
+
+def _link(a: DeviceSpec, b: DeviceSpec, settings: ProfileSettings) -> tuple[float, float]:
+    """Return (seconds per boundary, bytes per second) between two devices.
+
+    Raises:
+        UnfitError: no tensor can be passed between them.
+    """
+    with Child(timeout_s=settings.timeout_s) as child:
+        try:
+            link = child.ask("link", a=a.to_json(), b=b.to_json(), count=settings.link_inferences)
+        except ChildError as error:
+            raise UnfitError(error.failed, f"exchange tensors with {a.name}") from error
+    return fit_link(link["boundary_s"], link["bytes"])

@@ -14,8 +14,6 @@ from pipeline.core.private import open_alike
 from runtime.measuring.pairs import Bench, Part, Start
 from runtime.measuring.variant import Variant
 
-FINAL = ("refused", "wrong_output")  # kinds of failures that another attempt would show again
-
 
 @dataclass(slots=True)
 class Written:
@@ -51,7 +49,7 @@ class Written:
         key = f"{part} {number} {variant.identity} {control.identity}"
         if key not in self.known:
             result = self.bench.start(variant, control, part=part, number=number, pairs=pairs)
-            if isinstance(result, MeasurementFailed) and result.kind not in FINAL:
+            if isinstance(result, MeasurementFailed) and result.transient:
                 return result
             with open_alike(self.path, "a") as out:
                 out.write(json.dumps({"context": self.context, "key": key, **_document(result)}) + "\n")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,9 +82,10 @@ Rows = Callable[..., list[dict[str, Any]]]
 def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Rows:
     """Return a function that runs a batch, which must end with a code, and gives the rows it prints."""
 
-    def command(jobs: Path, code: int = 0) -> list[dict[str, Any]]:
+    def command(jobs: Path, code: int = 0, *more: str) -> list[dict[str, Any]]:
         capsys.readouterr()
-        found = run(["batch", str(jobs), "--out", str(tmp_path / "out"), "--store", str(tmp_path / "store"), "--json"])
+        folders = ["--out", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
+        found = run(["batch", str(jobs), *folders, *more, "--json"])
         out, err = capsys.readouterr()
         assert found == code, err
         document: list[dict[str, Any]] = json.loads(out)
@@ -113,6 +115,46 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
     in_process.clear()
     assert rows(jobs) == table
     assert in_process == []
+
+
+def test_a_batch_holds_the_machine_from_the_first_stage_that_measures_to_its_end(
+    tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    @contextlib.contextmanager
+    def alone(_: object) -> Iterator[float]:
+        log.append("hold")
+        yield 0.0
+        log.append("release")
+
+    ask = InProcess.ask
+
+    def asked(pool: InProcess, name: str, command: Mapping[str, Any]) -> None:
+        log.append(f"{command['task']['stage']}{' held' * command['alone']}")
+        ask(pool, name, command)
+
+    monkeypatch.setattr(batch, "measuring_alone", alone)
+    monkeypatch.setattr(InProcess, "ask", asked)
+    rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
+    at = log.index("profile held")
+    assert log.index("hold") == at - 1
+    assert log.index("read") < at
+    assert log[-2:] == ["measure", "release"]
+    log.clear()
+    rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
+    assert log == []
+
+
+def test_a_batch_measures_again_what_it_is_told_to(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml")
+    first = rows(jobs)
+    in_process.clear()
+    assert rows(jobs) == first
+    assert in_process == []
+    rows(jobs, 0, "--remeasure")
+    assert set(in_process) == {"profile", "place", "measure"}
+    assert in_process.count("profile") == len(SETS)
 
 
 def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(

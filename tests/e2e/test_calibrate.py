@@ -26,7 +26,7 @@ Ran = Callable[..., Any]
 
 
 class Lazy:
-    """Stands for devices that take twice what was profiled, and crash at every third placement."""
+    """Stands for devices that take twice what was profiled, and refuse every third placement."""
 
     version = 1
     fingerprint = "lazy"
@@ -47,7 +47,7 @@ class Lazy:
         assert self.inner is not None
         self.asked += [plan.key() for plan in placements]
         if len(self.asked) % 3 == 0:
-            return [MeasurementFailed("crashed", "gone") for _ in placements]
+            return [MeasurementFailed("refused", "gone") for _ in placements]
         return [Measurement(2 * a.samples_s) for a in self.inner.evaluate(placements) if isinstance(a, Prediction)]
 
 
@@ -128,9 +128,9 @@ def test_the_table_for_people_names_both_simulators(
 def test_devices_that_always_fail_are_said(
     model: Path, tmp_path: Path, lazy: Lazy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lazy, "evaluate", lambda plans: [MeasurementFailed("crashed", "gone") for _ in plans])
+    monkeypatch.setattr(lazy, "evaluate", lambda plans: [MeasurementFailed("refused", "gone") for _ in plans])
     assert run(arguments(model, tmp_path)) == 5
-    assert "crashed: gone" in capsys.readouterr().err
+    assert "refused: gone" in capsys.readouterr().err
 
 
 def test_it_ends_early_where_every_split_fails(

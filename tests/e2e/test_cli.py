@@ -146,7 +146,7 @@ def test_every_reward_asks_whom_it_says(copy: Warm, ran: Ran, monkeypatch: pytes
     (row,) = left_by_place(copy, "searches.json")
     assert len(devices.asked) == len(set(devices.asked)) == sum(r["measurements"] for r in row["rounds"]) == 5
     assert row["used"] == 5 - sum(r["failed"] for r in row["rounds"])
-    assert row["refused"] == "crashed: gone"
+    assert row["refused"] == "refused: gone"
     assert row["evaluations"] <= 20
     assert from_json(SearchRecord, row) == row
     values = [c["value_s"] for c in document["candidates"]]

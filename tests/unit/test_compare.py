@@ -34,7 +34,7 @@ def compared(folder: Path, factor: float, *, spread: float = 1.0, least: float =
         (1.05, 1, "slower"),
         (1.0, 1, "same"),
         (0.9, 1, "faster"),
-        (1.5, 60, "undecided"),
+        (1.1, 60, "undecided"),
         (1.02, 1, "undecided"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -219,6 +220,22 @@ def test_this_machine_has_a_cpu_whose_aliases_keep_their_properties() -> None:
     assert core.get_property("CPU_A", "INFERENCE_NUM_THREADS") == 1
     assert precision_name(core.get_property("CPU_A", "INFERENCE_PRECISION_HINT")) == "f32"
     assert core.get_property("CPU_B", "ENABLE_CPU_PINNING") is False
+
+
+def test_a_device_that_cannot_tell_its_properties_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Core:
+        available_devices: ClassVar[list[str]] = ["CPU", "NPU"]
+
+        def get_property(self, name: str, key: str) -> dict[str, str]:
+            if name == "NPU":
+                raise RuntimeError("Exception from plugin:\n no driver")
+            return {}
+
+    monkeypatch.setattr(devices.ov, "Core", Core)
+    assert list(devices.discover()) == ["CPU"]
+    assert caplog.messages == ["NPU is left out: it cannot tell its properties (Exception from plugin: no driver)"]
 
 
 def test_an_alias_of_an_unknown_plugin_is_refused() -> None:

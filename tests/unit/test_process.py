@@ -20,6 +20,7 @@ QUESTIONS = {
             "task": {"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}},
             "store": "store",
             "previous": None,
+            "alone": False,
         },
         "The x artifact 0 is not in the store.",
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
-from pipeline.core.settings import ProfileSettings
+from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring import profile as module
 from runtime.measuring.fusion import cpu_kernels
 from runtime.measuring.links import fit_link
@@ -57,7 +57,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
 
 
 def run(written: tuple[Path, Graph]) -> Profile:
-    return profile(*written, two_cpus(), SETTINGS, dynamic_size=8, seed=0, progress=lambda text: None)
+    return profile(*written, two_cpus(), SETTINGS, measuring=MeasureSettings(), seed=0, progress=lambda text: None)
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +110,10 @@ def test_figures_follow_the_names_when_the_graph_is_shuffled(
     graph = written[1]
     kernels = [[[name], float(i)] for i, name in enumerate(graph.names)]
     monkeypatch.setattr(module, "_refused", lambda *_: ())
-    monkeypatch.setattr(
-        module, "_kernels", lambda *_, **__: {"kernels": kernels[::-1], "latency_s": 1.0, "mean_s": 2.0}
-    )
-    monkeypatch.setattr(module, "_links", lambda devices, *_: (np.zeros(2), found_topology()))
+    measured = {"kernels": kernels[::-1], "latency_s": 1.0, "mean_s": 2.0, "outputs": {}, "precisions": {}}
+    monkeypatch.setattr(module, "_kernels", lambda *_, **__: measured)
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_links", lambda devices, *_: (np.zeros(2), found_topology(), {}))
     costs = run(written).costs
     assert (
         costs.op_s[:, 0].tolist() == costs.op_s[:, 1].tolist() == [i / 2 for i in range(graph.n)]
@@ -127,10 +127,10 @@ def found_topology() -> module.Topology:
 def test_refused_operations_cost_infinitely_much(written: tuple[Path, Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     graph = written[1]
     monkeypatch.setattr(module, "_refused", lambda model, device, _: ("left0",) if device.name == "B" else ())
-    monkeypatch.setattr(
-        module, "_kernels", lambda *_, **__: {"kernels": [[["left0"], 0.5]], "latency_s": 1.0, "mean_s": 1.0}
-    )
-    monkeypatch.setattr(module, "_links", lambda *_: (np.zeros(2), found_topology()))
+    measured = {"kernels": [[["left0"], 0.5]], "latency_s": 1.0, "mean_s": 1.0, "outputs": {}, "precisions": {}}
+    monkeypatch.setattr(module, "_kernels", lambda *_, **__: measured)
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_links", lambda *_: (np.zeros(2), found_topology(), {}))
     found = run(written)
     refused = graph.names.index("left0")
     assert found.costs.op_s[refused].tolist() == [0.5, np.inf]

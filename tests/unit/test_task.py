@@ -183,7 +183,14 @@ def test_another_fault_of_the_system_is_not_hidden(store: Store) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "params", "measures"),
-    [("profile", {}, True), ("measure", {}, True), ("place", {"real": True}, True), ("place", {"real": False}, False)],
+    [
+        ("profile", {}, True),
+        ("precisions", {}, True),
+        ("measure", {"real": True}, True),
+        ("measure", {"real": False}, False),
+        ("place", {"real": True}, True),
+        ("place", {"real": False}, False),
+    ],
 )
 def test_what_touches_the_devices_has_the_machine_to_itself(stage: str, params: dict[str, Any], measures: bool) -> None:
     assert replace(TASK, stage=stage, params=params).measures is measures

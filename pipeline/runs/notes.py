@@ -1,0 +1,22 @@
+"""What a result says of devices that are left out, and of measurements that were disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.artifacts.task import Outcome, disturbances
+from pipeline.shared import payload
+
+
+def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return sentences on the devices that a run left out, and on what the next run measures again.
+
+    outcomes: by stage, `profile` among them.
+    """
+    from runtime.measuring.left_out import notes
+
+    found = notes(payload.read_json(outcomes["profile"].entry.path("profile.json"))["left_out"])
+    disturbed = list(dict.fromkeys(words for outcome in outcomes.values() for words in disturbances(outcome.entry)))
+    if disturbed:
+        found.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
+    return found

@@ -1,0 +1,37 @@
+"""Forgetting what was measured, so that a run measures it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.artifacts.store import Store, digest
+from pipeline.artifacts.task import Task
+
+WHY = "--remeasure"
+
+
+def measured_tasks(tasks: Sequence[Task]) -> list[Task]:
+    """Return those of a run's tasks that measure, and what is made of them.
+
+    What is made of a measurement has a key that its figures do not change, and so must be made again with it.
+    """
+    found: dict[str, Task] = {}
+    for task in tasks:
+        if task.measures or found.keys() & task.inputs.keys():
+            found[task.stage] = task
+    return list(found.values())
+
+
+def forget_measured(tasks: Sequence[Task], store: Store) -> None:
+    """Remove what the store holds of a run's measurements: artifacts, and journals of interrupted stages."""
+    for task in measured_tasks(tasks):
+        store.forget(task.key)
+        if task.series:
+            store.forget_series(digest(task.series))
+
+
+def forgetting(rows: Sequence[dict[str, Any]], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    """Return the forecast of a run whose measurements would be forgotten."""
+    gone = {task.stage for task in measured_tasks(tasks)}
+    return [row | {"would_run": True, "why": WHY} if row["stage"] in gone else row for row in rows]
