@@ -29,7 +29,7 @@ class Declaration:
 
     version: of the class. params: all of them, defaults filled in. files: values of those that name a file. real:
     whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along. placers: names
-    of the placers that a placer may call itself.
+    of the placers that a placer may call itself. learns: whether it is a placer that learns a policy.
     """
 
     version: int
@@ -38,6 +38,7 @@ class Declaration:
     real: bool
     recipe: Sequence[Sequence[str]]
     placers: Sequence[str]
+    learns: bool
 
 
 @cache
@@ -110,4 +111,5 @@ def _declaration(built: Any) -> Declaration:
         brought = [*(("coarsen", c) for c, _ in recipe.coarsen), ("embed", recipe.embed[0]), ("group", recipe.group[0])]
     files = [str(getattr(built, name)) for name in registry.file_parameters(built)]
     placers = list(built.placers) if isinstance(built, CompositePlacer) else []
-    return Declaration(built.version, registry.canonical(built), files, getattr(built, "real", False), brought, placers)
+    real, learns = getattr(built, "real", False), isinstance(built, LearningPlacer)
+    return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns)

@@ -27,6 +27,7 @@ class ProfileSettings:
     inferences: int = param(60, "inferences per device over which the counters are averaged")
     link_inferences: int = param(40, "inferences per chain when a link is measured")
     timeout_s: float = param(300.0, "seconds one device may take before its process is killed")
+    seconds: float = param(0.0, "seconds after which no more inferences are begun; 0 for a share of the budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class GroupSettings:
 class PlaceSettings:
     """Which placers run, and how much each may spend."""
 
-    use: tuple[str, ...] = param(("portfolio", "hsdag"), "placers; each gets the same budget")
+    use: tuple[str, ...] = param(
+        ("portfolio", "hsdag"), "placers, of equal shares of time; of these two the one that learns needs --budget 90s"
+    )
     reward: Literal["simulated", "measured", "hybrid"] = param(
         "hybrid", "ask the evaluator, the devices, or the evaluator calibrated to a few measurements round by round"
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 ENOUGH_STARTS = 3  # for an interval
+PROMISING = 2  # settings that are tried before any split
 PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000}  # and how many latencies tell them
 
 
@@ -61,7 +62,6 @@ def on_devices(
         MeasurementError: nothing runs.
     """
     from runtime.measuring.contest import contest
-    from runtime.measuring.hetero import reference_outputs
     from runtime.measuring.pairs import PairBench
     from runtime.measuring.starts import Written
 
@@ -70,9 +70,8 @@ def on_devices(
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
     splits, placements = _splits(subject, finalists)
-    variants = [*(v for v in variants if v.baseline), *splits, *(v for v in variants if not v.baseline)]
-    expected = reference_outputs(subject.model, settings, seed=subject.seed)
-    with PairBench(subject.model, settings, expected, subject.seed) as bench:
+    variants = in_order(variants, splits)
+    with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         found = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(found, bench, settings, deadline, progress)
@@ -100,6 +99,18 @@ def _in_question(subject: Subject, terms: Terms) -> tuple[list[Variant], Callabl
     space = Space.of(subject.topology.devices, plugins, settings.objective)
     known = {v.name for v in found}
     return [*found, *(v for v in space.first() if v.name not in known)], space.around
+
+
+def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Variant]:
+    """Return all variants in the order in which they are worth trying.
+
+    Plug-ins as they come are first, as something must be the control; then the most promising settings and the best
+    split; what is left to the runtime's choice is last.
+    """
+    plain = [v for v in known if v.kind in ("default", "hint")]
+    settings = [v for v in known if v.kind == "settings"]
+    rest = [v for kind in ("device", "own choice") for v in known if v.kind == kind]
+    return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 
 def _splits(subject: Subject, finalists: Rows) -> tuple[list[Variant], dict[str, Placement]]:

@@ -31,6 +31,7 @@ from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.core.settings import PlaceSettings
 from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
@@ -51,6 +52,7 @@ PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 SEEDLESS = ("read", "kernels", "precisions", "profile")
 # Settings of the measure stage that hold wherever a placement is measured.
 MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
 COMPARED_ALIKE = ("tolerance", "low_tolerance", "dynamic_size")  # and of those, where outputs are compared
 
 
@@ -163,14 +165,14 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         blocks=list(s.embed.blocks),
     )
     add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
-    asked = _asked(s)
+    asked, placers = _asked(s), placers_of(s)
     real = any(declared("measure", name).real for name in asked)
     add(
         "place",
-        dict.fromkeys(s.place.use, "place") | dict.fromkeys(asked, "measure"),
+        dict.fromkeys(placers, "place") | dict.fromkeys(asked, "measure"),
         ("read", "coarsen", "profile", "embed", "group"),
         measured=real,
-        use=_chosen(s, "place", s.place.use),
+        use=_chosen(s, "place", placers),
         embedder=_one(s, "embed", s.embed.use),
         grouper=_one(s, "group", s.group.use),
         evaluator=measurer_settings(s, asked[0]),
@@ -262,10 +264,18 @@ def _chosen(settings: Settings, stage: str, names: Sequence[str]) -> list[list[A
     return [_one(settings, stage, name) for name in names]
 
 
+def placers_of(settings: Settings) -> tuple[str, ...]:
+    """Return the placers of a run: those chosen; of the defaults, learners only where the budget lets them learn."""
+    chosen = settings.place.use
+    if chosen != PlaceSettings().use or settings.budget_s >= LEARNING_BUDGET_S:
+        return chosen
+    return tuple(name for name in chosen if not declared("place", name).learns)
+
+
 def _called(settings: Settings) -> list[tuple[str, str]]:
     """Return (stage, implementation) of all that placers bring along instead of what the stages have made, or call."""
     found: list[tuple[str, str]] = []
-    for name in settings.place.use:
+    for name in placers_of(settings):
         values = settings.params_of("place", name)
         found += [(stage, used) for stage, used in declared("place", name, values).recipe]
         found += [("place", placer) for placer in placers_called(name, values)]

@@ -78,12 +78,15 @@ def profile(work: StepContext) -> None:
     from runtime.measuring.left_out import to_json
     from runtime.measuring.profile import profile as measure_profile
 
+    settings, left_s = ProfileSettings(**work.task.params["settings"]), work.deadline.share(PROFILE_SHARE).left_s
+    if not settings.seconds and math.isfinite(left_s):
+        settings = replace(settings, seconds=max(left_s, LEAST_S))
     graph = payload.load_graph(work.read("read", "graph.npz"))
     found = measure_profile(
         _model(work),
         graph,
         _devices(work),
-        ProfileSettings(**work.task.params["settings"]),
+        settings,
         measuring=MeasureSettings(**work.task.params["measuring"]),
         seed=work.task.seed,
         progress=work.progress,
@@ -199,7 +202,9 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 
 Rows = list[dict[str, Any]]
 # Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
-SHARE: Mapping[str, tuple[float, float]] = {"profile": (0.2, 0.2), "place": (0.4, 0.35), "measure": (1.0, 0.5)}
+SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
+PROFILE_SHARE = 0.2
+LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 
 
 def _until(work: StepContext, seconds: float = 0.0) -> Deadline:
@@ -216,8 +221,9 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     measured = params["reward"] == "measured"
     measurer: Measurer = registry.build("measure", *params["evaluator"])
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
-    budget = Budget(params["evaluations"], _until(work).left_s / len(params["use"]))
-    found = in_turn(_searchers(work, subject, bind, watch), subject, None, budget, seed=seed, say=work.progress)
+    searchers = _searchers(work, subject, bind, watch)
+    budget = Budget(params["evaluations"], _until(work).left_s / len(searchers))
+    found = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
     for sought in found:
         short = shortlist(sought.answer.candidates, params["finalists"])
@@ -287,6 +293,7 @@ def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) 
 
 def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem:
     """Return the problem of placing what the stages before have left."""
+    problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
     embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
     policy = PolicyInputs(
         features=embedding["features"],
@@ -296,7 +303,6 @@ def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem
         grouper_weights=payload.load_weights(work.read("group", "grouper.safetensors")),
     )
     groups = payload.load_grouping(work.read("group", "grouping.npz"))
-    problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
     return replace(problem.on(grouping=groups), policy=policy)
 
 

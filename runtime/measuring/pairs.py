@@ -1,8 +1,9 @@
 """Measures a variant beside a control: two resident processes that take turns.
 
-A start compiles both anew and lets them take turns of a fraction of a second in the order control, variant, variant,
-control and so on, so that what disturbs the machine disturbs both. The processes change roles from start to start: what
-one of them has more of than the other, an early place in memory, say, then goes to neither side.
+A start of the final compiles both anew and lets them take turns of a fraction of a second in the order control,
+variant, variant, control and so on, so that what disturbs the machine disturbs both. The processes change roles from
+start to start: what one of them has more of than the other, an early place in memory, say, then goes to neither side.
+While variants are screened, the control stays as it is.
 
 Source: the protocol and the noise behind it are in docs/measuring.md.
 """
@@ -22,8 +23,9 @@ import numpy as np
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError
-from runtime.measuring.variant import Outputs, Variant, check, load, warm_up
+from runtime.measuring.variant import Outputs, Variant, check, load, outputs_of, warm_up
 
 REALTIME_HARM = 1.2
 REALTIME_NEEDED = 0.03
@@ -72,10 +74,16 @@ class Bench(Protocol):
 
 @dataclass(slots=True)
 class Seat:
-    """A resident process, and what is loaded in it."""
+    """A resident process, and the identity of the variant that is loaded in it."""
 
     settings: MeasureSettings
     child: Child | None = None
+    holds: str = ""
+
+    def begin(self) -> None:
+        """Start the process, if there is none; it gets ready meanwhile."""
+        if self.child is None:
+            self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
 
     def load(self, variant: Variant, model: Path, *, seed: int) -> dict[str, Any]:
         """Compile a variant afresh; a process that has died is replaced.
@@ -83,10 +91,12 @@ class Seat:
         Raises:
             ChildError: it cannot be compiled.
         """
-        if self.child is None:
-            self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
+        self.begin()
+        self.holds = ""
         with self.asked() as child:
-            return load(child, variant, model, self.settings, seed=seed)
+            told = load(child, variant, model, self.settings, seed=seed)
+        self.holds = variant.identity
+        return told
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Child]:
@@ -104,21 +114,21 @@ class Seat:
         """End the process."""
         if self.child is not None:
             self.child.close()
-        self.child = None
+        self.child, self.holds = None, ""
 
 
 @dataclass(slots=True)
 class PairBench:
     """Two seats on this machine. Use it as a context manager; leaving it ends the processes.
 
-    expected: outputs of the reference. realtime: whether turns run under real-time scheduling; None until it is
-    decided, at the first start.
+    expected: outputs of the reference; None to run it at the first start. realtime: whether turns run under real-time
+    scheduling; None until it is decided, at the first start.
     """
 
     model: Path
     settings: MeasureSettings
-    expected: Outputs
     seed: int
+    expected: Outputs | None = None
     realtime: bool | None = None
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
@@ -143,34 +153,51 @@ class PairBench:
         """Return one start of a variant beside the control, or why there is none.
 
         Raises:
-            ChildError: the control, which has run before, does not run.
+            ChildError: the control, which has run before, does not run, or the reference on the CPU.
         """
-        ours, theirs = self._seats if number % 2 else reversed(self._seats)
-        try:
-            theirs.load(control, self.model, seed=self.seed)
-        except ChildError:  # it has run before; perhaps something else has ended its process
-            theirs.load(control, self.model, seed=self.seed)
+        expected = self._reference()
+        ours, theirs = self._seats if number % 2 or part == "screening" else reversed(self._seats)
+        if part == "final" or theirs.holds != control.identity:
+            self._load_control(theirs, control)
         try:
             loaded = ours.load(variant, self.model, seed=self.seed)
-            difference = self._check(variant, loaded, ours)
+            difference = self._check(variant, loaded, ours, expected)
             if isinstance(difference, MeasurementFailed):
                 return difference
             self._warm_up(ours)
         except ChildError as error:
             return error.failed
-        self._warm_up(theirs)
         if self.realtime is None:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
         return self._turns(ours, theirs, {**loaded, "difference": difference, "realtime": self.realtime}, pairs)
+
+    def _load_control(self, seat: Seat, control: Variant) -> None:
+        try:
+            seat.load(control, self.model, seed=self.seed)
+        except ChildError:  # it has run before; perhaps something else has ended its process
+            seat.load(control, self.model, seed=self.seed)
+        self._warm_up(seat)
 
     @property
     def _alive(self) -> list[Child]:
         return [seat.child for seat in self._seats if seat.child is not None]
 
-    def _check(self, variant: Variant, loaded: Mapping[str, Any], seat: Seat) -> float | MeasurementFailed:
+    def _reference(self) -> Outputs:
+        """Return the outputs of the reference; the processes begin side by side, and its own keeps it loaded."""
+        if self.expected is None:
+            for seat in self._seats:
+                seat.begin()
+            self._load_control(self._seats[1], reference_variant())
+            with self._seats[1].asked() as child:
+                self.expected = outputs_of(child)
+        return self.expected
+
+    def _check(
+        self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Outputs
+    ) -> float | MeasurementFailed:
         if variant.identity not in self.checked:
             with seat.asked() as child:
-                self.checked[variant.identity] = check(variant, loaded, child, self.expected, self.settings)
+                self.checked[variant.identity] = check(variant, loaded, child, expected, self.settings)
         return self.checked[variant.identity]
 
     def _warm_up(self, seat: Seat) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.arrays import Float64
+from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
@@ -25,6 +26,8 @@ from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody
 from runtime.measuring.links import fit_link
 from runtime.measuring.variant import Variant, compare_outputs, outputs_of, start, tolerance_for
 
+LINKING_S = 5.0  # seconds without which a link is measured by few inferences
+LEAST_LINKED = 10
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
 
 
@@ -58,7 +61,7 @@ def profile(
 
     A device that cannot run the model, or whose outputs differ from the CPU's in f32, is left out.
 
-    measuring: tolerances, and the size of dynamic dimensions.
+    measuring: tolerances, and the size of dynamic dimensions. A device has a few inferences whatever the time.
 
     Raises:
         DeviceError: operations that no device runs; all are listed.
@@ -66,20 +69,27 @@ def profile(
         OutputMismatchError: all devices run it wrongly.
         ChildError: the CPU cannot run the model in f32.
     """
+    deadline = Deadline.after(settings.seconds or None)
     left_out: dict[str, LeftOut] = {}
     refused = _refused_by(model, devices, settings, left_out)
     _check_every_operation_has_a_home(refused, left_out)
     able = [d for d in devices if d.name in refused]
     of_child = replace(measuring, timeout_s=settings.timeout_s)
-    ask = partial(_kernels, model, settings=settings, measuring=of_child, seed=seed)
+    ask = partial(_kernels, model, measuring=of_child, seed=seed)
     expected = cache(lambda: asked_again(lambda: reference_outputs(model, of_child, seed=seed)))
     kernels: dict[str, dict[str, Any]] = {}
     # Those that run everything come first: once they have, it is clear whose fault it is where another fails with them.
     for device in sorted(able, key=lambda d: bool(refused[d.name])):
+        twin = next((d for d in able if d.name in kernels and _alike(d, device, refused)), None)
+        if twin is not None:
+            kernels[device.name] = kernels[twin.name]
+            continue
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
+        share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
+        hurried = replace(settings, seconds=share.left_s)
         try:
-            found = asked_again(partial(ask, device, others, refused[device.name]))
+            found = asked_again(partial(ask, device, others, refused[device.name], hurried))
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue
@@ -90,11 +100,18 @@ def profile(
             kernels[device.name] = found
     if not kernels:
         raise nobody_left(left_out)
+    if deadline.left_s < LINKING_S:
+        settings = replace(settings, link_inferences=min(LEAST_LINKED, settings.link_inferences))
     launch_s, topology, unlinked = _links([d for d in able if d.name in kernels], settings, progress)
     left_out |= unlinked
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
     return _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+
+
+def _alike(one: DeviceSpec, other: DeviceSpec, refused: Mapping[str, tuple[str, ...]]) -> bool:
+    """Return whether two devices are instances of one, with the same properties."""
+    return one.fingerprint == other.fingerprint != "" and not refused[one.name] and not refused[other.name]
 
 
 def _summed_up(
@@ -186,7 +203,8 @@ def _kernels(
         raise UnfitError(error.failed, COMPILE) from error
     with child:
         try:
-            found = child.ask("kernels", count=settings.inferences)
+            seconds = min(settings.seconds, settings.timeout_s)
+            found = child.ask("kernels", count=settings.inferences, seconds=seconds)
             return {**found, "outputs": outputs_of(child), "precisions": loaded["precisions"]}
         except ChildError as error:
             raise UnfitError(error.failed, RUN) from error

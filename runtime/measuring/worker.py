@@ -11,7 +11,7 @@ anything.
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
     memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
-    kernels  {count}                          -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
+    kernels  {count, seconds}                 -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.measuring.links`
@@ -43,6 +43,7 @@ from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.inputs import make_inputs
 
+LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
 
 
@@ -180,7 +181,10 @@ class Session:
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
         request = self._loaded()[0]
-        samples = self.run({"seconds": 0.0, "minimum": command["count"], "realtime": False})["samples_s"]
+        samples: list[float] = []
+        end = time.perf_counter() + command["seconds"]
+        while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
+            samples += self._one_after_another(request, 0.0, 1)
         if self.compiled is None or self.model is None:
             raise RuntimeError("kernels before load")
         found = kernels.kernel_times(self.model, self.compiled, request)

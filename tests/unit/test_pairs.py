@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(model: Path) -> Iterator[PairBench]:
-    with PairBench(model, SETTINGS, reference_outputs(model, SETTINGS, seed=0), 0) as found:
+    with PairBench(model, SETTINGS, 0) as found:
         yield found
 
 
@@ -100,7 +100,7 @@ def test_a_split_that_runs_elsewhere_or_is_refused_says_so_and_the_bench_goes_on
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
     right = reference_outputs(model, SETTINGS, seed=0)
     wrong = {name: array + 1 for name, array in right.items()}
-    with PairBench(model, SETTINGS, wrong, 0) as bench:
+    with PairBench(model, SETTINGS, 0, wrong) as bench:
         found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=1)
     assert isinstance(found, MeasurementFailed)
     assert found.kind == "wrong_output"
@@ -128,7 +128,7 @@ def test_a_killed_process_is_a_failure_of_the_variant_and_a_new_one_takes_its_pl
 
 def test_several_requests_are_kept_in_flight_where_throughput_counts(model: Path) -> None:
     settings = replace(SETTINGS, objective="throughput")
-    with PairBench(model, settings, reference_outputs(model, settings, seed=0), 0) as bench:
+    with PairBench(model, settings, 0) as bench:
         variant = settings_variant("CPU", {"NUM_STREAMS": "2", "INFERENCE_NUM_THREADS": "2"}, 4)
         start = started(bench, variant)
     assert start.loaded["requests"] == 4

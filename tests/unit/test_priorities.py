@@ -26,7 +26,7 @@ from pipeline.placing.comparison import Terms, in_simulator, on_devices
 from pipeline.placing.finals import distinct_finalists
 from pipeline.runs.result import Result, write_placed
 from pipeline.runs.steps import _row
-from runtime.measuring import contest, hetero
+from runtime.measuring import contest
 from runtime.measuring.claims import Rules
 from runtime.simulators.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
@@ -134,7 +134,6 @@ def test_devices_measure_a_placement_and_pass_its_priorities_on(
         return contest.Contest({v.name: contest.Entry(v) for v in variants}, "", "", "", None, Rules())
 
     monkeypatch.setattr(contest, "contest", nothing_ran)
-    monkeypatch.setattr(hetero, "reference_outputs", lambda *_, **__: {})
     known = {"journal": tmp_path / "j", "progress": lambda _: None}
     terms = Terms(MeasureSettings(settings=False), Deadline.after(1.0))
     plain, ordered = (on_devices(subject, rows(subject, p), terms, **known)["rows"] for p in (SPLIT, SHORTEST_FIRST))
