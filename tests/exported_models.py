@@ -234,9 +234,7 @@ def looping(folder: Path) -> Path:
     )
     y = g.op("Loop", g.const(4), g.const(True, np.bool_), y, body=body)
     y = g.linear(g.op("Relu", y), HIDDEN, 8)
-    return g.save(
-        folder / "looping.onnx", {"input": (FLOAT, ["batch", 32])}, {"output": (y, FLOAT, ["batch", 8])}
-    )
+    return g.save(folder / "looping.onnx", {"input": (FLOAT, ["batch", 32])}, {"output": (y, FLOAT, ["batch", 8])})
 
 
 def lstm_states_as_inputs(folder: Path) -> Path:
@@ -284,9 +282,7 @@ def text_classifier(folder: Path) -> Path:
     """A transformer block of BERT's inputs, int64 [batch, sequence] each, with positions up to 64 from a table."""
     g = OnnxGraph()
     # position_ids[:, :sequence], a Slice of a constant by the shape of the input
-    positions = g.op(
-        "Slice", g.const(np.arange(POSITIONS)[None]), g.const([0]), g.size("input_ids", 1), g.const([1])
-    )
+    positions = g.op("Slice", g.const(np.arange(POSITIONS)[None]), g.const([0]), g.size("input_ids", 1), g.const([1]))
     tables = (("input_ids", VOCABULARY), (positions, POSITIONS), ("token_type_ids", 2))
     rows = [g.op("Gather", g.weight(n, HIDDEN), ids, axis=0) for ids, n in tables]
     y = g.op("Add", g.op("Add", rows[0], rows[1]), rows[2])

@@ -7,10 +7,11 @@ reading: names are what placements are written in.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,17 @@ from openvino.passes import ConstantFolding, Manager
 from coarsen.reading.colocation import ties
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
+from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import ChosenShape, InputShapes, concrete
+from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, shown
+from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
+from pipeline.shared.model_inputs import Inputs, input_name
+from pipeline.shared.runtime_words import in_words
+from pipeline.shared.sizes import sized
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +42,7 @@ _KEEP_FROM_FOLDING = "DisableConstantFolding_0"
 
 _INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
 
-# Lines of OpenVINO's messages that tell where it failed, not why.
-_NOISE = re.compile(
-    r"^(Exception from|Check '.*' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|\s*$)"
-)
-_LONGEST_MESSAGE = 400
+MOST_TRIALS = 6  # inferences with different sizes
 
 
 def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
@@ -66,28 +68,75 @@ def read_shaped(
     Raises:
         UsageError: the shapes that are given do not fit the model.
         ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
-            limits, or there is nothing to place.
+            limits, there is nothing to place, or no sizes are found for its dynamic inputs with which it runs.
     """
+    model, chosen, _ = read_with_inputs(path, shapes, file_bytes=file_bytes, limits=limits)
+    return model, chosen
+
+
+def read_with_inputs(
+    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None
+) -> tuple[ov.Model, list[ChosenShape], Inputs]:
+    """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none."""
     check_exists(path)
     if path.suffix == ".xml":
         check_ir(path)
+    data = load_inputs(Path(shapes.data), shapes.data_sha256) if shapes.data else {}
     try:
-        model, chosen = concrete(ov.Core().read_model(path), shapes)
-        if path.suffix != ".xml":  # in an IR every operation has a name
-            _name_the_nameless(model)
-        packed = _keep_packed(model)
-        if limits is not None:
-            found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
-            check_growth(found, path, file_bytes=file_bytes, limits=limits)
-        _fold_constants(model, packed)
+        declared = ov.Core().read_model(path)
+        if data:
+            data = check_inputs(declared, data, Path(shapes.data))
+            shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
+        failed: list[str] = []
+        for shaped, chosen in itertools.islice(concretes(declared, shapes), MOST_TRIALS):
+            model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits)
+            why_not = refusal(model) if _has_assumed(model, chosen) else ""
+            if not why_not:
+                return model, chosen, data
+            failed.append(f"with {_shapes_in_words(chosen)} it fails {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
+    raise _without_sizes(declared, path, failed)
+
+
+def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None) -> ov.Model:
+    """Return a model with its constants folded and its names unique; it is changed in place."""
+    if path.suffix != ".xml":  # in an IR every operation has a name
+        _name_the_nameless(model)
+    packed = _keep_packed(model)
+    if limits is not None:
+        found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+        check_growth(found, path, file_bytes=file_bytes, limits=limits)
+    _fold_constants(model, packed)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
         raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
     if not model.outputs:
         raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
     _make_names_unique(model)
-    return model, chosen
+    return model
+
+
+def _has_assumed(model: ov.Model, chosen: Sequence[ChosenShape]) -> bool:
+    """Return whether a model has sizes that nobody has given, and no open ones beside them."""
+    return not all(c.given for c in chosen) and not any(p.get_partial_shape().is_dynamic for p in model.inputs)
+
+
+def _shapes_in_words(chosen: Sequence[ChosenShape]) -> str:
+    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
+
+
+def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelError:
+    """Return the error for a model that runs with none of the sizes that were tried."""
+    ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
+    listed_inputs = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in ports)
+    example = option_of(
+        ChosenShape(input_name(port), "", shown(sized(port.get_partial_shape(), 224)), given=True) for port in ports
+    )
+    why = f"; {failed[0]}" if failed else ""
+    return ModelError(
+        f"{path} runs with none of the sizes that were tried for its dynamic inputs {listed_inputs}{why}.",
+        f"Give the sizes it was made for, as in {example}, or arrays with --input data.npz.",
+    )
 
 
 def save_model(model: ov.Model, xml: Path) -> None:
@@ -111,11 +160,7 @@ def _refusal(path: Path, message: str) -> ModelError:
             f"OpenVINO cannot convert these operations of {path}: {', '.join(missing)}.",
             "Export the model without them, or convert it with an OpenVINO extension and give the IR.",
         )
-    words = " ".join(line.strip() for line in message.splitlines() if not _NOISE.match(line))
-    words = words.split(" Please check that")[0].rstrip(" .!") or "no reason given"
-    if len(words) > _LONGEST_MESSAGE:
-        words = words[:_LONGEST_MESSAGE] + " ..."
-    return ModelError(f"OpenVINO cannot read {path}: {words}.", CHECK_FILE)
+    return ModelError(f"OpenVINO cannot read {path}: {in_words(message)}.", CHECK_FILE)
 
 
 def _bodies(op: Any) -> list[tuple[ov.Model, int]]:

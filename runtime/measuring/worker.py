@@ -32,11 +32,12 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
+from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import PRECISION, core_for, precision_name
 from runtime.measuring import kernels, links
 from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
-from runtime.measuring.inputs import make_inputs
+from runtime.measuring.inputs import inputs_of
 
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
 
@@ -62,7 +63,8 @@ class Session:
         self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
         compile_s = time.perf_counter() - start
         self.request = self.compiled.create_infer_request()
-        inputs = make_inputs(self.compiled.inputs, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        path, size = Path(command["model"]), command["dynamic_size"]
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
         for port, value in zip(self.compiled.inputs, inputs, strict=True):
             self.request.set_tensor(port, ov.Tensor(value))
         return {"compile_s": compile_s, **_describe(self.compiled)}
@@ -206,6 +208,7 @@ def _fault(error: Exception) -> dict[str, Any]:
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or speaks_of_memory(message):
         return {"error": {"kind": "out_of_memory", "message": message or "memory exhausted"}}
+    message = in_words(str(error))
     limit, used = int(os.environ.get(MEMORY_LIMIT, "0")), psutil.Process().memory_info().vms
     if limit and used > limit - HEADROOM_BYTES:
         said = f"{used >> 20} MiB of address space are in use, {limit >> 20} MiB are allowed; then: {message}"

@@ -16,7 +16,7 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_shaped, save_model
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes, concrete, notes_of
+from coarsen.reading.shapes import InputShapes, concretes, notes_of
 from pipeline.core.devices import Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
@@ -51,7 +51,7 @@ def text() -> ov.Model:
 
 
 def shapes_of(model: ov.Model, given: Sequence[str] = (), *, keep: bool = False) -> list[str]:
-    made, _ = concrete(model, InputShapes(tuple(given), keep))
+    made, _ = next(concretes(model, InputShapes(tuple(given), keep)))
     return [str(port.get_partial_shape()) for port in made.inputs]
 
 
