@@ -20,12 +20,12 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
-from coarsen.reading.colocation import ties
+from coarsen.reading.colocation import Operations, ties
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, shown
+from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, settle_states, shown
 from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 # OpenVINO's ConstantFolding passes over an operation that carries this key, whatever its value.
 _KEEP_FROM_FOLDING = "DisableConstantFolding_0"
 
-_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+_INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 
-MOST_TRIALS = 6  # inferences with different sizes
+MOST_TRIALS = 16  # inferences with different sizes
 
 
 def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
@@ -108,6 +108,7 @@ def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLim
         found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
         check_growth(found, path, file_bytes=file_bytes, limits=limits)
     _fold_constants(model, packed)
+    settle_states(model)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
         raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
     if not model.outputs:
@@ -268,7 +269,8 @@ class _Names:
 class _Operation:
     """What is read of one operation, with plain values.
 
-    inputs: (producer, output port), one per input. shapes, byte_sizes: one per output.
+    inputs: (producer, output port), one per input. shapes, byte_sizes, dynamic: one per output. integer, narrow:
+    whether all outputs are integers, and have 8 bits or less.
     """
 
     name: str
@@ -276,7 +278,9 @@ class _Operation:
     inputs: list[tuple[int, int]]
     shapes: list[Shape]
     byte_sizes: list[int]
+    dynamic: list[bool]
     integer: bool
+    narrow: bool
     flops: float
     weight_bytes: int
     variable: str | None
@@ -309,6 +313,7 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
     ports = range(op.get_output_size())
     shapes = [_shape_of(op.get_output_partial_shape(i)) for i in ports]
     types = [op.get_output_element_type(i) for i in ports]
+    integer = all(kind.get_type_name() in _INTEGERS for kind in types)
     sizes = [-(-int(elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
     attributes = op.get_attributes() if op_type in ATTRIBUTED or op_type in ("ReadValue", "Assign") else {}
     bodies = [(_operations(body), runs) for body, runs in _bodies(op)]
@@ -324,7 +329,9 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
         inputs=inputs,
         shapes=shapes,
         byte_sizes=sizes,
-        integer=all(kind.get_type_name() in _INTEGERS for kind in types),
+        dynamic=[op.get_output_partial_shape(i).is_dynamic for i in ports],
+        integer=integer,
+        narrow=integer and all(kind.bitwidth <= 8 for kind in types),
         flops=flops,
         weight_bytes=weight_bytes,
         variable=attributes.get("variable_id"),
@@ -339,6 +346,16 @@ def _edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
         for producer, port in operation.inputs
     ]
     return edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+
+def _dynamic(operations: list[_Operation]) -> list[tuple[int, int]]:
+    """Return (producer, consumer) of every tensor whose shape is dynamic."""
+    return [
+        (producer, consumer)
+        for consumer, operation in enumerate(operations)
+        for producer, port in operation.inputs
+        if operations[producer].dynamic[port]
+    ]
 
 
 def _bytes_read(operations: list[_Operation]) -> Int64:
@@ -370,7 +387,10 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     type_index = {name: i for i, name in enumerate(type_names)}
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
-    integer = np.array([op.integer for op in operations], bool)
+    types = [op.type for op in operations]
+    integer, narrow = (
+        np.array(flags, bool) for flags in zip(*((o.integer, o.narrow) for o in operations), strict=True)
+    )
     graph = Graph(
         names=tuple(op.name for op in operations),
         op_type=np.array([type_index[op.type] for op in operations], np.int16),
@@ -382,7 +402,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
-        colocate=ties([op.type for op in operations], edges, integer, variables),
+        colocate=ties(Operations(types, integer, narrow, variables, _dynamic(operations)), edges),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
         reads=reads,

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def concretes(model: Any, wish: InputShapes) -> Iterator[tuple[Any, list[ChosenS
         return
     declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
     of_many_rows = []
-    for shapes in shapes_to_try(shaped, open_ports, partial(_bears, shaped)):
+    for shapes in shapes_to_try(shaped, open_ports):
         tried = _fitted(shaped, shapes)
         if tried is None:
             continue
@@ -119,12 +118,6 @@ def _fitted(model: Any, shapes: Shapes) -> Any | None:
     except RuntimeError:
         return None
     return None if _has_empty(tried) else tried
-
-
-def _bears(model: Any, shapes: Shapes) -> bool:
-    """Return whether the shapes of a model fit together with these of its inputs, and no rows are added."""
-    tried = _fitted(model, shapes)
-    return tried is not None and _keeps_batch(model, tried)
 
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -174,6 +167,25 @@ def _other_sizes(model: Any) -> str:
     found = next(concretes(model, InputShapes()), None)
     assumed = [shape for shape in found[1] if not shape.given] if found else []
     return f"Give others, as in {option_of(assumed)}." if assumed else "Give other sizes with --shape."
+
+
+def settle_states(model: Any) -> None:
+    """Give states whose shapes are open those of their initial values, where these are known; the model is changed.
+
+    The runtime takes the shape of a state from its variable, not from what it is set to, and fails where they differ.
+    """
+    initial = {
+        op.get_attributes()["variable_id"]: op.get_input_partial_shape(0)
+        for op in model.get_ordered_ops()
+        if op.get_type_name() == "ReadValue" and op.get_input_size()
+    }
+    for variable in model.get_variables():
+        info = variable.get_info()
+        shape = initial.get(info.variable_id)
+        if shape is not None and shape.is_static and info.data_shape.is_dynamic:
+            info.data_shape = shape
+            variable.update(info)
+    model.validate_nodes_and_infer_types()
 
 
 def _has_empty(model: Any) -> bool:

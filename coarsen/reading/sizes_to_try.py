@@ -1,14 +1,15 @@
 """Which sizes dynamic inputs may have, the likeliest first.
 
-A model that bears a prime number for a size bears any, and gets the usual ones. Of others the graph implies the size:
-first come those that constants speak of (a table of positions, a matrix behind a flattening), then the usual ones, then
-multiples of 32 and of 8, and heights and widths that differ, as those of lines of text.
+First come the usual ones; then those that constants of the graph imply, such as a table of positions or a matrix behind
+a flattening; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that
+differ, as those of lines of text. A usual size that fits a graph which implies another is one that it bears as well.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from pipeline.shared.sizes import sized
 
 # Of images, and of all else, the likeliest first.
 IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
-SEQUENCE = (128, 64, 32, 16, 8, 256, 224, 1)
-PRIMES = (211, 127)  # of images, and of all else
-MULTIPLES = (*range(32, 1025, 32), *range(8, 512, 8), 299, 100, 50, 28, 10, 5, 4, 3, 2)
+SEQUENCE = (128, 64, 32, 256, 224)
+SMALL = (16, 8, 1)
+MULTIPLES = (96, 320, 48, 300, 160, *range(32, 1025, 32), *range(8, 512, 8), 299, 100, 50, 28, 10, 5, 4, 3, 2)
 LINES = ((32, 100), (32, 128), (32, 320), (48, 320), (48, 160), (64, 256), (640, 480), (480, 640), (64, 128))
 MOST_IMPLIED = 64  # sizes that constants speak of
 LARGEST_IMPLIED = 1024
@@ -30,19 +31,15 @@ Shapes = dict[str, list[int]]  # input -> sizes
 Size = tuple[int, ...]  # of every open dimension but the batch, or height and width
 
 
-def shapes_to_try(model: Any, ports: Sequence[Any], bears: Callable[[Shapes], bool]) -> Iterator[Shapes]:
-    """Yield shapes for open inputs, the likeliest first, none twice in a row.
-
-    ports: the open inputs. bears: whether all shapes of the model fit together with these shapes of its inputs, and no
-    output has more rows than the inputs, as a flattening to [-1, n] makes of an image that is too large.
-    """
-    free = any(bears(shapes) for shapes in _sized(ports, *((prime,) for prime in PRIMES)))
-    before: Shapes = {}
-    for image, length in _pairs(model, ports, free=free):
+def shapes_to_try(model: Any, ports: Sequence[Any]) -> Iterator[Shapes]:
+    """Yield shapes for the open inputs of a model, the likeliest first, none twice."""
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    for image, length in _pairs(model, ports):
         for shapes in _sized(ports, image, length):
-            if shapes != before:
+            key = tuple(map(tuple, shapes.values()))
+            if key not in seen:
                 yield shapes
-            before = shapes
+            seen.add(key)
 
 
 def _sized(ports: Sequence[Any], image: Size, length: Size) -> Iterator[Shapes]:
@@ -61,17 +58,17 @@ def _sized(ports: Sequence[Any], image: Size, length: Size) -> Iterator[Shapes]:
         yield shapes
 
 
-def _pairs(model: Any, ports: Sequence[Any], *, free: bool) -> Iterator[tuple[Size, Size]]:
-    """Yield (size of images, size of all else); free: whether any size will do."""
+def _pairs(model: Any, ports: Sequence[Any]) -> Iterator[tuple[Size, Size]]:
+    """Yield (size of images, size of all else)."""
     pictures = [is_image(port) for port in ports]
-    implied = () if free else [(n,) for n in _implied(model)]
-    usual = ([(n,) for n in IMAGE], [(n,) for n in SEQUENCE])
-    further = [*((n,) for n in MULTIPLES), *LINES]
-    if all(pictures) or not any(pictures):
-        own = [*implied, *usual[0 if pictures[0] else 1], *(() if free else further)]
-        yield from ((size, size) for size in own)
+    images, lengths, implied, further = (
+        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, _implied(model), (*SMALL, *MULTIPLES))
+    )
+    if any(pictures) and not all(pictures):
+        yield from itertools.product(images, [*lengths, *implied, *further[: len(SMALL)]])
         return
-    yield from ((image, length) for image in usual[0] for length in [*usual[1], *implied])
+    usual = images if pictures[0] else lengths
+    yield from ((size, size) for size in [*usual, *implied, *further, *LINES])
 
 
 def _implied(model: Any) -> list[int]:

@@ -18,7 +18,7 @@ from coarsen.reading.read import read_shaped, save_model
 from coarsen.reading.read_apart import read_apart
 from coarsen.reading.shapes import InputShapes, concretes, notes_of
 from pipeline.core.devices import Topology
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
@@ -78,10 +78,69 @@ def test_sizes_that_do_not_fit_together_are_passed_over():
     assert shapes_of(image(flat=2 * 32 * 32, batch=1)) == ["[1,3,64,64]"]
 
 
-def test_what_no_usual_size_fits_stays_dynamic():
-    model = image(flat=2 * 50 * 50, batch=1)
-    assert shapes_of(model) == ["[1,3,?,?]"]
-    assert shapes_of(model, ["image=1x3x100x100"]) == ["[1,3,100,100]"]
+def test_a_matrix_behind_a_flattening_implies_the_size():
+    model = image(flat=2 * 50 * 50, batch=1)  # two channels of half the side
+    assert shapes_of(model) == ["[1,3,100,100]"]
+
+
+def test_a_table_of_positions_implies_the_length():
+    x = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="x")
+    placed = op.add(x, constant(np.ones((1, 77, 4)), "positions"), name="placed")
+    assert shapes_of(ov.Model([op.result(placed)], [x])) == ["[1,77,4]"]
+
+
+def test_height_and_width_may_differ_if_nothing_else_fits():
+    x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
+    lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
+    found = op.add(lines, op.broadcast(constant(0.5, "half"), op.shape_of(x, name="s"), name="b"), name="same")
+    found = op.add(found, constant(np.ones((1, 1, 1, 160)), "wide"), name="wide")
+    assert shapes_of(ov.Model([op.result(found)], [x])) == ["[1,3,48,160]"]
+
+
+def test_a_picture_and_its_text_have_sizes_of_their_own():
+    picture, ids = image(), op.parameter(ov.PartialShape([-1, -1]), np.int64, name="ids")
+    rows = op.gather(constant(np.ones((50, 4)), "table"), ids, constant(0, "axis", np.int64), name="rows")
+    rows = op.add(rows, op.slice(
+        constant(np.ones((1, 77, 4)), "positions"), constant([0], "from", np.int64),
+        op.gather(op.shape_of(ids), constant([1], "one", np.int64), constant(0, "axis2", np.int64)),
+        constant([1], "step", np.int64), constant([1], "axes", np.int64),
+    ))  # fmt: skip
+    model = ov.Model([*picture.get_results(), op.result(rows)], [*picture.get_parameters(), ids], "both")
+    assert shapes_of(model) == ["[1,3,224,224]", "[1,64]"]
+
+
+def at_run_time(multiple: int) -> ov.Model:
+    """Return a model whose shapes fit for any length, but which runs for multiples of a number only."""
+    x = op.parameter(ov.PartialShape([-1, -1]), np.float32, name="x")
+    # How many rows are not zero is known only while it runs: all of them.
+    count = op.reduce_sum(op.convert(op.equal(x, x), "i64"), constant([0, 1], "all", np.int64), False, name="count")
+    rows = op.unsqueeze(op.divide(count, constant(multiple, "multiple", np.int64)), constant([0], "front", np.int64))
+    target = op.concat([rows, constant([multiple], "width", np.int64)], 0, name="target")
+    return ov.Model([op.result(op.reshape(x, target, False, name="windows"), name="out")], [x], "at_run_time")
+
+
+def test_an_inference_must_run_with_the_sizes(tmp_path: Path):
+    save_model(at_run_time(5), tmp_path / "m.xml")
+    assert shapes_of(at_run_time(5)) == ["[1,128]"]  # by its shapes alone
+    _, (chosen,) = read_shaped(tmp_path / "m.xml", InputShapes())
+    assert int(chosen.shape.strip("[]").split(",")[1]) % 5 == 0
+
+
+def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_give_it(tmp_path: Path):
+    save_model(at_run_time(1013), tmp_path / "m.xml")
+    with pytest.raises(ModelError) as raised:
+        read_shaped(tmp_path / "m.xml", InputShapes())
+    assert "dynamic inputs x [?,?]; with x [1,128] it fails at windows, " in raised.value.cause
+    assert "--shape 'x=1x224'" in raised.value.remedy
+    assert raised.value.exit_code == 3
+    assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1013",)))[1]) == 1
+    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True))[1] == []
+
+
+def test_a_wrong_shape_is_answered_with_one_that_fits():
+    with pytest.raises(UsageError) as raised:
+        shapes_of(image(flat=2 * 50 * 50, batch=1), ["image=1x3x64x64x2"])
+    assert raised.value.remedy == "Give others, as in --shape 'image=1x3x100x100'."
 
 
 def test_bounds_are_kept():
