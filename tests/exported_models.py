@@ -421,6 +421,24 @@ def fp16_weights(folder: Path) -> Path:
     )
 
 
+def fake_quantised_cnn(folder: Path) -> Path:
+    """What NNCF writes: FakeQuantize before every convolution, weights as int8 with a Convert and a Multiply."""
+    x = opset13.parameter(ov.PartialShape([-1, 3, 64, 64]), np.float32, name="x")
+    x.output(0).set_names({"x"})
+    y, rng = x, np.random.default_rng(0)
+    for i, (before, after, low) in enumerate(((3, 16, -4.0), (16, 16, 0.0), (16, 32, 0.0))):
+        limits = [_constant(np.full((1, 1, 1, 1), v), f"fq{i}/{n}") for n, v in enumerate((low, 4.0, low, 4.0))]
+        y = opset13.fake_quantize(y, *limits, 256)
+        y.set_friendly_name(f"fq{i}")
+        stored = _constant(rng.integers(-127, 128, (after, before, 3, 3)), f"conv{i}/stored", np.int8)
+        scale = _constant(rng.uniform(0.5, 1.5, (after, 1, 1, 1)) / (127 * 3 * before**0.5), f"conv{i}/scale")
+        w = opset13.multiply(opset13.convert(stored, "f32", name=f"conv{i}/widened"), scale, name=f"conv{i}/weights")
+        y = opset13.convolution(y, w, [2, 2], [1, 1], [1, 1], [1, 1], name=f"conv{i}")
+        y = opset13.relu(opset13.add(y, _constant(np.full((1, after, 1, 1), 0.1), f"conv{i}/bias")), name=f"relu{i}")
+    model = ov.Model([opset13.result(_ir_head(y, 32), name="scores")], [x], "fake_quantised_cnn")
+    return _saved(model, folder / "fake_quantised_cnn.xml")
+
+
 def lstm_with_state(folder: Path) -> Path:
     """A recurrent network that keeps its states from one inference to the next: ReadValue, LSTMSequence, Assign."""
     rng = np.random.default_rng(0)
@@ -483,6 +501,7 @@ EXPORTED: Mapping[str, Callable[[Path], Path]] = {
         uint8_images,
         text_classifier,
         qdq_cnn,
+        fake_quantised_cnn,
         fp16_weights,
         fp16_cnn,
         topk_classifier,

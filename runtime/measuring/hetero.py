@@ -19,8 +19,8 @@ from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError
+from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import (
-    Outputs,
     Variant,
     check,
     executed_names,
@@ -72,7 +72,7 @@ class HeteroEvaluator:
     model: Path
     settings: MeasureSettings
     evaluations: int = 0
-    _expected: Outputs | None = field(default=None, repr=False)
+    _expected: Reference | None = field(default=None, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -94,19 +94,19 @@ class HeteroEvaluator:
         return measure_once(variant, self.model, self._expected, self.settings, seed=self.subject.seed)
 
 
-def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Outputs:
-    """Return the outputs of the whole model on the CPU in f32.
+def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Reference:
+    """Return the outputs of the whole model on the CPU in f32, and which kernels run in int8 there.
 
     Raises:
         ChildError: the CPU cannot run the model.
     """
-    child, _ = start(reference_variant(), model, settings, seed=seed)
+    child, loaded = start(reference_variant(), model, settings, seed=seed)
     with child:
-        return outputs_of(child)
+        return Reference(outputs_of(child), loaded["int8_kernels"])
 
 
 def measure_once(
-    variant: Variant, model: Path, expected: Outputs, settings: MeasureSettings, *, seed: int
+    variant: Variant, model: Path, expected: Reference, settings: MeasureSettings, *, seed: int
 ) -> Measurement | MeasurementFailed:
     """Return the latencies of one variant measured on its own, or why there are none."""
     try:

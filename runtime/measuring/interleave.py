@@ -27,7 +27,8 @@ from pipeline.core.private import open_alike
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.variant import Outputs, Variant, check, executed_names, start, warm_up
+from runtime.measuring.outputs import Reference
+from runtime.measuring.variant import Variant, check, executed_names, start, warm_up
 
 REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
 REALTIME_HARM = 1.2
@@ -91,7 +92,7 @@ def _prepare(
     seats: Sequence[_Seat],
     model: Path,
     settings: MeasureSettings,
-    expected: Outputs,
+    expected: Reference,
     *,
     seed: int,
     progress: ProgressText,

@@ -14,7 +14,8 @@ from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.variant import Outputs, Variant, largest_difference, outputs_of, percent, start
+from runtime.measuring.outputs import Outputs, difference_of, percent
+from runtime.measuring.variant import Variant, outputs_of, start
 
 FULL = "f32"
 
@@ -49,7 +50,7 @@ def try_precisions(
     Raises:
         ChildError: the CPU cannot run the model in f32.
     """
-    expected = reference_outputs(model, settings, seed=seed)
+    expected = reference_outputs(model, settings, seed=seed).outputs
     return [_tried(model, plugin, precision, expected, settings, seed=seed) for plugin, precision in pairs]
 
 
@@ -63,7 +64,7 @@ def _tried(
     try:
         child, _ = start(variant, model, settings, seed=seed)
         with child:
-            found = largest_difference(outputs_of(child), expected)
+            found = difference_of(outputs_of(child), expected)
     except ChildError as error:
         return Borne(plugin, precision, None, allowed, f"it does not run ({error.failed.message})")
     if isinstance(found, MeasurementFailed):

@@ -4,7 +4,8 @@ It is started by `child` through `launch` and speaks one JSON object per line: a
 standard output. Whatever native code prints goes to standard error. A fault is an answer,
 {"error": {kind, message}}; only here is every exception caught, because a device may raise anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads}
+    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads,
+                                                  int8_kernels}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, run_delay_s, runnable_s}
     realtime {}                               -> {allowed}
@@ -141,7 +142,10 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs."""
+    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
+
+    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
+    """
     known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
     executed = list(compiled.get_property("EXECUTION_DEVICES"))
     parts = "HETERO_NUMBER_OF_SUBMODELS"
@@ -154,6 +158,7 @@ def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
         "executed_on": executed,
         "subgraphs": subgraphs,
         "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
+        "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
         "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
     }
 

@@ -39,6 +39,7 @@ SIZES = {
     "uint8_images": ["[1,224,224,3]"],
     "text_classifier": ["[1,64]"] * 3,  # as many as there are positions
     "qdq_cnn": ["[1,3,64,64]"],
+    "fake_quantised_cnn": ["[1,3,64,64]"],
     "fp16_weights": ["[1,3,64,64]"],
     "fp16_cnn": ["[1,3,48,48]"],
     "topk_classifier": ["[1,3,32,32]"],
@@ -101,6 +102,22 @@ def test_a_split_gives_the_outputs_of_the_whole(name: str, folder: Path) -> None
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
         ran += 1
     assert ran > 0
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_no_split_of_a_dynamic_model_cuts_a_dynamic_tensor(name: str, folder: Path) -> None:
+    model, _ = read_shaped(EXPORTED[name](folder), InputShapes(keep_dynamic=True))
+    graph = to_graph(model, source="0" * 64)
+    group = dict(zip(graph.names, join(Grouping.identity(graph.n), colocated(graph)).group.tolist(), strict=True))
+    joined = [
+        (out.get_node().get_friendly_name(), reader.get_node().get_friendly_name())
+        for operation in model.get_ordered_ops()
+        for out in operation.outputs()
+        if out.get_partial_shape().is_dynamic
+        for reader in out.get_target_inputs()
+    ]
+    assert joined or all(port.get_partial_shape().is_static for port in model.inputs)
+    assert all(group[a] == group[b] for a, b in joined)
 
 
 @pytest.mark.parametrize("name", slow_but(sorted(EXPORTED, key=lambda n: n != "text_recogniser"), quick=1))

@@ -50,9 +50,9 @@ def test_arrays_give_the_shapes_and_are_what_is_measured_with(tmp_path: Path) ->
     assert {c["name"]: c["shape"] for c in json.loads((out / "shapes.json").read_text())} == dict.fromkeys(
         TEXT, "[1,9]"
     )
-    first = reference_outputs(out / "model.xml", MeasureSettings(), seed=0)
+    first = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs
     np.savez(out / GIVEN, **TEXT | {"input_ids": IDS[:, ::-1]})
-    other = reference_outputs(out / "model.xml", MeasureSettings(), seed=0)
+    other = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs
     assert not np.array_equal(first["output_0"], other["output_0"])
 
 

@@ -19,12 +19,13 @@ from runtime.measuring import interleave as module
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError
 from runtime.measuring.interleave import interleave, realtime_helps
+from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import Variant
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 
 SETTINGS = MeasureSettings(rounds=4, batch_s=0.0, realtime=False)
-EXPECTED = {"output_0": np.ones(2)}
+EXPECTED = Reference({"output_0": np.ones(2)})
 
 
 @dataclass
