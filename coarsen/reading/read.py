@@ -25,10 +25,10 @@ from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, settle_states, shown
+from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, other_sizes, settle_states, shown
 from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
-from pipeline.core.errors import ModelError
+from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
@@ -90,10 +90,12 @@ def read_with_inputs(
         failed: list[str] = []
         for shaped, chosen in itertools.islice(concretes(declared, shapes), MOST_TRIALS):
             model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits)
-            why_not = refusal(model) if _has_assumed(model, chosen) else ""
+            why_not = _refused(model, chosen, shapes)
             if not why_not:
                 return model, chosen, data
-            failed.append(f"with {_shapes_in_words(chosen)} it fails {why_not}")
+            if all(shape.given for shape in chosen):
+                raise _unsuited(declared, model, path, why_not, shapes)
+            failed.append(f"with {_shapes_in_words(chosen)} it fails: {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
     raise _without_sizes(declared, path, failed)
@@ -117,9 +119,26 @@ def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLim
     return model
 
 
-def _has_assumed(model: ov.Model, chosen: Sequence[ChosenShape]) -> bool:
-    """Return whether a model has sizes that nobody has given, and no open ones beside them."""
-    return not all(c.given for c in chosen) and not any(p.get_partial_shape().is_dynamic for p in model.inputs)
+def _refused(model: ov.Model, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
+    """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
+    if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
+        return refusal(model) if chosen else ""
+    if any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
+        return ""  # nobody knows what to try it with
+    return refusal(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
+
+
+def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes) -> PlacewrightError:
+    """Return the error for a model that does not run with shapes that a user asked for, or asked to leave open."""
+    ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
+    if not ports:
+        with_shapes = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in model.inputs)
+        return UsageError(f"{path} does not run with {with_shapes}: it fails: {why_not}.", other_sizes(declared))
+    tried = ", ".join(f"{input_name(p)} {shown(sized(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports)
+    return UsageError(
+        f"{path} does not run with {tried}, what its dynamic inputs are measured with: it fails: {why_not}.",
+        f"Set measure.dynamic_size to another size. {other_sizes(declared)}",
+    )
 
 
 def _shapes_in_words(chosen: Sequence[ChosenShape]) -> str:

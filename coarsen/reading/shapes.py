@@ -24,13 +24,15 @@ class InputShapes:
 
     given: texts such as "image=1x3x640x640", a question mark for what stays dynamic; of a model of one input the name
     may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file with an array for each input,
-    "" for none; data_sha256: of its content.
+    "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay dynamic will be measured with, and
+    are tried with; 0 if they will not be.
     """
 
     given: tuple[str, ...] = CoarsenSettings().shapes
     keep_dynamic: bool = CoarsenSettings().keep_dynamic
     data: str = ""
     data_sha256: str = ""
+    dynamic_size: int = 0
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> InputShapes:
@@ -157,13 +159,13 @@ def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
         raise UsageError(
             f"The model does not bear the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
             f"{in_words(str(error))}.",
-            _other_sizes(model),
+            other_sizes(model),
         ) from error
     return shaped
 
 
-def _other_sizes(model: Any) -> str:
-    """Return the remedy where the shapes that were given do not fit: some that do, if any are found."""
+def other_sizes(model: Any) -> str:
+    """Return the remedy where the shapes that were given do not suit: some that fit together, if any are found."""
     found = next(concretes(model, InputShapes()), None)
     assumed = [shape for shape in found[1] if not shape.given] if found else []
     return f"Give others, as in {option_of(assumed)}." if assumed else "Give other sizes with --shape."

@@ -13,9 +13,12 @@ DEVICE = "CPU"
 PROPERTIES = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
-def refusal(model: Any) -> str:
-    """Return in words why a model of known shapes does not run on the CPU; "" if it does."""
-    arrays = make_inputs(model, seed=0, dynamic_size=1)
+def refusal(model: Any, *, dynamic_size: int = 1) -> str:
+    """Return in words why a model does not run on the CPU; "" if it does.
+
+    dynamic_size: of dimensions that are open, but the first.
+    """
+    arrays = make_inputs(model, seed=0, dynamic_size=dynamic_size)
     try:
         request = ov.Core().compile_model(model, DEVICE, PROPERTIES).create_infer_request()
         for port, array in zip(model.inputs, arrays.values(), strict=True):

@@ -185,8 +185,14 @@ def _shapes(settings: Settings) -> dict[str, Any]:
     """Return what decides the shapes of the inputs, and the arrays they are measured with."""
     from coarsen.reading.shapes import InputShapes
 
-    shapes = InputShapes.of(settings.coarsen)
-    return {"shapes": shapes.given, "keep_dynamic": shapes.keep_dynamic, "input_sha256": shapes.data_sha256}
+    shapes, size = InputShapes.of(settings.coarsen), settings.measure.dynamic_size
+    open_ones = {"dynamic_size": size} if shapes.keep_dynamic or any("?" in text for text in shapes.given) else {}
+    return {
+        "shapes": shapes.given,
+        "keep_dynamic": shapes.keep_dynamic,
+        "input_sha256": shapes.data_sha256,
+        **open_ones,
+    }
 
 
 def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def read(work: StepContext) -> None:
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
     params = work.task.params
     data, digest = work.task.context["input"], params["input_sha256"]
-    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest)
+    size = params.get("dynamic_size", 0)
+    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
     read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes)
 
 

@@ -25,6 +25,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.shared.payload import load_graph
 from runtime.measuring.hetero import Hetero
+from tests.exported_models import text_recogniser
 from tests.models import constant, dynamic
 from tests.two_cpus import two_cpus
 
@@ -130,11 +131,28 @@ def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_gi
     save_model(at_run_time(1013), tmp_path / "m.xml")
     with pytest.raises(ModelError) as raised:
         read_shaped(tmp_path / "m.xml", InputShapes())
-    assert "dynamic inputs x [?,?]; with x [1,128] it fails at windows, " in raised.value.cause
+    assert "dynamic inputs x [?,?]; with x [1,128] it fails: at windows, " in raised.value.cause
     assert "--shape 'x=1x224'" in raised.value.remedy
     assert raised.value.exit_code == 3
     assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1013",)))[1]) == 1
-    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True))[1] == []
+    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True, dynamic_size=2026))[1] == []
+
+
+def test_shapes_that_a_user_gives_must_run_as_well(tmp_path: Path):
+    save_model(at_run_time(5), tmp_path / "m.xml")
+    with pytest.raises(UsageError, match=r"does not run with x \[1,12\]: it fails: at windows"):
+        read_shaped(tmp_path / "m.xml", InputShapes(("x=1x12",)))
+
+
+def test_a_dynamic_model_must_run_with_the_size_it_is_measured_with(tmp_path: Path):
+    path = text_recogniser(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        read_shaped(path, InputShapes(keep_dynamic=True, dynamic_size=8))
+    assert "does not run with x [1,3,48,8], what its dynamic inputs are measured with: it fails: at /Re" in str(
+        raised.value
+    )
+    assert "Set measure.dynamic_size to another size. Give others, as in --shape 'x=1x3x48x224'." in str(raised.value)
+    assert read_shaped(path, InputShapes(keep_dynamic=True))[1] == []  # nobody is going to run it
 
 
 def test_a_wrong_shape_is_answered_with_one_that_fits():
@@ -221,6 +239,7 @@ def test_a_split_of_a_model_with_dynamic_inputs_runs_once_they_have_sizes(tmp_pa
     (found,) = Hetero(seconds=0.05).bind(subject).evaluate([Placement(device, topology.names)])
     if keep:
         assert isinstance(found, MeasurementFailed)
+        assert found.message.startswith("it is cut through a dynamic tensor")
     else:
         assert isinstance(found, Measurement)
         assert found.subgraphs == 2
