@@ -128,10 +128,25 @@ def test_integers_that_are_only_compared_are_masks() -> None:
     assert of_one(lambda x: op.add(x, constant(1, "one", np.int32)), [40], np.int32).min() == 0
 
 
+def test_an_input_called_mask_is_ones_whatever_it_goes_to() -> None:
+    def times(x: ov.Node) -> ov.Node:
+        return op.multiply(x, constant(2, "two", x.get_element_type().to_dtype()))
+
+    assert of_one(times, [40], np.int64, "src_Mask.1").min() == 1
+    assert of_one(times, [40], np.float32, "padding_mask").min() == 1
+    assert of_one(times, [40], np.int64, "count").min() == 0
+
+
 def test_lengths_are_those_of_the_sequence() -> None:
-    x, lengths = op.parameter([2, 30, 4], np.float32, name="frames"), op.parameter([2], np.int64, name="length")
-    turned = op.reverse_sequence(x, lengths, 0, 1)
-    assert made(ov.Model([op.result(turned)], [x, lengths]))["length"].tolist() == [30, 30]
+    x, n = op.parameter([2, 30, 40], np.float32, name="frames"), op.parameter([2], np.int64, name="n")
+    turned = op.reverse_sequence(x, n, 0, 1)
+    assert made(ov.Model([op.result(turned)], [x, n]))["n"].tolist() == [30, 30]
+
+
+def test_lengths_that_no_operation_tells_are_the_longest_there_is() -> None:
+    x, lengths = op.parameter([1, 80, 128], np.float32, name="audio"), op.parameter([1], np.int64, name="x_length")
+    model = ov.Model([op.result(x), op.result(op.add(lengths, constant(1, "one", np.int64)))], [x, lengths])
+    assert made(model)["x_length"].tolist() == [128]
 
 
 def test_ids_are_followed_through_what_passes_them_on() -> None:

@@ -96,11 +96,11 @@ def test_rows_that_come_and_go_are_compared_where_they_match() -> None:
 
 
 def test_rows_are_matched_to_the_nearest_that_is_left() -> None:
-    few, many = matched_rows(np.array([[1.0], [1.1]]), np.array([[5.0], [1.2], [1.0]]))
-    assert few.ravel().tolist() == [1.0, 1.1]
-    assert many.ravel().tolist() == [1.0, 1.2]
-    many, few = matched_rows(np.array([[5.0], [1.2], [1.0]]), np.array([[1.0], [1.1]]))
-    assert (many.ravel().tolist(), few.ravel().tolist()) == ([1.0, 1.2], [1.0, 1.1])
+    short, long = np.array([[1.0], [1.05]]), np.array([[5.0], [1.2], [1.0]])  # both are nearest to the last
+    few, many = matched_rows(short, long)
+    assert (few.ravel().tolist(), many.ravel().tolist()) == ([1.0, 1.05], [1.0, 1.2])
+    many, few = matched_rows(long, short)
+    assert (few.ravel().tolist(), many.ravel().tolist()) == ([1.0, 1.05], [1.0, 1.2])
 
 
 def test_the_worst_output_counts_by_what_it_weighs() -> None:
