@@ -5,8 +5,9 @@ Four kinds are colocated:
 - state: the ReadValue and Assign of a variable, the Assign's producer, and every operation on a path between them
   (were one of these elsewhere, the variable's two ends could not be in one sub-model);
 - quantisation: a FakeQuantize and its consumers, which run in int8 only if they see it, and what makes the constants
-  of it; and what turns integers of 8 bits or less back into numbers (Convert, Subtract, Multiply, as a DequantizeLinear
-  becomes) with whatever takes them. Between quantising and dequantising, where bytes flow, a cut loses nothing;
+  of it. Where it is followed by integers of 8 bits or less (QuantizeLinear), and these by what turns them back into
+  numbers (Convert, Subtract, Multiply, as a DequantizeLinear becomes), all of that and whoever takes it. Sending bytes
+  would be cheap, but a sub-model without a FakeQuantize runs nothing in int8;
 - dynamic tensors: who makes one and who takes it, because HETERO fails where one is cut;
 - shapes: arithmetic on shapes that is left after constant folding, and the operation that takes the shape. A shape
   value that several operations take is left free: tying it would chain all of them together, and it is a few bytes.
@@ -142,17 +143,19 @@ def _quantisation(
 def _dequantisation(
     operations: Operations, producers: Sequence[Sequence[int]], consumers: Sequence[Sequence[int]], fed: Sequence[bool]
 ) -> Pairs:
-    """Return pairs that join what turns narrow integers back into numbers with whatever takes them."""
+    """Return pairs that join quantised integers with what turns them back into numbers, and that with who takes it."""
     types, integer, narrow = operations.types, operations.integer, operations.narrow
     pairs: Pairs = []
+    quantised = [False] * len(types)  # whether narrow integers that a FakeQuantize leads to
     below = [False] * len(types)  # whether a number that was a narrow integer, no more than shifted and scaled since
     for i, op_type in enumerate(types):
         before = [j for j in producers[i] if fed[j]]
+        quantised[i] = bool(narrow[i]) and any(quantised[j] or types[j] == "FakeQuantize" for j in before)
         if op_type == "Convert":
             below[i] = not integer[i] and any(narrow[j] for j in before)
         elif op_type in _SHIFTED_OR_SCALED:
             below[i] = len(before) == 1 and below[before[0]]
-        if below[i]:
+        if quantised[i] or below[i]:
             pairs += [(i, j) for j in consumers[i]]
     return pairs
 

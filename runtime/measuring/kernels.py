@@ -9,6 +9,7 @@ import openvino as ov
 
 # What takes weights, as the CPU plug-in calls its kernels; all else costs little, in whatever precision.
 WEIGHTED = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+RESCALED = "_original"  # ends the name of a kernel behind which the plug-in has put the scale of its result
 _SUBGRAPH = re.compile(r"^subgraph\d+: ")
 
 
@@ -59,7 +60,7 @@ def int8_kernels(compiled: ov.CompiledModel) -> list[str]:
     for op in compiled.get_runtime_model().get_ordered_ops():
         info = op.get_rt_info()
         if info["layerType"].astype(str) in WEIGHTED and info["runtimePrecision"].astype(str) in ("i8", "u8"):
-            found.append(_SUBGRAPH.sub("", op.get_friendly_name()))
+            found.append(_SUBGRAPH.sub("", op.get_friendly_name()).removesuffix(RESCALED))
     return found
 
 

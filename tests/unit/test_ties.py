@@ -33,6 +33,16 @@ def test_a_dequantise_chain_stays_with_whoever_takes_it() -> None:
     assert all(found[i] == -1 for i in (0, 1, 3, 5, 9))
 
 
+def test_quantised_integers_stay_with_what_makes_them_numbers_again() -> None:
+    # a FakeQuantize 1, u8 2, which 3 reshapes, f32 4, taken by 5; the u8 input 6 was not quantised here
+    kinds = ["Parameter", "FakeQuantize", "Convert", "Reshape", "Convert", "MatMul", "Parameter", "Reshape", "Relu"]
+    edges = np.array([[0, 1, 2, 3, 4, 6, 7], [1, 2, 3, 4, 5, 7, 8]], np.int32)
+    narrow = np.array([i in (2, 3, 6, 7) for i in range(9)])
+    found = ties(Operations(kinds, narrow, narrow), edges)
+    assert {found[i] for i in (1, 2, 3, 4, 5)} == {1}
+    assert all(found[i] == -1 for i in (0, 6, 7, 8))
+
+
 def test_ids_made_into_numbers_are_no_dequantisation() -> None:
     kinds, integer = ["Parameter", "Convert", "Multiply"], np.array([True, False, False])
     edges = np.array([[0, 1], [1, 2]], np.int32)
@@ -105,7 +115,7 @@ FOCUS = (
     ("ShapeOf", "Add", "Reshape", "Constant"),
     ("FakeQuantize", "Reshape", "Constant", "Constant"),
     ("ReadValue", "Add", "Assign"),
-    ("Convert", "Convert", "Subtract", "Multiply", "Add", "Constant"),
+    ("Convert", "Convert", "Subtract", "Multiply", "FakeQuantize", "Constant"),
 )
 
 
@@ -184,12 +194,15 @@ def dequantisation_pairs(drawn: Drawn) -> Iterator[tuple[int, int]]:
     kinds, edges, fed = drawn.kinds, drawn.edges, fed_by_inputs(drawn)
     data = {k: [i for i, j in edges if j == k and fed[i]] for k in range(len(kinds))}
     chain: set[int] = set()
+    quantised: set[int] = set()
     for k, kind in enumerate(kinds):
+        if drawn.narrow[k] and any(i in quantised or kinds[i] == "FakeQuantize" for i in data[k]):
+            quantised.add(k)
         begins = kind == "Convert" and not drawn.integer[k] and any(drawn.narrow[i] for i in data[k])
         goes_on = kind in ("Subtract", "Multiply") and len(data[k]) == 1 and data[k][0] in chain
         if begins or goes_on:
             chain.add(k)
-    yield from ((i, j) for i, j in edges if i in chain)
+    yield from ((i, j) for i, j in edges if i in chain | quantised)
 
 
 def shape_pairs(drawn: Drawn) -> Iterator[tuple[int, int]]:
