@@ -144,8 +144,14 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
         name = "-".join(filter(None, parts))
         _check_name(name, where)
-        jobs.append(Job(name, path, base.updated(changed, where), changed))
+        jobs.append(Job(name, path, _beside(folder, base.updated(changed, where)), changed))
     return jobs
+
+
+def _beside(folder: Path, settings: Settings) -> Settings:
+    """Return settings whose file of inputs, if there is one, is named from the folder of the jobs file."""
+    data = settings.coarsen.input
+    return settings.updated({"coarsen.input": str(folder.absolute() / data)}, "the jobs file") if data else settings
 
 
 def _check_name(name: str, where: str) -> None:

@@ -1,11 +1,14 @@
 """Which operations of a model must run in one sub-model, because the runtime fails or silently loses speed if not.
 
-Three kinds are colocated:
+Four kinds are colocated:
 
 - state: the ReadValue and Assign of a variable, the Assign's producer, and every operation on a path between them
   (were one of these elsewhere, the variable's two ends could not be in one sub-model);
 - quantisation: a FakeQuantize and its consumers, which run in int8 only if they see it, and what makes the constants
-  of it;
+  of it. Where it is followed by integers of 8 bits or less (QuantizeLinear), and these by what turns them back into
+  numbers (Convert, Subtract, Multiply, as a DequantizeLinear becomes), all of that and whoever takes it. Sending bytes
+  would be cheap, but a sub-model without a FakeQuantize runs nothing in int8;
+- dynamic tensors: who makes one and who takes it, because HETERO fails where one is cut;
 - shapes: arithmetic on shapes that is left after constant folding, and the operation that takes the shape. A shape
   value that several operations take is left free: tying it would chain all of them together, and it is a few bytes.
 
@@ -15,6 +18,7 @@ A tie restricts placements, it never rules all of them out: any one device that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,18 +27,33 @@ from pipeline.core.graph import components
 
 Pairs = list[tuple[int, int]]
 
+_SHIFTED_OR_SCALED = frozenset({"Subtract", "Multiply"})
 _SOURCES = frozenset({"Parameter", "ReadValue"})
 _NOT_SHAPE_ARITHMETIC = frozenset({"Result", "Assign", "ReadValue", "If", "Loop", "TensorIterator", "FakeQuantize"})
 
 
-def ties(types: Sequence[str], edges: Int32, integer: Bool, variables: Mapping[int, str]) -> Int32:
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """What colocation asks of n operations in topological order.
+
+    types: n. integer: bool [n], whether all outputs are integers. narrow: bool [n], whether they have 8 bits or less.
+    variables: operation -> name of the variable it reads (ReadValue) or writes (Assign). dynamic: (producer, consumer)
+    of tensors of dynamic shape.
+    """
+
+    types: Sequence[str]
+    integer: Bool
+    narrow: Bool
+    variables: Mapping[int, str] = field(default_factory=dict)
+    dynamic: Sequence[tuple[int, int]] = ()
+
+
+def ties(operations: Operations, edges: Int32) -> Int32:
     """Return int32 [n], equal numbers in [0, n) for operations that must run in one sub-model, -1 for free ones.
 
-    types: n operation types, operations in topological order.
     edges: int32 [2, m], sorted by (producer, consumer), every producer before its consumer.
-    integer: bool [n], whether all outputs are integers.
-    variables: operation -> name of the variable it reads (ReadValue) or writes (Assign).
     """
+    types, integer = operations.types, operations.integer
     n = len(types)
     producers: list[list[int]] = [[] for _ in range(n)]
     consumers: list[list[int]] = [[] for _ in range(n)]
@@ -42,9 +61,11 @@ def ties(types: Sequence[str], edges: Int32, integer: Bool, variables: Mapping[i
         producers[consumer].append(producer)
         consumers[producer].append(consumer)
     fed = _fed_by_inputs(types, producers)
-    pairs = _state(types, producers, consumers, variables)
+    pairs = _state(types, producers, consumers, operations.variables)
     pairs += _quantisation(types, producers, consumers, fed)
+    pairs += _dequantisation(operations, producers, consumers, fed)
     pairs += _shapes(types, producers, consumers, fed, integer)
+    pairs += operations.dynamic
     if not pairs:
         return np.full(n, -1, np.int32)
     a, b = np.array(pairs, np.int32).T
@@ -116,6 +137,26 @@ def _quantisation(
             above[i] = types[reader] == "FakeQuantize" or above[reader]
             if above[i]:
                 pairs.append((i, reader))
+    return pairs
+
+
+def _dequantisation(
+    operations: Operations, producers: Sequence[Sequence[int]], consumers: Sequence[Sequence[int]], fed: Sequence[bool]
+) -> Pairs:
+    """Return pairs that join quantised integers with what turns them back into numbers, and that with who takes it."""
+    types, integer, narrow = operations.types, operations.integer, operations.narrow
+    pairs: Pairs = []
+    quantised = [False] * len(types)  # whether narrow integers that a FakeQuantize leads to
+    below = [False] * len(types)  # whether a number that was a narrow integer, no more than shifted and scaled since
+    for i, op_type in enumerate(types):
+        before = [j for j in producers[i] if fed[j]]
+        quantised[i] = bool(narrow[i]) and any(quantised[j] or types[j] == "FakeQuantize" for j in before)
+        if op_type == "Convert":
+            below[i] = not integer[i] and any(narrow[j] for j in before)
+        elif op_type in _SHIFTED_OR_SCALED:
+            below[i] = len(before) == 1 and below[before[0]]
+        if quantised[i] or below[i]:
+            pairs += [(i, j) for j in consumers[i]]
     return pairs
 
 

@@ -17,6 +17,7 @@ from pipeline.core.settings import CoarsenSettings
 
 FACTOR = 8  # weights stored as int4 take 8 times as much once they are f32; more is no unpacking of what a file holds
 ROOM_BYTES = 512 << 20  # what a process takes to load OpenVINO and to read a small model, with some to spare
+TRIAL_BYTES = 2 << 30  # what an inference with the sizes of a dynamic model may take
 MB = 1e6
 
 # Their outputs are not known before the model runs, even if all their inputs are.
@@ -40,8 +41,11 @@ class ReadLimits:
         return FACTOR * file_bytes + self.growth_bytes
 
     def memory_bytes(self, file_bytes: int) -> int:
-        """Return what the process may take: the model as read and converted, and constants before and after folding."""
-        return ROOM_BYTES + 3 * file_bytes + 2 * self.folded_bytes(file_bytes)
+        """Return what the process may take.
+
+        The model as read and converted, constants before and after folding, and an inference.
+        """
+        return ROOM_BYTES + TRIAL_BYTES + 3 * file_bytes + 2 * self.folded_bytes(file_bytes)
 
 
 @dataclass(frozen=True, slots=True)

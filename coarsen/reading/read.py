@@ -7,10 +7,11 @@ reading: names are what placements are written in.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,28 +20,29 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
-from coarsen.reading.colocation import ties
+from coarsen.reading.colocation import Operations, ties
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
+from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import ChosenShape, InputShapes, concrete
+from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, other_sizes, settle_states, shown
+from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
-from pipeline.core.errors import ModelError
+from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
+from pipeline.shared.model_inputs import Inputs, input_name
+from pipeline.shared.runtime_words import in_words
+from pipeline.shared.sizes import sized
 
 logger = logging.getLogger(__name__)
 
 # OpenVINO's ConstantFolding passes over an operation that carries this key, whatever its value.
 _KEEP_FROM_FOLDING = "DisableConstantFolding_0"
 
-_INTEGERS = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+_INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 
-# Lines of OpenVINO's messages that tell where it failed, not why.
-_NOISE = re.compile(
-    r"^(Exception from|Check '.*' failed at|FrontEnd API failed|Model wasn't fully converted|Summary:|\s*$)"
-)
-_LONGEST_MESSAGE = 400
+MOST_TRIALS = 16  # inferences with different sizes
 
 
 def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
@@ -66,28 +68,95 @@ def read_shaped(
     Raises:
         UsageError: the shapes that are given do not fit the model.
         ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
-            limits, or there is nothing to place.
+            limits, there is nothing to place, or no sizes are found for its dynamic inputs with which it runs.
     """
+    model, chosen, _ = read_with_inputs(path, shapes, file_bytes=file_bytes, limits=limits)
+    return model, chosen
+
+
+def read_with_inputs(
+    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None
+) -> tuple[ov.Model, list[ChosenShape], Inputs]:
+    """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none."""
     check_exists(path)
     if path.suffix == ".xml":
         check_ir(path)
+    data = load_inputs(Path(shapes.data), shapes.data_sha256) if shapes.data else {}
     try:
-        model, chosen = concrete(ov.Core().read_model(path), shapes)
-        if path.suffix != ".xml":  # in an IR every operation has a name
-            _name_the_nameless(model)
-        packed = _keep_packed(model)
-        if limits is not None:
-            found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
-            check_growth(found, path, file_bytes=file_bytes, limits=limits)
-        _fold_constants(model, packed)
+        declared = ov.Core().read_model(path)
+        if data:
+            data = check_inputs(declared, data, Path(shapes.data))
+            shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
+        failed: list[str] = []
+        for shaped, chosen in itertools.islice(concretes(declared, shapes), MOST_TRIALS):
+            model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits)
+            why_not = _refused(model, chosen, shapes)
+            if not why_not:
+                return model, chosen, data
+            if all(shape.given for shape in chosen):
+                raise _unsuited(declared, model, path, why_not, shapes)
+            failed.append(f"with {_shapes_in_words(chosen)} it fails: {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
+    raise _without_sizes(declared, path, failed)
+
+
+def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None) -> ov.Model:
+    """Return a model with its constants folded and its names unique; it is changed in place."""
+    if path.suffix != ".xml":  # in an IR every operation has a name
+        _name_the_nameless(model)
+    packed = _keep_packed(model)
+    if limits is not None:
+        found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+        check_growth(found, path, file_bytes=file_bytes, limits=limits)
+    _fold_constants(model, packed)
+    settle_states(model)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
         raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
     if not model.outputs:
         raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
     _make_names_unique(model)
-    return model, chosen
+    return model
+
+
+def _refused(model: ov.Model, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
+    """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
+    if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
+        return refusal(model) if chosen else ""
+    if any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
+        return ""  # nobody knows what to try it with
+    return refusal(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
+
+
+def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes) -> PlacewrightError:
+    """Return the error for a model that does not run with shapes that a user asked for, or asked to leave open."""
+    ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
+    if not ports:
+        with_shapes = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in model.inputs)
+        return UsageError(f"{path} does not run with {with_shapes}: it fails: {why_not}.", other_sizes(declared))
+    tried = ", ".join(f"{input_name(p)} {shown(sized(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports)
+    return UsageError(
+        f"{path} does not run with {tried}, what its dynamic inputs are measured with: it fails: {why_not}.",
+        f"Set measure.dynamic_size to another size. {other_sizes(declared)}",
+    )
+
+
+def _shapes_in_words(chosen: Sequence[ChosenShape]) -> str:
+    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
+
+
+def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelError:
+    """Return the error for a model that runs with none of the sizes that were tried."""
+    ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
+    listed_inputs = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in ports)
+    example = option_of(
+        ChosenShape(input_name(port), "", shown(sized(port.get_partial_shape(), 224)), given=True) for port in ports
+    )
+    why = f"; {failed[0]}" if failed else ""
+    return ModelError(
+        f"{path} runs with none of the sizes that were tried for its dynamic inputs {listed_inputs}{why}.",
+        f"Give the sizes it was made for, as in {example}, or arrays with --input data.npz.",
+    )
 
 
 def save_model(model: ov.Model, xml: Path) -> None:
@@ -111,11 +180,7 @@ def _refusal(path: Path, message: str) -> ModelError:
             f"OpenVINO cannot convert these operations of {path}: {', '.join(missing)}.",
             "Export the model without them, or convert it with an OpenVINO extension and give the IR.",
         )
-    words = " ".join(line.strip() for line in message.splitlines() if not _NOISE.match(line))
-    words = words.split(" Please check that")[0].rstrip(" .!") or "no reason given"
-    if len(words) > _LONGEST_MESSAGE:
-        words = words[:_LONGEST_MESSAGE] + " ..."
-    return ModelError(f"OpenVINO cannot read {path}: {words}.", CHECK_FILE)
+    return ModelError(f"OpenVINO cannot read {path}: {in_words(message)}.", CHECK_FILE)
 
 
 def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
@@ -223,7 +288,8 @@ class _Names:
 class _Operation:
     """What is read of one operation, with plain values.
 
-    inputs: (producer, output port), one per input. shapes, byte_sizes: one per output.
+    inputs: (producer, output port), one per input. shapes, byte_sizes, dynamic: one per output. integer, narrow:
+    whether all outputs are integers, and have 8 bits or less.
     """
 
     name: str
@@ -231,7 +297,9 @@ class _Operation:
     inputs: list[tuple[int, int]]
     shapes: list[Shape]
     byte_sizes: list[int]
+    dynamic: list[bool]
     integer: bool
+    narrow: bool
     flops: float
     weight_bytes: int
     variable: str | None
@@ -264,6 +332,7 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
     ports = range(op.get_output_size())
     shapes = [_shape_of(op.get_output_partial_shape(i)) for i in ports]
     types = [op.get_output_element_type(i) for i in ports]
+    integer = all(kind.get_type_name() in _INTEGERS for kind in types)
     sizes = [-(-int(elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
     attributes = op.get_attributes() if op_type in ATTRIBUTED or op_type in ("ReadValue", "Assign") else {}
     bodies = [(_operations(body), runs) for body, runs in _bodies(op)]
@@ -279,7 +348,9 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
         inputs=inputs,
         shapes=shapes,
         byte_sizes=sizes,
-        integer=all(kind.get_type_name() in _INTEGERS for kind in types),
+        dynamic=[op.get_output_partial_shape(i).is_dynamic for i in ports],
+        integer=integer,
+        narrow=integer and all(kind.bitwidth <= 8 for kind in types),
         flops=flops,
         weight_bytes=weight_bytes,
         variable=attributes.get("variable_id"),
@@ -294,6 +365,16 @@ def _edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
         for producer, port in operation.inputs
     ]
     return edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+
+def _dynamic(operations: list[_Operation]) -> list[tuple[int, int]]:
+    """Return (producer, consumer) of every tensor whose shape is dynamic."""
+    return [
+        (producer, consumer)
+        for consumer, operation in enumerate(operations)
+        for producer, port in operation.inputs
+        if operations[producer].dynamic[port]
+    ]
 
 
 def _bytes_read(operations: list[_Operation]) -> Int64:
@@ -325,7 +406,10 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     type_index = {name: i for i, name in enumerate(type_names)}
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
-    integer = np.array([op.integer for op in operations], bool)
+    types = [op.type for op in operations]
+    integer, narrow = (
+        np.array(flags, bool) for flags in zip(*((o.integer, o.narrow) for o in operations), strict=True)
+    )
     graph = Graph(
         names=tuple(op.name for op in operations),
         op_type=np.array([type_index[op.type] for op in operations], np.int16),
@@ -337,7 +421,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
-        colocate=ties([op.type for op in operations], edges, integer, variables),
+        colocate=ties(Operations(types, integer, narrow, variables, _dynamic(operations)), edges),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
         reads=reads,

@@ -3,7 +3,8 @@
 in   {"path", "out", "source", "file_bytes", "limits", "shapes", "save"}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
-Into the folder `out` go graph.npz, shapes.json and, with `save`, model.xml and model.bin; see `read_apart`.
+Into the folder `out` go graph.npz, shapes.json and, with `save`, model.xml and model.bin, and inputs.npz if the shapes
+name a file of arrays; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 
 def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
+    from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.shapes import InputShapes
     from pipeline.shared.payload import save_graph
@@ -56,9 +58,11 @@ def _read(command: dict[str, Any]) -> None:
     path, out = Path(command["path"]), Path(command["out"])
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
-    model, chosen = read.read_shaped(path, shapes, file_bytes=command["file_bytes"], limits=limits)
+    model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
     if command["save"]:
         read.save_model(model, out / "model.xml")
+        if inputs:
+            save_inputs(inputs, out)
     save_graph(out / "graph.npz", read.to_graph(model, source=command["source"]))
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
 

@@ -1,22 +1,21 @@
-"""Dynamic inputs made concrete: with the sizes that are given, else with the first usual ones that the model bears."""
+"""Dynamic inputs made concrete: with the sizes that are given, else with the likeliest ones that the model bears."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from coarsen.reading.sizes_to_try import Shapes, shapes_to_try
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
-from pipeline.shared.sizes import sized
+from pipeline.shared.model_inputs import input_name
+from pipeline.shared.runtime_words import in_words
 
-# Sizes of dimensions that are not told: of images, and of all else, the likeliest first.
-IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
-SEQUENCE = (128, 64, 32, 16, 8, 256, 224, 1)
-CHANNELS = (1, 3, 4)  # what tells an image, in its second or last dimension
 _GIVEN = re.compile(r"(?:(?P<name>.+)=)?(?P<sizes>(?:[1-9]\d*|\?)(?:x(?:[1-9]\d*|\?))*)")
-_REASON = re.compile(r".*friendly_name '(?P<name>[^']+)': (?P<reason>.+)")  # what is left of OpenVINO's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +23,39 @@ class InputShapes:
     """What becomes of dynamic inputs.
 
     given: texts such as "image=1x3x640x640", a question mark for what stays dynamic; of a model of one input the name
-    may be left out. keep_dynamic: leave all other inputs as they are.
+    may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file with an array for each input,
+    "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay dynamic will be measured with, and
+    are tried with; 0 if they will not be.
     """
 
     given: tuple[str, ...] = CoarsenSettings().shapes
     keep_dynamic: bool = CoarsenSettings().keep_dynamic
+    data: str = ""
+    data_sha256: str = ""
+    dynamic_size: int = 0
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> InputShapes:
-        """Return what was set."""
-        return cls(tuple(settings.shapes), settings.keep_dynamic)
+        """Return what was set.
+
+        Raises:
+            UsageError: the file of arrays cannot be read.
+        """
+        data = settings.input
+        return cls(tuple(settings.shapes), settings.keep_dynamic, data, inputs_sha256(data) if data else "")
+
+
+def inputs_sha256(path: str) -> str:
+    """Return the sha256 of a file of arrays.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Name an npz file after --input.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +68,58 @@ class ChosenShape:
     given: bool
 
 
-def concrete(model: Any, wish: InputShapes) -> tuple[Any, list[ChosenShape]]:
-    """Return an OpenVINO model with the shapes that are wished for, and which inputs that changed.
+def concretes(model: Any, wish: InputShapes) -> Iterator[tuple[Any, list[ChosenShape]]]:
+    """Yield an OpenVINO model with the shapes that are wished for, and which inputs changed, the likeliest first.
 
-    Of dynamic inputs whose shapes are not given, the first dimension becomes 1 and every other one the same size: the
-    first with which all shapes of the model fit together; best one with which no output has more rows than the inputs,
-    as a flattening to [-1, n] makes of an image that is too large. An input whose first dimension is told, such as the
-    state of an LSTM, may have its batch in the second. If no size fits, they stay dynamic.
+    Of dynamic inputs whose shapes are not given, the first dimension becomes 1, and the others what `shapes_to_try`
+    says; only those come that fit together, and last those with which some output has more rows than the inputs. Where
+    all shapes are given, or stay dynamic, there is one answer; where nothing fits, there is none.
 
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
     """
     given = _given(model, wish.given)
-    if given:
-        model = _with_given(model, given)
-    open_ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic and _name(port) not in given]
+    shaped = _with_given(model, given) if given else model
+    open_ports = [
+        port for port in shaped.inputs if port.get_partial_shape().is_dynamic and input_name(port) not in given
+    ]
     told = [ChosenShape(name, declared, shape, given=True) for name, (declared, shape) in given.items()]
     if wish.keep_dynamic or not open_ports or any(p.get_partial_shape().rank.is_dynamic for p in open_ports):
-        return model, told
-    declared = {_name(port): str(port.get_partial_shape()) for port in open_ports}
-    fitting: tuple[Any, list[ChosenShape]] | None = None
-    for shapes in _variants(open_ports):
-        tried = model.clone()
-        try:
-            tried.reshape(shapes)
-        except RuntimeError:
+        yield shaped, told
+        return
+    declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
+    of_many_rows = []
+    for shapes in shapes_to_try(shaped, open_ports):
+        tried = _fitted(shaped, shapes)
+        if tried is None:
             continue
-        if _has_empty(tried):
-            continue
-        shown = {name: "[" + ",".join(map(str, shape)) + "]" for name, shape in shapes.items()}
-        made = tried, told + [ChosenShape(name, declared[name], shown[name], given=False) for name in shapes]
-        if _keeps_batch(model, tried):
-            return made
-        fitting = fitting or made
-    return fitting or (model, told)
+        found = [ChosenShape(name, declared[name], shown(shape), given=False) for name, shape in shapes.items()]
+        if _keeps_batch(shaped, tried):
+            yield tried, told + found
+        else:
+            of_many_rows.append((shapes, told + found))
+    for shapes, found in of_many_rows:
+        yield _fitted(shaped, shapes), found
+
+
+def option_of(shapes: Iterable[ChosenShape]) -> str:
+    """Return the options of the command line that give inputs these shapes."""
+    return " ".join(f"--shape '{c.name}={c.shape.strip('[]').replace(',', 'x')}'" for c in shapes)
+
+
+def shown(shape: Sequence[int]) -> str:
+    """Return a shape as OpenVINO writes it."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _fitted(model: Any, shapes: Shapes) -> Any | None:
+    """Return the model with inputs of these shapes, None if its shapes then do not fit together."""
+    tried = model.clone()
+    try:
+        tried.reshape(shapes)
+    except RuntimeError:
+        return None
+    return None if _has_empty(tried) else tried
 
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -88,19 +128,14 @@ def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     if not found:
         return []
     each = "; ".join(f"{c['name']} {c['declared']} is now {c['shape']}" for c in found)
-    example = f"--shape '{found[0]['name']}={found[0]['shape'].strip('[]').replace(',', 'x')}'"
+    example = option_of([ChosenShape(**found[0])])
     return [f"Inputs that were dynamic have sizes, in the placed model as well: {each}. Give others as in {example}."]
-
-
-def _name(port: Any) -> str:
-    """Return how users call an input."""
-    return str(port.get_any_name()) if port.get_names() else str(port.get_node().get_friendly_name())
 
 
 def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return input -> (the shape in the file, the shape given)."""
-    declared = {_name(port): str(port.get_partial_shape()) for port in model.inputs}
-    alias = {name: _name(port) for port in model.inputs for name in (*port.get_names(), _name(port))}
+    declared = {input_name(port): str(port.get_partial_shape()) for port in model.inputs}
+    alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
     found = {}
     for text in texts:
         match = _GIVEN.fullmatch(text)
@@ -121,42 +156,38 @@ def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
     try:
         shaped.reshape({name: shape for name, (_, shape) in given.items()})
     except RuntimeError as error:
-        words = " ".join(str(error).split())
-        told = _REASON.search(words)
-        reason = f"at {told['name']}, {told['reason']}" if told else words[-200:]
         raise UsageError(
             f"The model does not bear the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
-            f"{reason.rstrip('. ')}.",
-            "Give other sizes with --shape.",
+            f"{in_words(str(error))}.",
+            other_sizes(model),
         ) from error
     return shaped
 
 
-def _is_image(port: Any) -> bool:
-    """Return whether an input has four dimensions, one of which counts channels."""
-    shape = port.get_partial_shape()
-    if len(shape) != 4:
-        return False
-    return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
+def other_sizes(model: Any) -> str:
+    """Return the remedy where the shapes that were given do not suit: some that fit together, if any are found."""
+    found = next(concretes(model, InputShapes()), None)
+    assumed = [shape for shape in found[1] if not shape.given] if found else []
+    return f"Give others, as in {option_of(assumed)}." if assumed else "Give other sizes with --shape."
 
 
-def _variants(ports: Sequence[Any]) -> Iterator[dict[str, list[int]]]:
-    """Yield the shapes to try, input -> sizes, the likeliest first; none twice in a row.
+def settle_states(model: Any) -> None:
+    """Give states whose shapes are open those of their initial values, where these are known; the model is changed.
 
-    With each size, an input whose first dimension is told, such as the state of an LSTM, has no batch at first, and
-    then has it in its second dimension.
+    The runtime takes the shape of a state from its variable, not from what it is set to, and fails where they differ.
     """
-    before: dict[str, list[int]] = {}
-    for size in IMAGE if any(map(_is_image, ports)) else SEQUENCE:
-        for late in (False, True):
-            shapes = {}
-            for port in ports:
-                shape = port.get_partial_shape()
-                told = len(shape) > 1 and shape[0].is_static
-                shapes[_name(port)] = sized(shape, size, front=1 if late and told else 0)
-            if shapes != before:
-                yield shapes
-            before = shapes
+    initial = {
+        op.get_attributes()["variable_id"]: op.get_input_partial_shape(0)
+        for op in model.get_ordered_ops()
+        if op.get_type_name() == "ReadValue" and op.get_input_size()
+    }
+    for variable in model.get_variables():
+        info = variable.get_info()
+        shape = initial.get(info.variable_id)
+        if shape is not None and shape.is_static and info.data_shape.is_dynamic:
+            info.data_shape = shape
+            variable.update(info)
+    model.validate_nodes_and_infer_types()
 
 
 def _has_empty(model: Any) -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 
 import filelock
 
-from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError
+from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
 from pipeline.core.private import OWN, write_whole
 
 SCHEMA = 1
@@ -95,11 +95,14 @@ def writing(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaving_nothing(*paths: Path) -> Iterator[None]:
-    """Where a model cannot be read, remove of these paths what was not there before and is empty, in their order."""
+    """Where a model, or what is said of its inputs, is refused, remove what was not there before of these paths.
+
+    They are removed in their order, and only if they are empty.
+    """
     new = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110  Path.exists raises where none can look
     try:
         yield
-    except ModelError:
+    except (ModelError, UsageError):
         for path in new:
             with contextlib.suppress(OSError):  # it holds something by now, or was never made
                 path.rmdir() if path.is_dir() else path.unlink()

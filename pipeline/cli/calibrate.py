@@ -11,6 +11,7 @@ from pipeline.cli import console
 from pipeline.cli.options import (
     Choices,
     debug_option,
+    input_option,
     json_option,
     keep_dynamic_option,
     open_store,
@@ -33,6 +34,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
 @shape_option
 @keep_dynamic_option
+@input_option
 @store_option
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")

@@ -21,6 +21,7 @@ class Choices:
     budget: str | None
     shapes: tuple[str, ...]
     keep_dynamic: bool
+    input: Path | None
     seed: int | None
     config: Path | None
     assignments: tuple[str, ...]
@@ -41,6 +42,12 @@ shape_option = click.option(
 )
 keep_dynamic_option = click.option(
     "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
+)
+input_option = click.option(
+    "--input",
+    type=click.Path(path_type=Path),
+    metavar="DATA.npz",
+    help="Arrays by input name: the inputs' shapes, and what is measured and compared with.",
 )
 
 
@@ -86,6 +93,7 @@ def shared(command: Command) -> Command:
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
             shape_option,
             keep_dynamic_option,
+            input_option,
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
@@ -140,6 +148,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
     given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
+    given |= {"coarsen.input": choices.input and str(choices.input.absolute())}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 
 

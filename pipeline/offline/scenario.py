@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes
 
 SETTABLE = ("place", "measure")
-READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s", "coarsen.shapes", "coarsen.keep_dynamic")
+READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s", "coarsen.shapes", "coarsen.keep_dynamic", "coarsen.input")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from pipeline.runs.steps import STEPS
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
-    "read": 4,
+    "read": 5,
     "precisions": 2,
     "profile": 2,
     "embed": 2,
@@ -136,8 +136,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    given, kept = s.coarsen.shapes, s.coarsen.keep_dynamic
-    add("read", {}, (), model_sha256=model.sha256, shapes=given, keep_dynamic=kept)
+    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings))
     if "fuse" in chain:
         add("kernels", {}, ("read",), measured=True)
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
@@ -197,11 +196,26 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     return _upto(tasks, upto)
 
 
+def _shapes(settings: Settings) -> dict[str, Any]:
+    """Return what decides the shapes of the inputs, and the arrays they are measured with."""
+    from coarsen.reading.shapes import InputShapes
+
+    shapes, size = InputShapes.of(settings.coarsen), settings.measure.dynamic_size
+    open_ones = {"dynamic_size": size} if shapes.keep_dynamic or any("?" in text for text in shapes.given) else {}
+    return {
+        "shapes": shapes.given,
+        "keep_dynamic": shapes.keep_dynamic,
+        "input_sha256": shapes.data_sha256,
+        **open_ones,
+    }
+
+
 def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:
-    """Return what reads a model and does not change what is read: where it lies, and the limits."""
+    """Return what reads a model and does not change what is read: where it and its arrays lie, and the limits."""
     from coarsen.reading.growth import ReadLimits
 
-    return {"model": str(model.path), "limits": asdict(ReadLimits.of(settings.coarsen))}
+    limits = asdict(ReadLimits.of(settings.coarsen))
+    return {"model": str(model.path), "input": settings.coarsen.input, "limits": limits}
 
 
 def _upto(tasks: Mapping[str, Task], stage: str) -> list[Task]:

@@ -35,6 +35,7 @@ from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.shared import payload
+from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def read(work: StepContext) -> None:
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
     params = work.task.params
-    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"])
+    data, digest = work.task.context["input"], params["input_sha256"]
+    size = params.get("dynamic_size", 0)
+    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
     read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes)
 
 
@@ -337,8 +340,10 @@ def _search_row(sought: Sought, params: Mapping[str, Any], evaluations: int) -> 
 
 
 def _model(work: StepContext) -> Path:
-    """Return the normalised model, both of its files checked."""
+    """Return the normalised model, its files checked, and the arrays beside it if a user gave some."""
     work.read("read", "model.bin")
+    if GIVEN in work.inputs["read"].files:
+        work.read("read", GIVEN)
     return work.read("read", "model.xml")
 
 

@@ -20,8 +20,9 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
+from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import PairBench, Start
-from runtime.measuring.variant import Outputs, Variant, executed_names, hetero_variant, outputs_of, start
+from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +118,12 @@ def measured(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
     )
 
 
-def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Outputs:
-    """Return the outputs of the whole model on the CPU in f32.
+def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Reference:
+    """Return the outputs of the whole model on the CPU in f32, and which kernels run in int8 there.
 
     Raises:
         ChildError: the CPU cannot run the model.
     """
-    child, _ = start(reference_variant(), model, settings, seed=seed)
+    child, loaded = start(reference_variant(), model, settings, seed=seed)
     with child:
-        return outputs_of(child)
+        return Reference(outputs_of(child), loaded["int8_kernels"])

@@ -1,41 +1,32 @@
-"""Inputs for measuring and comparing: drawn from a seed, equal in every process."""
+"""Inputs for measuring and comparing: those that a user has given with the model, or else drawn from a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
 from pipeline.core.errors import ModelError
-from pipeline.shared.sizes import sized
+from pipeline.shared.model_inputs import GIVEN, input_name, make_inputs
 
 
-def make_inputs(ports: Sequence[ov.Output], *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
-    """Return one array per port: standard normal for floating point, 0 or 1 for integers and booleans.
+def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
+    """Return one array per input of a model, in order: those beside its file, or else made from the seed.
 
-    Integers stay in {0, 1} because they are most often indices into tables of unknown length, or masks. A dynamic
-    first dimension becomes 1, every other dynamic dimension `dynamic_size` within its bounds.
-    """
-    rng = np.random.default_rng(seed)
-    arrays: list[npt.NDArray[np.generic]] = []
-    for port in ports:
-        shape = concrete_shape(port.get_partial_shape(), dynamic_size=dynamic_size, name=port.get_any_name())
-        dtype = np.dtype(port.get_element_type().to_dtype())
-        if dtype.kind == "f":
-            arrays.append(rng.standard_normal(shape).astype(dtype))
-        else:
-            arrays.append(rng.integers(0, 2, shape).astype(dtype))
-    return arrays
-
-
-def concrete_shape(shape: ov.PartialShape, *, dynamic_size: int, name: str) -> tuple[int, ...]:
-    """Return a shape without dynamic dimensions.
+    path: of the normalised model; the read stage leaves the arrays that a user gave as `GIVEN` beside it.
 
     Raises:
-        ModelError: not even the rank is known.
+        ModelError: there are given arrays, and one is missing; or nothing is given, and an input has no known rank.
     """
-    if shape.rank.is_dynamic:
-        raise ModelError(f"The input {name!r} has no known rank.", "Give the model fixed input shapes first.")
-    return tuple(sized(shape, dynamic_size))
+    names = [input_name(port) for port in model.inputs]
+    beside = path.with_name(GIVEN)
+    if not beside.is_file():
+        made = make_inputs(model, seed=seed, dynamic_size=dynamic_size)
+        return [made[name] for name in names]
+    with np.load(beside, allow_pickle=False) as arrays:
+        missing = [name for name in names if name not in arrays.files]
+        if missing:
+            raise ModelError(f"{beside} holds no array for {', '.join(missing)}.", "Read the model again with --input.")
+        return [arrays[name] for name in names]

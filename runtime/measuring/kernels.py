@@ -7,6 +7,9 @@ from typing import Any
 
 import openvino as ov
 
+# What takes weights, as the CPU plug-in calls its kernels; all else costs little, in whatever precision.
+WEIGHTED = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+RESCALED = "_original"  # ends the name of a kernel behind which the plug-in has put the scale of its result
 _SUBGRAPH = re.compile(r"^subgraph\d+: ")
 
 
@@ -49,6 +52,16 @@ def kernel_times(model: ov.Model, compiled: ov.CompiledModel, request: ov.InferR
         "kernels": [[names, t] for names, t in zip(originals, total, strict=True) if names],
         "unmapped_s": unmapped_s,
     }
+
+
+def int8_kernels(compiled: ov.CompiledModel) -> list[str]:
+    """Return the names of the convolutions and matrix products that the compiled model computes in int8."""
+    found = []
+    for op in compiled.get_runtime_model().get_ordered_ops():
+        info = op.get_rt_info()
+        if info["layerType"].astype(str) in WEIGHTED and info["runtimePrecision"].astype(str) in ("i8", "u8"):
+            found.append(_SUBGRAPH.sub("", op.get_friendly_name()).removesuffix(RESCALED))
+    return found
 
 
 def _originals(op: ov.Node, known: set[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import openvino as ov
 from pipeline.core.devices import DeviceSpec
 from runtime.machines.devices import core_for
 from runtime.measuring.affinity import set_affinities
-from runtime.measuring.inputs import make_inputs
+from runtime.measuring.inputs import inputs_of
 
 _PART = re.compile(r"^subgraph(\d+): (.*)$", re.DOTALL)
 COUNTERS: Mapping[str, str] = {"PERF_COUNT": "YES"}
@@ -49,7 +50,8 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
     ]
     compiled = core.compile_model(model, command["target"], {**command["properties"], **COUNTERS})
     request = compiled.create_infer_request()
-    inputs = make_inputs(compiled.inputs, seed=command["seed"], dynamic_size=command["dynamic_size"])
+    path, size = Path(command["model"]), command["dynamic_size"]
+    inputs = inputs_of(model, path, seed=command["seed"], dynamic_size=size)
     for port, value in zip(compiled.inputs, inputs, strict=True):
         request.set_tensor(port, ov.Tensor(value))
     samples = _timed(request, command["seconds"], command["minimum"], stateful=bool(model.get_variables()))

@@ -25,7 +25,8 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError
-from runtime.measuring.variant import Outputs, Variant, check, load, outputs_of, warm_up
+from runtime.measuring.outputs import Reference
+from runtime.measuring.variant import Variant, check, load, outputs_of, warm_up
 
 REALTIME_HARM = 1.2
 REALTIME_NEEDED = 0.03
@@ -121,14 +122,14 @@ class Seat:
 class PairBench:
     """Two seats on this machine. Use it as a context manager; leaving it ends the processes.
 
-    expected: outputs of the reference; None to run it at the first start. realtime: whether turns run under real-time
+    expected: what the reference gives; None to run it at the first start. realtime: whether turns run under real-time
     scheduling; None until it is decided, at the first start.
     """
 
     model: Path
     settings: MeasureSettings
     seed: int
-    expected: Outputs | None = None
+    expected: Reference | None = None
     realtime: bool | None = None
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
@@ -171,29 +172,30 @@ class PairBench:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
         return self._turns(ours, theirs, {**loaded, "difference": difference, "realtime": self.realtime}, pairs)
 
-    def _load_control(self, seat: Seat, control: Variant) -> None:
+    def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
         try:
-            seat.load(control, self.model, seed=self.seed)
+            told = seat.load(control, self.model, seed=self.seed)
         except ChildError:  # it has run before; perhaps something else has ended its process
-            seat.load(control, self.model, seed=self.seed)
+            told = seat.load(control, self.model, seed=self.seed)
         self._warm_up(seat)
+        return told
 
     @property
     def _alive(self) -> list[Child]:
         return [seat.child for seat in self._seats if seat.child is not None]
 
-    def _reference(self) -> Outputs:
+    def _reference(self) -> Reference:
         """Return the outputs of the reference; the processes begin side by side, and its own keeps it loaded."""
         if self.expected is None:
             for seat in self._seats:
                 seat.begin()
-            self._load_control(self._seats[1], reference_variant())
+            loaded = self._load_control(self._seats[1], reference_variant())
             with self._seats[1].asked() as child:
-                self.expected = outputs_of(child)
+                self.expected = Reference(outputs_of(child), loaded["int8_kernels"])
         return self.expected
 
     def _check(
-        self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Outputs
+        self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Reference
     ) -> float | MeasurementFailed:
         if variant.identity not in self.checked:
             with seat.asked() as child:

@@ -15,7 +15,8 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.variant import Outputs, Variant, largest_difference, outputs_of, percent, start
+from runtime.measuring.outputs import Outputs, difference_of, percent
+from runtime.measuring.variant import Variant, outputs_of, start
 
 FULL = "f32"
 
@@ -52,7 +53,7 @@ def try_precisions(
     Raises:
         ChildError: the CPU cannot run the model in f32.
     """
-    expected = reference_outputs(model, settings, seed=seed)
+    expected = reference_outputs(model, settings, seed=seed).outputs
     return [_tried(model, plugin, precision, expected, settings, seed=seed) for plugin, precision in pairs]
 
 
@@ -70,7 +71,7 @@ def _tried(
             return outputs_of(child)
 
     try:
-        found = largest_difference(asked_again(outputs), expected)
+        found = difference_of(asked_again(outputs), expected)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return Borne(plugin, precision, None, allowed, why_not, error.failed.transient)

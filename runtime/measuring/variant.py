@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.child import Child
+from runtime.measuring.outputs import Outputs, Reference, compare_outputs, lost_int8
 
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
@@ -112,9 +112,6 @@ def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MIN
     return len(answer["samples_s"])
 
 
-Outputs = Mapping[str, npt.NDArray[Any]]
-
-
 def outputs_of(child: Child) -> Outputs:
     """Return the outputs of one inference, by their position in the model ("output_0", ...)."""
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
@@ -124,63 +121,23 @@ def outputs_of(child: Child) -> Outputs:
             return {name: arrays[name] for name in arrays.files}
 
 
-def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> float | MeasurementFailed:
-    """Return the largest relative L2 difference of an output, or what is wrong if that is more than the tolerance."""
-    worst = largest_difference(found, expected)
-    if isinstance(worst, MeasurementFailed) or worst <= tolerance:
-        return worst
-    return MeasurementFailed(
-        "wrong_output", f"outputs differ by {percent(worst)} from f32 ({percent(tolerance)} allowed)"
-    )
-
-
-def largest_difference(found: Outputs, expected: Outputs) -> float | MeasurementFailed:
-    """Return the largest relative L2 difference of an output, or why they cannot be compared."""
-    if sorted(found) != sorted(expected):
-        return MeasurementFailed("wrong_output", f"{len(found)} outputs instead of {len(expected)}")
-    for name, array in expected.items():
-        if found[name].shape != array.shape:
-            return MeasurementFailed("wrong_output", f"{name} has shape {found[name].shape}, not {array.shape}")
-    return max(
-        (relative_l2(found[name].astype(np.float64), array.astype(np.float64)) for name, array in expected.items()),
-        default=0.0,
-    )
-
-
-def percent(share: float) -> str:
-    """Return a share as people read it.
-
-    >>> percent(0.1149), percent(0.05), percent(float("inf"))
-    ('11.5 %', '5 %', 'infinitely many %')
-    """
-    return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
-
-
-def relative_l2(found: np.ndarray[Any, np.dtype[np.float64]], expected: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Return |found - expected| / |expected|, with 1 in place of a norm of 0; infinite where they differ in NaN or inf.
-
-    >>> relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
-    0.1
-    """
-    finite = np.isfinite(expected)
-    if not np.isfinite(found[finite]).all() or not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
-        return float("inf")
-    norm = float(np.linalg.norm(expected[finite])) or 1.0
-    return float(np.linalg.norm(found[finite] - expected[finite])) / norm
-
-
 def check(
-    variant: Variant, loaded: Mapping[str, Any], child: Child, expected: Outputs, settings: MeasureSettings
+    variant: Variant, loaded: Mapping[str, Any], child: Child, expected: Reference, settings: MeasureSettings
 ) -> float | MeasurementFailed:
     """Return by how much the outputs of a loaded variant differ, or why it must not count.
 
-    It must not if it runs elsewhere than asked, or if its outputs differ by more than its precisions may.
+    It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
+    outputs differ by more than its precisions may.
     """
     asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
     really = executed_names(variant, sorted(really))
     if variant.affinity is not None and asked != really:
         return MeasurementFailed("refused", f"asked for {', '.join(asked)}, ran on {', '.join(really)}")
-    return compare_outputs(outputs_of(child), expected, tolerance_for(loaded["precisions"], settings))
+    if variant.affinity is not None:
+        lost = lost_int8(loaded["int8_kernels"], expected)
+        if lost is not None:
+            return lost
+    return compare_outputs(outputs_of(child), expected.outputs, tolerance_for(loaded["precisions"], settings))
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ standard output. A model that is loaded takes the place of the one before. Whate
 error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
 anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests}
+    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
+                                                  int8_kernels}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
@@ -37,11 +38,12 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
+from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import PRECISION, core_for, precision_name
 from runtime.measuring import kernels, links, located
 from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
-from runtime.measuring.inputs import make_inputs
+from runtime.measuring.inputs import inputs_of
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
@@ -71,7 +73,8 @@ class Session:
         compile_s = time.perf_counter() - start
         count = command["requests"] or _optimal_requests(self.compiled)
         self.requests = [self.compiled.create_infer_request() for _ in range(count)]
-        inputs = make_inputs(self.compiled.inputs, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        path, size = Path(command["model"]), command["dynamic_size"]
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
         for request in self.requests:
             for port, value in zip(self.compiled.inputs, inputs, strict=True):
                 request.set_tensor(port, ov.Tensor(value))
@@ -230,7 +233,10 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs."""
+    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
+
+    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
+    """
     known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
     executed = list(compiled.get_property("EXECUTION_DEVICES"))
     parts = "HETERO_NUMBER_OF_SUBMODELS"
@@ -243,6 +249,7 @@ def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
         "executed_on": executed,
         "subgraphs": subgraphs,
         "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
+        "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
         "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
     }
 
@@ -318,6 +325,7 @@ def _fault(error: Exception) -> dict[str, Any]:
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or speaks_of_memory(message):
         return {"error": {"kind": "out_of_memory", "message": message or "memory exhausted"}}
+    message = in_words(str(error))
     limit, used = int(os.environ.get(MEMORY_LIMIT, "0")), psutil.Process().memory_info().vms
     if limit and used > limit - HEADROOM_BYTES:
         said = f"{used >> 20} MiB of address space are in use, {limit >> 20} MiB are allowed; then: {message}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as op
@@ -147,6 +148,27 @@ def test_a_small_file_of_huge_constants_ends_with_3(command: str, tmp_path: Path
     assert "coarsen.growth_bytes" in fix
 
 
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"y": np.zeros((1, 16), np.float32)}, "y is no input; there is no array for x"),
+        ({"x": np.zeros((1, 16))}, "x is float32, the array is float64"),
+        ({"x": np.zeros((1, 15), np.float32)}, "x has the shape [1,16], the array [1,15]"),
+    ],
+)
+def test_arrays_that_fit_no_input_end_with_2(
+    arrays: dict[str, Any], words: str, model: Path, tmp_path: Path, fails: Fails
+) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, **arrays)
+    places = ["--run", str(tmp_path / "run"), "--store", str(tmp_path / "store")]
+    cause, fix = fails(2, "coarsen", str(model), "--input", str(data), *places)
+    assert words in cause
+    assert "Its inputs: x float32 [1,16]" in cause
+    assert "numpy.savez" in fix
+    assert list(tmp_path.iterdir()) == [data]
+
+
 def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_path: Path, fails: Fails) -> None:
     path = broken_model("truncated weights", copy.model, tmp_path)
     arguments = ["coarsen", str(path), "--run", str(tmp_path / "again"), *options(copy.store)]
@@ -174,6 +196,7 @@ def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_pa
         (["--set", "coarsen.metis.parts"], 2, "is not key=value", "--set"),
         (["--set", "coarsen.use=metis", "--set", "coarsen.metis.parts=0"], 2, "0 parts", ""),
         (["--config", "none.toml"], 2, "none.toml cannot be read", "TOML"),
+        (["--input", "none.npz"], 2, "none.npz cannot be read", "--input"),
         (["--devics", "CPU"], 2, "--devices", "--help"),
         (["--seed", "x"], 2, "'x' is not a valid integer", "--help"),
     ],

@@ -67,6 +67,12 @@ class InProcess(Workers):
         return [self.done.pop(0)]
 
 
+def test_arrays_are_named_from_the_folder_of_the_jobs_file(tmp_path: Path) -> None:
+    path = jobs_file(tmp_path, "chain.xml", devices=SETS[:1], defaults='"coarsen.input" = "data.npz"\n')
+    (job,) = read_jobs(path)
+    assert job.settings.coarsen.input == str(tmp_path / "data.npz")
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> list[str]:
     """Carry tasks out in this process instead of workers, and return the list of stages that were started."""

@@ -18,13 +18,12 @@ from pipeline.core.settings import MeasureSettings
 from runtime.measuring.affinity import HETERO_PROPERTIES
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError, speaks_of_memory
+from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import (
     Variant,
     check,
-    compare_outputs,
     hetero_variant,
     outputs_of,
-    relative_l2,
     start,
     warm_up,
 )
@@ -107,8 +106,9 @@ def test_outputs_of_the_split_model_pass_and_wrong_ones_do_not(
     variant = towers_apart(written[1])
     expected = outputs_of(child)
     assert [a.shape for a in expected.values()] == [(1, 8)]
-    assert check(variant, loaded, child, expected, SETTINGS) == 0.0
-    wrong = check(variant, loaded, child, {"output_0": expected["output_0"] / 1.5}, SETTINGS)
+    assert check(variant, loaded, child, Reference(expected), SETTINGS) == 0.0
+    larger = Reference({"output_0": expected["output_0"] / 1.5})
+    wrong = check(variant, loaded, child, larger, SETTINGS)
     assert wrong == MeasurementFailed("wrong_output", "outputs differ by 50 % from f32 (0.1 % allowed)")
 
 
@@ -191,37 +191,25 @@ def test_leaving_the_context_ends_the_process() -> None:
     assert not psutil.pid_exists(child.pid)
 
 
-def test_relative_l2_by_hand() -> None:
-    assert relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0])) == 0.1
-    assert relative_l2(np.array([0.5]), np.array([0.0])) == 0.5
-    assert relative_l2(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert relative_l2(np.array([np.inf, 2.0]), np.array([np.inf, 2.0])) == 0.0
-    assert relative_l2(np.array([-np.inf, 2.0]), np.array([np.inf, 2.0])) == np.inf
-    assert relative_l2(np.array([np.nan, 2.0]), np.array([np.inf, 2.0])) == np.inf
-
-
-def test_outputs_that_are_not_comparable_are_wrong() -> None:
-    expected = {"output_0": np.ones(2), "output_1": np.ones(3)}
-    assert compare_outputs(expected, expected, 0.0) == 0.0
-    for found, words in (
-        ({"output_0": np.ones(2)}, "1 outputs instead of 2"),
-        (expected | {"output_1": np.ones(4)}, r"output_1 has shape (4,), not (3,)"),
-        (expected | {"output_1": np.array([1.0, np.nan, 1.0])}, "outputs differ by infinitely many %"),
-    ):
-        failed = compare_outputs(found, expected, 0.1)
-        assert isinstance(failed, MeasurementFailed)
-        assert failed.kind == "wrong_output"
-        assert words in failed.message
-
-
 def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tuple[Path, Graph]) -> None:
     child, loaded = split_child
-    expected = {"output_0": outputs_of(child)["output_0"] * 1.01}
+    expected = Reference({"output_0": outputs_of(child)["output_0"] * 1.01})
     low = dict(loaded) | {"precisions": {"CPU_A": "f32", "CPU_B": "bf16"}}
     assert check(towers_apart(written[1]), low, child, expected, SETTINGS) == pytest.approx(0.01 / 1.01, rel=1e-3)
     failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
     assert isinstance(failed, MeasurementFailed)
     assert failed.kind == "wrong_output"
+
+
+def test_a_split_that_loses_int8_fails_with_the_names_of_the_kernels(
+    split_child: Loaded, written: tuple[Path, Graph]
+) -> None:
+    child, loaded = split_child
+    whole = Reference(outputs_of(child), ("conv1", "conv2", "conv3"))
+    quantised = dict(loaded) | {"int8_kernels": ["conv1", "conv3"]}
+    failed = check(towers_apart(written[1]), quantised, child, whole, SETTINGS)
+    assert failed == MeasurementFailed("refused", "1 of 3 kernels no longer run in int8: conv2")
+    assert check(towers_apart(written[1]), dict(loaded) | {"int8_kernels": None}, child, whole, SETTINGS) is None
 
 
 def test_state_is_reset_before_every_inference(tmp_path: Path) -> None:

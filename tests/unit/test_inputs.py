@@ -1,36 +1,71 @@
-"""Inputs drawn from a seed."""
+"""Inputs drawn from a seed: what an input is taken for, and what it then gets."""
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+from pathlib import Path
+
 import numpy as np
+import numpy.typing as npt
 import openvino as ov
 import pytest
 from openvino import opset13 as op
 
 from pipeline.core.errors import ModelError
-from runtime.measuring.inputs import concrete_shape, make_inputs
+from pipeline.core.process import python_command
+from pipeline.shared.model_inputs import GIVEN, make_inputs
+from runtime.measuring.inputs import inputs_of
+from tests.exported_models import VOCABULARY, dynamic_batch_cnn, text_classifier, uint8_images
+from tests.models import constant
 
 
 def model() -> ov.Model:
     ports = [
         op.parameter(ov.PartialShape([-1, 3, -1]), np.float32, name="x"),
         op.parameter([50], np.int64, name="index"),
-        op.parameter([50], np.bool_, name="mask"),
+        op.parameter([50], np.bool_, name="flags"),
     ]
     return ov.Model([op.result(p) for p in ports], ports)
 
 
+def made(model: ov.Model, *, seed: int = 0, dynamic_size: int = 5) -> dict[str, npt.NDArray[np.generic]]:
+    return make_inputs(model, seed=seed, dynamic_size=dynamic_size)
+
+
+def of_one(build: object, shape: list[int], dtype: npt.DTypeLike, name: str = "x") -> npt.NDArray[np.generic]:
+    """Return what the one input of a model gets whose rest `build` makes of it."""
+    x = op.parameter(shape, dtype, name=name)
+    y = build(x)  # type: ignore[operator]
+    return made(ov.Model([op.result(y)], [x]))[name]
+
+
 def test_inputs_fit_their_ports() -> None:
-    x, index, mask = make_inputs(model().inputs, seed=0, dynamic_size=5)
+    x, index, flags = made(model()).values()
     assert (x.shape, x.dtype) == ((1, 3, 5), np.float32)
     assert (index.dtype, set(index.tolist())) == (np.int64, {0, 1})
-    assert (mask.dtype, set(mask.tolist())) == (np.bool_, {True, False})
+    assert (flags.dtype, set(flags.tolist())) == (np.bool_, {True})
 
 
 def test_inputs_depend_on_the_seed_alone() -> None:
-    first, again, other = (make_inputs(model().inputs, seed=s, dynamic_size=5) for s in (1, 1, 2))
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first[0], other[0])
+    first, again, other = (made(model(), seed=s) for s in (1, 1, 2))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["x"], other["x"])
+
+
+def test_inputs_are_equal_in_every_process(tmp_path: Path) -> None:
+    path = text_classifier(tmp_path)
+    text = (
+        "import hashlib, sys, openvino as ov\n"
+        "from pipeline.shared.model_inputs import make_inputs\n"
+        "found = make_inputs(ov.Core().read_model(sys.argv[1]), seed=3, dynamic_size=7)\n"
+        "print(hashlib.sha256(b''.join(a.tobytes() for a in found.values())).hexdigest())"
+    )
+    there = subprocess.run(
+        [python_command("x")[0], "-c", text, str(path)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    here = made(ov.Core().read_model(path), seed=3, dynamic_size=7)
+    assert there == hashlib.sha256(b"".join(a.tobytes() for a in here.values())).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -45,9 +80,94 @@ def test_inputs_depend_on_the_seed_alone() -> None:
     ],
 )
 def test_dynamic_dimensions_are_set_within_their_bounds(shape: str, expected: tuple[int, ...]) -> None:
-    assert concrete_shape(ov.PartialShape(shape), dynamic_size=8, name="x") == expected
+    x = op.parameter(ov.PartialShape(shape), np.float32, name="x")
+    assert made(ov.Model([op.result(x)], [x]), dynamic_size=8)["x"].shape == expected
 
 
 def test_an_unknown_rank_cannot_be_filled() -> None:
-    with pytest.raises(ModelError, match="'x' has no known rank"):
-        concrete_shape(ov.PartialShape.dynamic(), dynamic_size=8, name="x")
+    x = op.parameter(ov.PartialShape.dynamic(), np.float32, name="x")
+    with pytest.raises(ModelError, match=r"'x' has no known rank.*--shape 'x="):
+        made(ov.Model([op.result(x)], [x]))
+
+
+def test_ids_go_over_the_vocabulary_and_masks_are_ones(tmp_path: Path) -> None:
+    found = made(ov.Core().read_model(text_classifier(tmp_path)), dynamic_size=64)
+    ids, mask, kinds = (found[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
+    assert ids.shape == (1, 64)
+    assert 0 <= ids.min() < VOCABULARY / 4
+    assert VOCABULARY * 3 / 4 < ids.max() < VOCABULARY
+    assert set(kinds.ravel().tolist()) == {0, 1}
+    assert set(mask.ravel().tolist()) == {1}
+
+
+def test_bytes_of_images_go_over_the_full_range(tmp_path: Path) -> None:
+    (image,) = made(ov.Core().read_model(uint8_images(tmp_path)), dynamic_size=32).values()
+    assert image.dtype == np.uint8
+    assert (image.min(), image.max()) == (0, 255)
+    assert 100 < image.mean() < 155
+
+
+def test_images_that_the_model_scales_itself_go_over_the_range_of_bytes(tmp_path: Path) -> None:
+    def scaled(x: ov.Node) -> ov.Node:
+        return op.subtract(op.divide(x, constant(127.5, "std")), constant(1.0, "one"))
+
+    image = of_one(scaled, [1, 3, 8, 8], np.float32)
+    assert 0 <= image.min() < 20
+    assert 235 < image.max() <= 255
+    (normal,) = made(ov.Core().read_model(dynamic_batch_cnn(tmp_path))).values()
+    assert (abs(normal.mean()) < 0.1, 0.9 < normal.std() < 1.1) == (True, True)
+
+
+def test_integers_that_are_only_compared_are_masks() -> None:
+    assert of_one(lambda x: op.equal(x, constant(0, "zero", np.int32)), [40], np.int32).min() == 1
+
+    def inverted(x: ov.Node) -> ov.Node:
+        return op.multiply(op.subtract(constant(1.0, "one"), op.convert(x, "f32")), constant(-1e4, "low"))
+
+    assert of_one(inverted, [40], np.int32).min() == 1
+    assert of_one(lambda x: op.add(x, constant(1, "one", np.int32)), [40], np.int32).min() == 0
+
+
+def test_an_input_called_mask_is_ones_whatever_it_goes_to() -> None:
+    def times(x: ov.Node) -> ov.Node:
+        return op.multiply(x, constant(2, "two", x.get_element_type().to_dtype()))
+
+    assert of_one(times, [40], np.int64, "src_Mask.1").min() == 1
+    assert of_one(times, [40], np.float32, "padding_mask").min() == 1
+    assert of_one(times, [40], np.int64, "count").min() == 0
+
+
+def test_lengths_are_those_of_the_sequence() -> None:
+    x, n = op.parameter([2, 30, 40], np.float32, name="frames"), op.parameter([2], np.int64, name="n")
+    turned = op.reverse_sequence(x, n, 0, 1)
+    assert made(ov.Model([op.result(turned)], [x, n]))["n"].tolist() == [30, 30]
+
+
+def test_lengths_that_no_operation_tells_are_the_longest_there_is() -> None:
+    x, lengths = op.parameter([1, 80, 128], np.float32, name="audio"), op.parameter([1], np.int64, name="x_length")
+    model = ov.Model([op.result(x), op.result(op.add(lengths, constant(1, "one", np.int64)))], [x, lengths])
+    assert made(model)["x_length"].tolist() == [128]
+
+
+def test_ids_are_followed_through_what_passes_them_on() -> None:
+    def looked_up(x: ov.Node) -> ov.Node:
+        wide = op.unsqueeze(op.convert(x, "i64"), constant([0], "front", np.int64))
+        return op.gather(constant(np.zeros((3, 500)), "table"), wide, constant(1, "axis", np.int64))
+
+    assert 400 < of_one(looked_up, [200], np.int32).max() < 500
+    depth = [
+        constant(v, f"v{i}", t) for i, (v, t) in enumerate(((257, np.int64), (1.0, np.float32), (0.0, np.float32)))
+    ]
+    assert 200 < of_one(lambda x: op.one_hot(x, *depth, -1), [200], np.int32).max() < 257
+
+
+def test_arrays_beside_the_model_come_before_those_that_are_made(tmp_path: Path) -> None:
+    x = op.parameter([2], np.float32, name="x")
+    one = ov.Model([op.result(op.relu(x))], [x])
+    path = tmp_path / "model.xml"
+    assert abs(inputs_of(one, path, seed=0, dynamic_size=8)[0]).max() < 7
+    np.savez(tmp_path / GIVEN, x=np.array([7, 8], np.float32))
+    assert inputs_of(one, path, seed=0, dynamic_size=8)[0].tolist() == [7, 8]
+    np.savez(tmp_path / GIVEN, y=np.zeros(2, np.float32))
+    with pytest.raises(ModelError, match="no array for x"):
+        inputs_of(one, path, seed=0, dynamic_size=8)

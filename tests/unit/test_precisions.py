@@ -18,6 +18,7 @@ from runtime.machines.devices import default_devices, make_spec
 from runtime.measuring import precisions
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError
+from runtime.measuring.outputs import Reference
 from runtime.measuring.precisions import low_precisions, notes, raised, to_json, try_precisions, without
 from tests.unit.test_devices import CPU, PLUGINS
 
@@ -90,7 +91,7 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
             raise ChildError(MeasurementFailed("refused", "no such precision"))
         return Told(outputs[precision]), {}
 
-    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: {"output_0": np.ones(1)})
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({"output_0": np.ones(1)}))
     monkeypatch.setattr(precisions, "start", start)
     monkeypatch.setattr(precisions, "outputs_of", lambda child: {"output_0": np.array([child.output])})
     pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]

@@ -105,6 +105,7 @@ def test_a_model_that_takes_too_long_is_named(path: Path, out: Path) -> None:
 
 def test_a_model_that_takes_too_much_memory_is_named(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "ROOM_BYTES", 8 << 20)  # less than Python itself
+    monkeypatch.setattr(growth, "TRIAL_BYTES", 0)
     error = refusal(path, out, ReadLimits(growth_bytes=0))
     assert "of memory" in error.cause
     assert "coarsen.growth_bytes" in error.remedy

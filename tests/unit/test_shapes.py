@@ -16,15 +16,16 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_shaped, save_model
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes, concrete, notes_of
+from coarsen.reading.shapes import InputShapes, concretes, notes_of
 from pipeline.core.devices import Topology
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.shared.payload import load_graph
 from runtime.measuring.hetero import Hetero
+from tests.exported_models import text_recogniser
 from tests.models import constant, dynamic
 from tests.two_cpus import two_cpus
 
@@ -51,7 +52,7 @@ def text() -> ov.Model:
 
 
 def shapes_of(model: ov.Model, given: Sequence[str] = (), *, keep: bool = False) -> list[str]:
-    made, _ = concrete(model, InputShapes(tuple(given), keep))
+    made, _ = next(concretes(model, InputShapes(tuple(given), keep)))
     return [str(port.get_partial_shape()) for port in made.inputs]
 
 
@@ -78,10 +79,86 @@ def test_sizes_that_do_not_fit_together_are_passed_over():
     assert shapes_of(image(flat=2 * 32 * 32, batch=1)) == ["[1,3,64,64]"]
 
 
-def test_what_no_usual_size_fits_stays_dynamic():
-    model = image(flat=2 * 50 * 50, batch=1)
-    assert shapes_of(model) == ["[1,3,?,?]"]
-    assert shapes_of(model, ["image=1x3x100x100"]) == ["[1,3,100,100]"]
+def test_a_matrix_behind_a_flattening_implies_the_size():
+    model = image(flat=2 * 50 * 50, batch=1)  # two channels of half the side
+    assert shapes_of(model) == ["[1,3,100,100]"]
+
+
+def test_a_table_of_positions_implies_the_length():
+    x = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="x")
+    placed = op.add(x, constant(np.ones((1, 77, 4)), "positions"), name="placed")
+    assert shapes_of(ov.Model([op.result(placed)], [x])) == ["[1,77,4]"]
+
+
+def test_height_and_width_may_differ_if_nothing_else_fits():
+    x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
+    lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
+    found = op.add(lines, op.broadcast(constant(0.5, "half"), op.shape_of(x, name="s"), name="b"), name="same")
+    found = op.add(found, constant(np.ones((1, 1, 1, 160)), "wide"), name="wide")
+    assert shapes_of(ov.Model([op.result(found)], [x])) == ["[1,3,48,160]"]
+
+
+def test_a_picture_and_its_text_have_sizes_of_their_own():
+    picture, ids = image(), op.parameter(ov.PartialShape([-1, -1]), np.int64, name="ids")
+    rows = op.gather(constant(np.ones((50, 4)), "table"), ids, constant(0, "axis", np.int64), name="rows")
+    rows = op.add(rows, op.slice(
+        constant(np.ones((1, 77, 4)), "positions"), constant([0], "from", np.int64),
+        op.gather(op.shape_of(ids), constant([1], "one", np.int64), constant(0, "axis2", np.int64)),
+        constant([1], "step", np.int64), constant([1], "axes", np.int64),
+    ))  # fmt: skip
+    model = ov.Model([*picture.get_results(), op.result(rows)], [*picture.get_parameters(), ids], "both")
+    assert shapes_of(model) == ["[1,3,224,224]", "[1,64]"]
+
+
+def at_run_time(multiple: int) -> ov.Model:
+    """Return a model whose shapes fit for any length, but which runs for multiples of a number only."""
+    x = op.parameter(ov.PartialShape([-1, -1]), np.float32, name="x")
+    # How many rows are not zero is known only while it runs: all of them.
+    count = op.reduce_sum(op.convert(op.equal(x, x), "i64"), constant([0, 1], "all", np.int64), False, name="count")
+    rows = op.unsqueeze(op.divide(count, constant(multiple, "multiple", np.int64)), constant([0], "front", np.int64))
+    target = op.concat([rows, constant([multiple], "width", np.int64)], 0, name="target")
+    return ov.Model([op.result(op.reshape(x, target, False, name="windows"), name="out")], [x], "at_run_time")
+
+
+def test_an_inference_must_run_with_the_sizes(tmp_path: Path):
+    save_model(at_run_time(5), tmp_path / "m.xml")
+    assert shapes_of(at_run_time(5)) == ["[1,128]"]  # by its shapes alone
+    _, (chosen,) = read_shaped(tmp_path / "m.xml", InputShapes())
+    assert int(chosen.shape.strip("[]").split(",")[1]) % 5 == 0
+
+
+def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_give_it(tmp_path: Path):
+    save_model(at_run_time(1013), tmp_path / "m.xml")
+    with pytest.raises(ModelError) as raised:
+        read_shaped(tmp_path / "m.xml", InputShapes())
+    assert "dynamic inputs x [?,?]; with x [1,128] it fails: at windows, " in raised.value.cause
+    assert "--shape 'x=1x224'" in raised.value.remedy
+    assert raised.value.exit_code == 3
+    assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1013",)))[1]) == 1
+    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True, dynamic_size=2026))[1] == []
+
+
+def test_shapes_that_a_user_gives_must_run_as_well(tmp_path: Path):
+    save_model(at_run_time(5), tmp_path / "m.xml")
+    with pytest.raises(UsageError, match=r"does not run with x \[1,12\]: it fails: at windows"):
+        read_shaped(tmp_path / "m.xml", InputShapes(("x=1x12",)))
+
+
+def test_a_dynamic_model_must_run_with_the_size_it_is_measured_with(tmp_path: Path):
+    path = text_recogniser(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        read_shaped(path, InputShapes(keep_dynamic=True, dynamic_size=8))
+    assert "does not run with x [1,3,48,8], what its dynamic inputs are measured with: it fails: at /Re" in str(
+        raised.value
+    )
+    assert "Set measure.dynamic_size to another size. Give others, as in --shape 'x=1x3x48x224'." in str(raised.value)
+    assert read_shaped(path, InputShapes(keep_dynamic=True))[1] == []  # nobody is going to run it
+
+
+def test_a_wrong_shape_is_answered_with_one_that_fits():
+    with pytest.raises(UsageError) as raised:
+        shapes_of(image(flat=2 * 50 * 50, batch=1), ["image=1x3x64x64x2"])
+    assert raised.value.remedy == "Give others, as in --shape 'image=1x3x100x100'."
 
 
 def test_bounds_are_kept():
@@ -162,6 +239,7 @@ def test_a_split_of_a_model_with_dynamic_inputs_runs_once_they_have_sizes(tmp_pa
     (found,) = Hetero(seconds=0.05).bind(subject).evaluate([Placement(device, topology.names)])
     if keep:
         assert isinstance(found, MeasurementFailed)
+        assert found.message.startswith("it is cut through a dynamic tensor")
     else:
         assert isinstance(found, Measurement)
         assert found.subgraphs == 2

@@ -236,9 +236,10 @@ def test_limits_shared_by_two_quantisations_do_not_tie_them(tmp_path: Path) -> N
     assert colocated(graph) == {frozenset({"fq0", "relu0"}), frozenset({"fq1", "relu1"})}
 
 
-def test_shape_arithmetic_is_tied_with_what_takes_the_shape(tmp_path: Path) -> None:
+def test_what_dynamic_tensors_join_is_tied(tmp_path: Path) -> None:
     graph = graph_of_file(models.dynamic(), tmp_path)
-    assert colocated(graph) == {frozenset({"shape", "rows", "target", "flat"})}
+    computed = {"x", "relu", "flat", "product", "out"}  # the shape, and its arithmetic, go with who takes it
+    assert colocated(graph) == {frozenset({*computed, "shape", "rows", "target"})}
 
 
 def test_a_plain_model_has_no_ties(tmp_path: Path) -> None:

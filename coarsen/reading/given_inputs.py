@@ -1,0 +1,87 @@
+"""Arrays that a user gives for the inputs of a model: an npz file, by the names of the inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.errors import UsageError, listed
+from pipeline.shared.model_inputs import GIVEN, Inputs, input_name
+
+REMEDY = "Write it with numpy.savez('data.npz', NAME=array, ...), one array for each input."
+
+
+def load_inputs(path: Path, sha256: str) -> Inputs:
+    """Return the arrays of an npz file.
+
+    Raises:
+        UsageError: it cannot be read, holds anything but arrays of numbers, or is of another sha256.
+    """
+    try:
+        content = path.read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", REMEDY) from error
+    except (ValueError, AttributeError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{path} is no npz file of arrays of numbers.", REMEDY) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UsageError(f"{path} changed while the model was being read.", "Run again.")
+    return found
+
+
+def check_inputs(model: Any, arrays: Inputs, path: Path) -> Inputs:
+    """Return the arrays by the names that inputs of a model go by.
+
+    Raises:
+        UsageError: names, types or shapes do not fit the inputs; all that do not are named.
+    """
+    ports = {input_name(port): port for port in model.inputs}
+    alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
+    unknown = [name for name in arrays if name not in alias]
+    given = {alias[name]: array for name, array in arrays.items() if name in alias}
+    faults = [f"{listed(unknown)} {'is no input' if len(unknown) == 1 else 'are no inputs'}"] if unknown else []
+    missing = [name for name in ports if name not in given]
+    faults += [f"there is no array for {listed(missing)}"] if missing else []
+    faults += [f"{name} {fault}" for name, array in given.items() for fault in _faults(ports[name], array)]
+    if faults:
+        described = [f"{name} {_type(port)} {port.get_partial_shape()}" for name, port in ports.items()]
+        raise UsageError(
+            f"{path} does not fit the model: {'; '.join(faults)}. Its inputs: {listed(described)}.", REMEDY
+        )
+    return {name: given[name] for name in ports}
+
+
+def save_inputs(arrays: Inputs, folder: Path) -> None:
+    """Write the arrays as `GIVEN` into a folder, for whoever measures the model beside it."""
+    np.savez(folder / GIVEN, **arrays)  # type: ignore[arg-type]  # names are the users'
+
+
+def shape_texts(arrays: Inputs) -> tuple[str, ...]:
+    """Return the shapes of arrays as --shape takes them; those of scalars say nothing."""
+    return tuple(f"{name}={'x'.join(map(str, array.shape))}" for name, array in arrays.items() if array.shape)
+
+
+def _type(port: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = np.dtype(port.get_element_type().to_dtype())
+    return found
+
+
+def _faults(port: Any, array: Any) -> Sequence[str]:
+    """Return what is wrong with the array of an input."""
+    found = []
+    if array.dtype != _type(port):
+        found.append(f"is {_type(port)}, the array is {array.dtype}")
+    shape = port.get_partial_shape()
+    fits = shape.rank.is_dynamic or (
+        len(shape) == array.ndim and all(d.compatible(type(d)(n)) for d, n in zip(shape, array.shape, strict=True))
+    )
+    if 0 in array.shape or not fits:
+        found.append(f"has the shape {shape}, the array [{','.join(map(str, array.shape))}]")
+    return found

@@ -1,0 +1,96 @@
+"""Which sizes dynamic inputs may have, the likeliest first.
+
+First come the usual ones; then those that constants of the graph imply, such as a table of positions or a matrix behind
+a flattening; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that
+differ, as those of lines of text. A usual size that fits a graph which implies another is one that it bears as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.shared.model_inputs import input_name, is_image
+from pipeline.shared.sizes import sized
+
+# Of images, and of all else, the likeliest first.
+IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
+SEQUENCE = (128, 64, 32, 256, 224)
+SMALL = (16, 8, 1)
+MULTIPLES = (96, 320, 48, 300, 160, *range(32, 1025, 32), *range(8, 512, 8), 299, 100, 50, 28, 10, 5, 4, 3, 2)
+LINES = ((32, 100), (32, 128), (32, 320), (48, 320), (48, 160), (64, 256), (640, 480), (480, 640), (64, 128))
+MOST_IMPLIED = 64  # sizes that constants speak of
+LARGEST_IMPLIED = 1024
+STRIDES = (1, 2, 4, 8, 16, 32, 14)  # by which networks make images smaller; 14 and 16 are patches of transformers
+
+Shapes = dict[str, list[int]]  # input -> sizes
+Size = tuple[int, ...]  # of every open dimension but the batch, or height and width
+
+
+def shapes_to_try(model: Any, ports: Sequence[Any]) -> Iterator[Shapes]:
+    """Yield shapes for the open inputs of a model, the likeliest first, none twice."""
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    for image, length in _pairs(model, ports):
+        for shapes in _sized(ports, image, length):
+            key = tuple(map(tuple, shapes.values()))
+            if key not in seen:
+                yield shapes
+            seen.add(key)
+
+
+def _sized(ports: Sequence[Any], image: Size, length: Size) -> Iterator[Shapes]:
+    """Yield the shapes of inputs by the size of images and of all else.
+
+    An input whose first dimension is told, such as the state of an LSTM, has no batch at first, and then has it in its
+    second dimension.
+    """
+    for late in (False, True):
+        shapes = {}
+        for port in ports:
+            shape = port.get_partial_shape()
+            told = len(shape) > 1 and shape[0].is_static
+            size = image if is_image(port) else length
+            shapes[input_name(port)] = sized(shape, *size, front=1 if late and told else 0)
+        yield shapes
+
+
+def _pairs(model: Any, ports: Sequence[Any]) -> Iterator[tuple[Size, Size]]:
+    """Yield (size of images, size of all else)."""
+    pictures = [is_image(port) for port in ports]
+    images, lengths, implied, further = (
+        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, _implied(model), (*SMALL, *MULTIPLES))
+    )
+    if any(pictures) and not all(pictures):
+        yield from itertools.product(images, [*lengths, *implied, *further[: len(SMALL)]])
+        return
+    usual = images if pictures[0] else lengths
+    yield from ((size, size) for size in [*usual, *implied, *further, *LINES])
+
+
+def _implied(model: Any) -> list[int]:
+    """Return sizes that the constants of a model speak of, the largest first.
+
+    A dimension d of a table stands for a length d, for d or d - 1 patches of an image (the other one tells its class),
+    or, behind a flattening of c channels, for d / c positions of one; a side is the root, times the stride before it.
+    """
+    lengths: set[int] = set()
+    channels = {1}
+    for op in model.get_ordered_ops():
+        kind = op.get_type_name()
+        if kind == "Constant":
+            readers = {target.get_node().get_type_name() for target in op.output(0).get_target_inputs()}
+            if not any("Convolution" in reader for reader in readers):
+                lengths.update(int(d) for d in op.get_output_shape(0) if d > 1)
+        elif kind == "Convolution" and op.get_output_partial_shape(0)[1].is_static:
+            channels.add(op.get_output_partial_shape(0)[1].get_length())
+    sides = set(lengths)
+    for d in lengths:
+        positions = {d - 1} | {d // c for c in channels if d % c == 0}
+        roots = (math.isqrt(n) for n in positions if n > 1 and math.isqrt(n) ** 2 == n)
+        sides.update(root * stride for root in roots for stride in STRIDES)
+    found = np.array(sorted(s for s in sides if 1 < s <= LARGEST_IMPLIED)[::-1], np.int64)
+    return [int(n) for n in found[:MOST_IMPLIED]]

@@ -1,0 +1,155 @@
+"""Arrays for the inputs of a model that exercise it, drawn from a seed and equal in every process.
+
+What an input is taken for follows from its name and from where the model takes it; on the way there it may be
+converted and reshaped (`CARRIERS`). The first rule that fits counts:
+
+| input | array |
+|---|---|
+| "mask" in its name, or booleans | ones |
+| integers that index tables: Gather, OneHot | uniform over the rows of the shortest one |
+| integers that LSTMSequence or the like takes as lengths, or of rank 0 or 1 with "len" in the name | the length |
+| uint8 of rank 4 | uniform over 0 .. 255 |
+| integers that are only compared, or subtracted from something (masks, as in (1 - mask) * -10000) | ones |
+| other integers | uniform over {0, 1} |
+| floating point of rank 4 with 1, 3 or 4 channels, from which more than 10 is subtracted, or that is divided by it | \
+uniform over [0, 255] |
+| other floating point | standard normal |
+
+Nothing here imports OpenVINO: models and ports are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.errors import ModelError
+from pipeline.shared.sizes import sized
+
+GIVEN = "inputs.npz"  # arrays that a user gave for a model, by input, beside the normalised model
+CHANNELS = (1, 3, 4)  # what tells an image, in its second or last dimension
+CARRIERS = frozenset({"Convert", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Broadcast", "StridedSlice", "Slice"})
+COMPARED = frozenset({"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"})
+TABLES: Mapping[str, int] = {"Gather": 1, "OneHot": 0}  # the port that takes the indices
+SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
+BYTES = 256
+SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
+
+Inputs = dict[str, npt.NDArray[np.generic]]
+Use = tuple[Any, int]  # an operation that takes a value, and at which port
+
+
+def input_name(port: Any) -> str:
+    """Return how users call an input of a model."""
+    return str(port.get_any_name()) if port.get_names() else str(port.get_node().get_friendly_name())
+
+
+def is_image(port: Any) -> bool:
+    """Return whether an input has four dimensions, one of which counts channels."""
+    shape = port.get_partial_shape()
+    if shape.rank.is_dynamic or len(shape) != 4:
+        return False
+    return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
+
+
+def make_inputs(model: Any, *, seed: int, dynamic_size: int) -> Inputs:
+    """Return an array for every input of an OpenVINO model, by its name; see the rules above.
+
+    A dynamic first dimension becomes 1, every other dynamic dimension `dynamic_size` within its bounds. What an input
+    gets depends on the model and the seed alone.
+
+    Raises:
+        ModelError: of an input not even the rank is known.
+    """
+    shapes = {input_name(port): _concrete_shape(port, dynamic_size=dynamic_size) for port in model.inputs}
+    longest = max((n for shape in shapes.values() if len(shape) < 4 for n in shape[1:]), default=1)
+    return {
+        input_name(port): _array(port, shapes[input_name(port)], longest, np.random.default_rng([seed, place]))
+        for place, port in enumerate(model.inputs)
+    }
+
+
+def _concrete_shape(port: Any, *, dynamic_size: int) -> tuple[int, ...]:
+    shape = port.get_partial_shape()
+    if shape.rank.is_dynamic:
+        name = input_name(port)
+        raise ModelError(
+            f"The input {name!r} has no known rank.", f"Give it a shape, as in --shape '{name}=1x3x224x224'."
+        )
+    return tuple(sized(shape, dynamic_size))
+
+
+def _array(port: Any, shape: tuple[int, ...], longest: int, rng: np.random.Generator) -> npt.NDArray[np.generic]:
+    """Return the array of one input; longest: the length of the longest sequence among the inputs."""
+    dtype = np.dtype(port.get_element_type().to_dtype())
+    name = input_name(port).lower()
+    if "mask" in name or dtype.kind == "b":
+        return np.ones(shape, dtype)
+    uses = list(_uses(port))
+    if dtype.kind == "f":
+        if is_image(port) and any(_scales(op) for op, _ in uses):
+            return rng.uniform(0, BYTES - 1, shape).astype(dtype)
+        return rng.standard_normal(shape).astype(dtype)
+    rows = [n for op, at in uses if (n := _rows(op, at))]
+    if rows:
+        return rng.integers(0, min(rows), shape).astype(dtype)
+    lengths = [n for op, at in uses if (n := _steps(op, at))]
+    if lengths or ("len" in name and len(shape) < 2):
+        return np.full(shape, min(lengths, default=longest), dtype)
+    if dtype == np.uint8 and len(shape) == 4:
+        return rng.integers(0, BYTES, shape).astype(dtype)
+    if uses and all(op.get_type_name() in COMPARED or (op.get_type_name() == "Subtract" and at) for op, at in uses):
+        return np.ones(shape, dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _uses(port: Any) -> Iterator[Use]:
+    """Yield where the value of an output is taken, through operations that only pass it on."""
+    for target in port.get_target_inputs():
+        op = target.get_node()
+        if op.get_type_name() in CARRIERS and target.get_index() == 0:
+            yield from _uses(op.output(0))
+        elif op.get_type_name() != "ShapeOf":
+            yield op, target.get_index()
+
+
+def _constant(op: Any, at: int) -> npt.NDArray[np.generic] | None:
+    """Return the value of the constant that an operation takes at a port, None if it takes none there."""
+    node = op.input_value(at).get_node()
+    return np.asarray(node.get_data()) if node.get_type_name() == "Constant" else None
+
+
+def _rows(op: Any, at: int) -> int:
+    """Return how many rows the table has that an operation looks up by what it takes at a port; 0 for no table."""
+    if TABLES.get(op.get_type_name()) != at:
+        return 0
+    if op.get_type_name() == "OneHot":
+        depth = _constant(op, 1)
+        return 0 if depth is None else int(depth)
+    axis, shape = _constant(op, 2), op.get_input_partial_shape(0)
+    if axis is None or shape.rank.is_dynamic or shape[int(axis)].is_dynamic:
+        return 0
+    return int(shape[int(axis)].get_length())
+
+
+def _steps(op: Any, at: int) -> int:
+    """Return how many steps the sequence has whose lengths an operation takes at a port; 0 for no sequence."""
+    if SEQUENCES.get(op.get_type_name()) != at:
+        return 0
+    shape = op.get_input_partial_shape(0)
+    return 0 if shape.rank.is_dynamic or shape[1].is_dynamic else int(shape[1].get_length())
+
+
+def _scales(op: Any) -> bool:
+    """Return whether an operation turns bytes into small numbers, by a constant."""
+    kind = op.get_type_name()
+    if kind not in ("Subtract", "Divide", "Multiply"):
+        return False
+    value = _constant(op, 1)
+    if value is None or value.size == 0:
+        return False
+    largest = float(np.abs(value.astype(np.float64)).max())
+    return 0 < largest < 1 / SCALED if kind == "Multiply" else largest > SCALED
