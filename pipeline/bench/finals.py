@@ -14,7 +14,7 @@ from pipeline.bench.methods import SINGLE
 from pipeline.core.deadline import Deadline
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.placing.comparison import ENOUGH_STARTS, Terms, on_devices
+from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
 from pipeline.placing.journal import disturbed_rows
 from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
@@ -50,7 +50,7 @@ def final(
     folder.mkdir(parents=True, exist_ok=True)
     names, rows = _distinct(case, placements)
     journal = folder / f"{stem}-{key[:12]}.starts.jsonl"
-    terms = Terms(settings, Deadline.after(settings.seconds or None), everyone=True)
+    terms = Conditions(settings, Deadline.after(settings.seconds or None), everyone=True)
     measured = on_devices(case.subject, rows, terms, journal=journal, progress=progress)
     candidates = candidate_rows(measured["rows"], settings.objective)
     document = {

@@ -21,7 +21,7 @@ from pipeline.placing.finals import candidate_name
 from pipeline.shared import payload
 
 if TYPE_CHECKING:
-    from runtime.measuring.contest import Contest, Entry
+    from runtime.measuring.contest import Contest, Entrant
     from runtime.measuring.pairs import PairBench
     from runtime.measuring.variant import Variant
 
@@ -32,7 +32,7 @@ PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Conditions:
     """On what terms variants are compared.
 
     tried: what became of the model in low precisions; nothing is tried in those it does not bear. everyone: compare all
@@ -48,7 +48,7 @@ class Terms:
 def on_devices(
     subject: Subject,
     finalists: Rows,
-    terms: Terms,
+    terms: Conditions,
     *,
     journal: Path,
     progress: Callable[[str], None],
@@ -82,7 +82,7 @@ def on_devices(
     return {"rows": rows, "contest": _contest_record(found, settings)}
 
 
-def _in_question(subject: Subject, terms: Terms) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
+def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
     """Return the baselines and the settings to try, and what gives the neighbours of settings."""
     from runtime.machines.devices import discover
     from runtime.measuring.baselines import baselines
@@ -154,7 +154,7 @@ def _alone(
 
 
 def _contest_row(
-    entry: Entry, standing: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
+    entry: Entrant, standing: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
 ) -> dict[str, Any]:
     """Return the record of a variant; samples_s: the median of each of its starts, of the final if it was there."""
     from runtime.measuring.hetero import measured

@@ -25,7 +25,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
-from pipeline.placing.comparison import Terms, in_simulator, on_devices
+from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
 from pipeline.placing.journal import Journal, Remembered, disturbed_rows
 from pipeline.placing.recipes import for_placer
@@ -180,7 +180,7 @@ def measure(work: StepContext) -> None:
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
-        terms = Terms(settings, _until(work, settings.seconds), _tried_precisions(work))
+        terms = Conditions(settings, _until(work, settings.seconds), _tried_precisions(work))
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:

@@ -42,7 +42,7 @@ Explore = Callable[[Variant], Sequence[Variant]]
 
 
 @dataclass(slots=True)
-class Entry:
+class Entrant:
     """A variant in the contest: its starts so far, and why it has gone.
 
     screened, final: the starts of either part, by their number. left: why it takes no further part; "" while it does.
@@ -80,7 +80,7 @@ class Contest:
     default and of the best hint; "" where there is none. judgement: of the final, None where there was no time for one.
     """
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Entrant]
     control: str
     default: str
     hint: str
@@ -129,7 +129,7 @@ def contest(
     if len({*names, TWIN}) != len(names) + 1:
         raise ValueError("variants must have different names")
     rules = Rules(settings.level, settings.least, settings.least_starts)
-    entries = {v.name: Entry(v) for v in variants}
+    entries = {v.name: Entrant(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
     _Screening(entries, explore, bench, deadline.share(SCREENING), most, say).run()
     chosen = _chosen(entries)
@@ -145,7 +145,7 @@ def contest(
 class _Screening:
     """A short start of every variant, of the neighbours of the best, and further ones of those near the leader."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, Entrant]
     explore: Explore
     bench: Bench
     deadline: Deadline
@@ -170,7 +170,7 @@ class _Screening:
                 return
             self._screen(again, control, number)
 
-    def _screen(self, entries: Sequence[Entry], control: Variant, number: int) -> None:
+    def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
         for entry in entries:
             if self.deadline.left_s < self.longest_s:
                 entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
@@ -180,18 +180,18 @@ class _Screening:
             _begin(entry, control, self.bench, self.deadline.clock, "screening", number, SCREEN_PAIRS)
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
 
-    def _neighbours(self) -> list[Entry]:
+    def _neighbours(self) -> list[Entrant]:
         """Return new entries of the settings one step from the best of them so far."""
         ran = [e for e in self.entries.values() if e.screened and not e.failed and e.variant.kind == "settings"]
         if not ran:
             return []
         best = max(ran, key=lambda e: e.advance).variant
-        found = [Entry(v) for v in self.explore(best) if v.name not in self.entries]
+        found = [Entrant(v) for v in self.explore(best) if v.name not in self.entries]
         self.entries |= {e.variant.name: e for e in found}
         return found
 
 
-def _first_that_runs(entries: Sequence[Entry], bench: Bench, clock: Clock, say: Say) -> Entry | None:
+def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
     """Return the first variant that runs, after a start beside itself; baselines come first."""
     for entry in entries:
         say(f"screening {entry.variant.name}")
@@ -206,7 +206,7 @@ def _first_that_runs(entries: Sequence[Entry], bench: Bench, clock: Clock, say: 
     return None
 
 
-def _begin(entry: Entry, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, pairs: int) -> None:
+def _begin(entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, pairs: int) -> None:
     """Give a variant one start; one that is disturbed has a second chance."""
     begun = clock()
     found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
@@ -219,7 +219,7 @@ def _begin(entry: Entry, control: Variant, bench: Bench, clock: Clock, part: Par
         (entry.screened if part == "screening" else entry.final)[number] = found
 
 
-def _near(entries: Sequence[Entry], starts: int) -> list[Entry]:
+def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
     """Return the variants near the leader, the fastest first; the others leave."""
     ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
     if not ran:
@@ -241,7 +241,7 @@ class _Chosen:
     hint: str
 
 
-def _chosen(entries: Mapping[str, Entry]) -> _Chosen:
+def _chosen(entries: Mapping[str, Entrant]) -> _Chosen:
     """Return the fastest baseline of one device, the fastest default and the fastest hint of the screening."""
     ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
 
@@ -257,7 +257,7 @@ def _chosen(entries: Mapping[str, Entry]) -> _Chosen:
 class _Final:
     """The final: start after start until it is decided, or the time or the starts are used up."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Entrant]
     chosen: _Chosen
     bench: Bench
     settings: MeasureSettings
@@ -265,13 +265,13 @@ class _Final:
     deadline: Deadline
     say: Say
     everyone: bool = False
-    twin: dict[str, Entry] = field(default_factory=dict)
+    twin: dict[str, Entrant] = field(default_factory=dict)
 
     def run(self) -> Judgement | None:
         """Return what the starts have come to; None where there was no time for a single one."""
         first = self.entries[self.chosen.control]
         control = first.variant
-        twin = self.twin[TWIN] = Entry(replace(control, name=TWIN), pair_s=first.pair_s)
+        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s)
         yardsticks = [
             self.entries[n]
             for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
@@ -297,7 +297,7 @@ class _Final:
                 break
         return judgement
 
-    def _contenders(self) -> list[Entry]:
+    def _contenders(self) -> list[Entrant]:
         """Return the fastest of what is searched, a split among them where one ran, and own choices that are close."""
         ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
         ran.sort(key=lambda e: -e.advance)
@@ -312,8 +312,8 @@ class _Final:
         return found
 
     def _that_fit(
-        self, twin: Entry, contenders: list[Entry], yardsticks: list[Entry]
-    ) -> tuple[int, list[Entry], list[Entry]]:
+        self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
+    ) -> tuple[int, list[Entrant], list[Entrant]]:
         """Return the pairs of turns in a start, and who can have the least number of starts in the time that is left.
 
         Pairs are as many as let everybody have as many starts as a decision wants; where even the fewest are too many,
@@ -335,7 +335,7 @@ class _Final:
         return judge(ratios, self.rules, contenders=contenders)
 
     def _decided(
-        self, judgement: Judgement, contenders: Sequence[Entry], yardsticks: Sequence[Entry], number: int
+        self, judgement: Judgement, contenders: Sequence[Entrant], yardsticks: Sequence[Entrant], number: int
     ) -> bool:
         """Let those leave that cannot win any more; return whether more starts would change nothing."""
         if self.everyone:
@@ -360,7 +360,7 @@ class _Final:
             judgement.ratios[e.variant.name].high < best.low for e in alive if e.variant.name != judgement.claimed[0]
         )
 
-    def _race(self, contenders: Sequence[Entry], number: int) -> None:
+    def _race(self, contenders: Sequence[Entrant], number: int) -> None:
         """Let those leave that lie far behind the leader after two starts or more."""
         alive = [e for e in contenders if not e.left and len(e.final) == number]
         if number < 2 or not alive:

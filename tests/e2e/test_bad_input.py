@@ -384,7 +384,7 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
         (["where", "MODEL", "--shape", "y=1x2"], 2, "'y=1x2'", ""),
         (["where", "nowhere.xml"], 3, "There is no file", ""),
         (["where", "--run", "RUN", "--device", "CPU"], 2, "A run says itself", "Leave out"),
-        (["compare", "RUN", "RUN"], 5, "1 sample(s) of", "larger --budget"),
+        (["compare", "RUN", "RUN"], 5, "1 start(s) of", "larger --budget"),
         (["compare", "RUN", "RUN", "--least", "two"], 2, "'two' is not a share", "such as 2%"),
         (["compare", "RUN"], 2, "Missing argument 'RUN_B'", "--help"),
     ],

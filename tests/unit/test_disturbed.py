@@ -25,6 +25,7 @@ from runtime.measuring import again, precisions
 from runtime.measuring.again import asked_again
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError
+from runtime.measuring.outputs import Reference
 from runtime.measuring.precisions import try_precisions
 from runtime.measuring.variant import outputs_of, start
 from tests.models import two_towers
@@ -94,7 +95,7 @@ def test_a_precision_that_was_disturbed_twice_says_so(monkeypatch: pytest.Monkey
     def disturbed(*_: object, **__: object) -> Any:
         raise ChildError(KILLED)
 
-    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: {})
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({}))
     monkeypatch.setattr(precisions, "start", disturbed)
     (tried,) = try_precisions(Path("m.xml"), [("CPU", "bf16")], MeasureSettings(), seed=0)
     assert (tried.why_not, tried.transient) == ("it does not run (it was killed by SIGKILL)", True)

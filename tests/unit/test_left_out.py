@@ -18,6 +18,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring import profile as module
 from runtime.measuring.child import ChildError
 from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, notes, to_json
+from runtime.measuring.outputs import Reference
 from runtime.measuring.profile import Profile, profile
 from tests.models import two_towers
 from tests.strategies import graph_of
@@ -87,7 +88,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(module, "_refused", found.ask_support)
     monkeypatch.setattr(module, "_kernels", found.ask_kernels)
     monkeypatch.setattr(module, "_link", found.ask_link)
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: EXPECTED)
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference(EXPECTED))
     return found
 
 

@@ -82,6 +82,7 @@ def test_processes_stay_and_change_roles_from_start_to_start(bench: PairBench, m
         loaded.append((self.child.pid, found.name))
         return told
 
+    started(bench, variant)
     monkeypatch.setattr(Seat, "load", noting)
     for number in (1, 2):
         started(bench, variant, number)
@@ -99,7 +100,7 @@ def test_a_split_that_runs_elsewhere_or_is_refused_says_so_and_the_bench_goes_on
 
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
     right = reference_outputs(model, SETTINGS, seed=0)
-    wrong = {name: array + 1 for name, array in right.items()}
+    wrong = replace(right, outputs={name: array + 1 for name, array in right.outputs.items()})
     with PairBench(model, SETTINGS, 0, wrong) as bench:
         found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=1)
     assert isinstance(found, MeasurementFailed)

@@ -14,6 +14,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring import profile as module
 from runtime.measuring.fusion import cpu_kernels
 from runtime.measuring.links import fit_link
+from runtime.measuring.outputs import Reference
 from runtime.measuring.profile import BYTES_PER_FLOP, Profile, kernel_labels, profile, share_out
 from tests.models import two_towers
 from tests.strategies import graph_of
@@ -112,7 +113,7 @@ def test_figures_follow_the_names_when_the_graph_is_shuffled(
     monkeypatch.setattr(module, "_refused", lambda *_: ())
     measured = {"kernels": kernels[::-1], "latency_s": 1.0, "mean_s": 2.0, "outputs": {}, "precisions": {}}
     monkeypatch.setattr(module, "_kernels", lambda *_, **__: measured)
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({}))
     monkeypatch.setattr(module, "_links", lambda devices, *_: (np.zeros(2), found_topology(), {}))
     costs = run(written).costs
     assert (
@@ -129,7 +130,7 @@ def test_refused_operations_cost_infinitely_much(written: tuple[Path, Graph], mo
     monkeypatch.setattr(module, "_refused", lambda model, device, _: ("left0",) if device.name == "B" else ())
     measured = {"kernels": [[["left0"], 0.5]], "latency_s": 1.0, "mean_s": 1.0, "outputs": {}, "precisions": {}}
     monkeypatch.setattr(module, "_kernels", lambda *_, **__: measured)
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({}))
     monkeypatch.setattr(module, "_links", lambda *_: (np.zeros(2), found_topology(), {}))
     found = run(written)
     refused = graph.names.index("left0")
