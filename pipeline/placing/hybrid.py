@@ -39,6 +39,7 @@ KAPPA = 1.0  # standard deviations by which a prediction is taken to be too high
 SEARCH_SHARE = 0.5  # of a round's seconds, for all placers together
 LEAST_S = 1e-3  # seconds a placer gets in any case
 
+LEAST_ASKED = 2  # placements that the first round measures in any case: a single device and one that is not
 REFUSALS = 3  # after which no more is measured, if no placement on several devices has run
 DRAWN = 64  # plausible placements to measure if they promise more than what the placers find
 
@@ -185,7 +186,7 @@ def alternate(
         left, left_s = rounds.number - turn, end_s - time.monotonic()
         if turn and left_s <= 0:
             break
-        until_s = time.monotonic() + left_s / left if turn else math.inf
+        until_s = time.monotonic() + left_s / left
         seconds = None if math.isinf(left_s) else max(LEAST_S, SEARCH_SHARE * left_s / left / len(searchers))
         spent = max(evaluations.values(), default=0)
         budget = Budget(max(1, (rounds.evaluations - spent) // left), seconds)
@@ -197,7 +198,8 @@ def alternate(
             campaign.note(CALIBRATION, _drawn(subject, searchers[0].grouping, seed))
         campaign.predict()
         quota = math.ceil((rounds.measurements - len(campaign.measured)) / left)
-        asked = campaign.measure(ask, quota, until_s, say=partial(_say_round, say, turn + 1, rounds.number))
+        least = 0 if turn else LEAST_ASKED
+        asked = campaign.measure(ask, quota, until_s, least, say=partial(_say_round, say, turn + 1, rounds.number))
         history.append(_round(sum(s.evaluations for s in last), asked))
     ranked = sorted(campaign.proposals.values(), key=lambda p: p.rank)
     return Found(tuple(ranked), tuple(last), evaluations, tuple(history), campaign.belief.used)
@@ -281,15 +283,20 @@ class Campaign:
         for proposal, answer in zip(proposals, answers, strict=True):
             proposal.predicted_s = seconds_of(answer)
 
-    def measure(self, ask: Ask, quota: int, until_s: float, *, say: Say) -> list[tuple[float, Proposal]]:
+    def measure(
+        self, ask: Ask, quota: int, until_s: float, least: int = 0, *, say: Say
+    ) -> list[tuple[float, Proposal]]:
         """Return up to `quota` proposals now measured, each with the seconds that were predicted right before.
 
-        Nothing is begun that would not end before the time `until_s`. Every answer changes the belief, and with it
-        what is asked next; the very first question is the best single device, to which the others are compared.
+        Beyond the `least` nothing is begun that would not end before the time `until_s`. Every answer changes the
+        belief, and with it what is asked next; the very first question is the best single device, to which the others
+        are compared.
         """
         asked: list[tuple[float, Proposal]] = []
         took_s = 0.0
-        while len(asked) < quota and not self.hopeless and time.monotonic() + took_s < until_s:
+        while len(asked) < quota and not self.hopeless:
+            if len(asked) >= least and time.monotonic() + took_s >= until_s:
+                break
             proposal = self.most_promising(alone=not self.measured)
             if proposal is None:
                 break

@@ -5,8 +5,8 @@
     coarsen     graph -> fewer nodes
     precisions  how far outputs in low precisions differ         (only if such a precision is in question)
     profile     seconds per operation and device, links          (measured)
-    embed       nodes -> features, embeddings, encoder
-    group       embeddings -> groups, grouper
+    embed       nodes -> features, embeddings, encoder           (only if a placer learns, or it was chosen)
+    group       embeddings -> groups, grouper                    (likewise)
     place       groups -> candidate placements, best first
     measure     candidates and baselines, against one another    (measured)
 
@@ -31,7 +31,7 @@ from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.config import Settings
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UnknownNameError, UsageError
-from pipeline.core.settings import PlaceSettings
+from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
@@ -156,14 +156,15 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         open_names=open_names,
         measuring={name: getattr(s.measure, name) for name in COMPARED_ALIKE},
     )
-    add(
-        "embed",
-        {s.embed.use: "embed"},
-        ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
-        use=_one(s, "embed", s.embed.use),
-        blocks=list(s.embed.blocks),
-    )
-    add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
+    if upto in ("embed", "group") or _is_learned(s):
+        add(
+            "embed",
+            {s.embed.use: "embed"},
+            ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
+            use=_one(s, "embed", s.embed.use),
+            blocks=list(s.embed.blocks),
+        )
+        add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
     asked, placers = _asked(s), placers_of(s)
     real = any(declared("measure", name).real for name in asked)
     add(
@@ -284,6 +285,13 @@ def placers_of(settings: Settings) -> tuple[str, ...]:
     if chosen != PlaceSettings().use or settings.budget_s >= LEARNING_BUDGET_S:
         return chosen
     return tuple(name for name in chosen if not declared("place", name).learns)
+
+
+def _is_learned(settings: Settings) -> bool:
+    """Return whether a placer learns, or the stages that make what it learns from were chosen for themselves."""
+    chosen = settings.embed != EmbedSettings() or settings.group != GroupSettings()
+    set_ = any(settings.params.get(stage) for stage in ("embed", "group"))
+    return chosen or set_ or any(declared("place", name).learns for name in placers_of(settings))
 
 
 def _called(settings: Settings) -> list[tuple[str, str]]:

@@ -207,6 +207,7 @@ Rows = list[dict[str, Any]]
 # Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
 PROFILE_SHARE = 0.2
+ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 
 
@@ -225,7 +226,7 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     measurer: Measurer = registry.build("measure", *params["evaluator"])
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
     searchers = _searchers(work, subject, bind, watch)
-    budget = Budget(params["evaluations"], _until(work).left_s / len(searchers))
+    budget = Budget(params["evaluations"], _placing(work, subject).left_s / len(searchers))
     found = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
     for sought in found:
@@ -248,7 +249,7 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, 
     simulator: Measurer = registry.build("measure", *params["evaluator"])
     devices: Measurer = registry.build("measure", *params["devices"])
     searchers = _searchers(work, subject, simulator.bind, watch)
-    seconds = _until(work).left_s
+    seconds = _placing(work, subject).left_s
     rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
     journal = _journal(work, devices.bind(subject))
     found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
@@ -294,9 +295,17 @@ def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) 
     return searchers
 
 
+def _placing(work: StepContext, subject: Subject) -> Deadline:
+    """Return when placing is to end: sooner where all devices are of one plug-in, so that settings promise more."""
+    until = _until(work)
+    return until if len({d.plugin for d in subject.topology.devices}) > 1 else until.share(ONE_PLUGIN)
+
+
 def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem:
     """Return the problem of placing what the stages before have left."""
     problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
+    if "group" not in work.inputs:  # no placer learns
+        return problem
     embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
     policy = PolicyInputs(
         features=embedding["features"],

@@ -46,7 +46,7 @@ class Entrant:
     """A variant in the contest: its starts so far, and why it has gone.
 
     screened, final: the starts of either part, by their number. left: why it takes no further part; "" while it does.
-    pair_s: what its last start took by the pair of turns, all in all.
+    pair_s: what a pair of turns takes. ready_s: what its last start took beside them, for compiling above all.
     """
 
     variant: Variant
@@ -55,6 +55,7 @@ class Entrant:
     failed: MeasurementFailed | None = None
     left: str = ""
     pair_s: float = 0.0
+    ready_s: float = 0.0
 
     @property
     def advance(self) -> float:
@@ -212,10 +213,12 @@ def _begin(entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: P
     found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
     if isinstance(found, MeasurementFailed) and found.transient:
         found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
-    entry.pair_s = (clock() - begun) / pairs
+    took_s = clock() - begun
     if isinstance(found, MeasurementFailed):
         entry.failed, entry.left = found, "failed"
     else:
+        entry.pair_s = min(sum(found.turns_s) / pairs, took_s / pairs)
+        entry.ready_s = took_s - pairs * entry.pair_s
         (entry.screened if part == "screening" else entry.final)[number] = found
 
 
@@ -271,7 +274,8 @@ class _Final:
         """Return what the starts have come to; None where there was no time for a single one."""
         first = self.entries[self.chosen.control]
         control = first.variant
-        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s)
+        ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
+        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
         yardsticks = [
             self.entries[n]
             for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
@@ -322,9 +326,10 @@ class _Final:
         wanted_s = self.deadline.left_s / self.rules.look
         least_s = self.deadline.left_s / self.settings.least_starts
         while contenders:
-            pair_s = sum(e.pair_s for e in (twin, *contenders, *yardsticks))
-            pairs = int(min(wanted_s / pair_s, self.settings.pairs)) if pair_s else self.settings.pairs
-            if pairs >= LEAST_PAIRS or pair_s * LEAST_PAIRS <= least_s:
+            present = (twin, *contenders, *yardsticks)
+            ready_s, pair_s = sum(e.ready_s for e in present), sum(e.pair_s for e in present)
+            pairs = int(min((wanted_s - ready_s) / pair_s, self.settings.pairs)) if pair_s else self.settings.pairs
+            if pairs >= LEAST_PAIRS or ready_s + pair_s * LEAST_PAIRS <= least_s:
                 return max(pairs, LEAST_PAIRS), contenders, yardsticks
             leaver = (yardsticks or contenders).pop()
             leaver.left = leaver.left or "no time to compare it"

@@ -1,9 +1,9 @@
 """Measures a variant beside a control: two resident processes that take turns.
 
-A start of the final compiles both anew and lets them take turns of a fraction of a second in the order control,
-variant, variant, control and so on, so that what disturbs the machine disturbs both. The processes change roles from
-start to start: what one of them has more of than the other, an early place in memory, say, then goes to neither side.
-While variants are screened, the control stays as it is.
+A start of the final compiles the variant anew, and the control once for all variants of that number. They take turns of
+a fraction of a second in the order control, variant, variant, control and so on, so that what disturbs the machine
+disturbs both. The processes change roles from start to start: what one of them has more of than the other, an early
+place in memory, say, then goes to neither side. While variants are screened, the control stays as it is.
 
 Source: the protocol and the noise behind it are in docs/measuring.md.
 """
@@ -40,12 +40,14 @@ class Start:
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
     latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies. loaded:
     what its process says of it, with the largest `difference` of its outputs and whether turns were in `realtime`.
+    turns_s: seconds that all turns of the variant took, and of the control.
     """
 
     variant_s: tuple[float, ...]
     control_s: tuple[float, ...]
     samples_s: tuple[float, ...]
     loaded: Mapping[str, Any]
+    turns_s: tuple[float, float] = (0.0, 0.0)
     cpu_s: float = 0.0
     peak_bytes: int = 0
     waited_share: float = 0.0
@@ -133,6 +135,7 @@ class PairBench:
     realtime: bool | None = None
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
+    _controlled: int = 0
 
     def __post_init__(self) -> None:
         self._seats = Seat(self.settings), Seat(self.settings)
@@ -158,8 +161,9 @@ class PairBench:
         """
         expected = self._reference()
         ours, theirs = self._seats if number % 2 or part == "screening" else reversed(self._seats)
-        if part == "final" or theirs.holds != control.identity:
+        if theirs.holds != control.identity or (part == "final" and self._controlled != number):
             self._load_control(theirs, control)
+            self._controlled = number if part == "final" else 0
         try:
             loaded = ours.load(variant, self.model, seed=self.seed)
             difference = self._check(variant, loaded, ours, expected)
@@ -211,7 +215,9 @@ class PairBench:
         samples: list[float] = []
         delay_s = runnable_s = 0.0
         cpu_s: list[float] = []
+        spent = {True: 0.0, False: 0.0}
         for own in order_of_turns(pairs):
+            begun = time.monotonic()
             try:
                 with (ours if own else theirs).asked() as child:
                     turn = child.ask("run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime))
@@ -219,6 +225,7 @@ class PairBench:
                 if own:
                     return error.failed
                 raise
+            spent[own] += time.monotonic() - begun
             values[own].append(value_of(turn, self.settings))
             if own:
                 samples += turn["samples_s"]
@@ -236,6 +243,7 @@ class PairBench:
             tuple(values[False]),
             tuple(samples),
             loaded,
+            turns_s=(spent[True], spent[False]),
             cpu_s=float(np.median(cpu_s)),
             peak_bytes=peak_bytes,
             waited_share=delay_s / runnable_s if runnable_s else 0.0,

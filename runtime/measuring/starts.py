@@ -66,7 +66,7 @@ def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     if "failed" in record:
         return MeasurementFailed(**record["failed"])
     fields = dict(record["start"])
-    for name in ("variant_s", "control_s", "samples_s"):
+    for name in ("variant_s", "control_s", "samples_s", "turns_s"):
         fields[name] = tuple(fields[name])
     return Start(**fields)
 

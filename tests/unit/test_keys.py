@@ -93,10 +93,11 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
 
     monkeypatch.setattr(pipeline.runs.plan, "declared", with_file)
     (tmp_path / "table").write_text("1")
-    before = tasks()
-    assert tasks()[stage].key == before[stage].key
+    both = {"place__use": ("portfolio", "hsdag")}
+    before = tasks(**both)
+    assert tasks(**both)[stage].key == before[stage].key
     (tmp_path / "table").write_text("2")
-    after = tasks()
+    after = tasks(**both)
     assert after[stage].key != before[stage].key
     assert after["read"].key == before["read"].key
 
@@ -122,6 +123,24 @@ def test_a_raised_version_of_a_placer_changes_the_keys_of_those_that_call_it(
     assert {why(after[name], before[name]) for name in ("anneal", "portfolio", "hsdag")} == {words}
 
 
+@pytest.mark.parametrize(
+    ("values", "placers", "learned"),
+    [
+        ({"budget": 60.0, "place__use": ("portfolio", "hsdag")}, ["portfolio"], False),
+        ({"budget": 120.0, "place__use": ("portfolio", "hsdag")}, ["portfolio", "hsdag"], True),
+        ({"budget": 10.0, "place__use": ("hsdag", "portfolio")}, ["hsdag", "portfolio"], True),
+        ({"budget": 10.0, "place__use": ("greedy",)}, ["greedy"], False),
+        ({"budget": 10.0, "place__use": ("greedy",), "group__use": "cluster"}, ["greedy"], True),
+    ],
+)
+def test_learners_and_what_they_learn_from_take_part_where_they_have_time_or_were_chosen(
+    values: dict[str, Any], placers: list[str], learned: bool
+) -> None:
+    found = tasks(**values)
+    assert [name for name, _ in found["place"].params["use"]] == placers
+    assert ({"embed", "group"} <= set(found)) == learned
+
+
 def test_the_words_for_a_run_name_the_placer_that_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unremembered: None
 ) -> None:
@@ -130,7 +149,7 @@ def test_the_words_for_a_run_name_the_placer_that_changed(
     rows = {row["stage"]: row["why"] for row in forecast(list(tasks().values()), Store(tmp_path), previous)}
     assert rows["place"] == f"changed: place.anneal version {Anneal.version - 1} -> {Anneal.version}"
     assert rows["measure"] == "changed: new place"
-    assert rows["group"] == "not in the store any more"
+    assert rows["coarsen"] == "not in the store any more"
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_processes_stay_and_change_roles_from_start_to_start(bench: PairBench, m
 
     started(bench, variant)
     monkeypatch.setattr(Seat, "load", noting)
-    for number in (1, 2):
+    for number in (3, 4):
         started(bench, variant, number)
     (first, _), (second, _) = loaded[:2]
     assert loaded == [(first, "reference"), (second, "CPU"), (second, "reference"), (first, "CPU")]
