@@ -218,6 +218,7 @@ def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]
         "claimed": list(judgement.claimed) if judgement else [],
         "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
         "disturbed": bool(judgement and judgement.disturbed),
+        "missing_s": found.missing_s,
         "ratios": {n: asdict(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(found, found.default),
         "over_hint": _over(found, found.hint),

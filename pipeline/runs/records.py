@@ -58,7 +58,7 @@ class ContestRecord:
     control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the best
     hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
-    differs for certain.
+    differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
     """
 
     objective: Literal["latency", "throughput"]
@@ -74,6 +74,7 @@ class ContestRecord:
     ratios: dict[str, RatioRecord]
     over_default: dict[str, RatioRecord]
     over_hint: dict[str, RatioRecord]
+    missing_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import StepContext
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import DeviceError
+from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed
@@ -81,6 +81,7 @@ def profile(work: StepContext) -> None:
     from runtime.measuring.left_out import to_json
     from runtime.measuring.profile import profile as measure_profile
 
+    _check_time(work)
     settings, left_s = ProfileSettings(**work.task.params["settings"]), work.deadline.share(PROFILE_SHARE).left_s
     if not settings.seconds and math.isfinite(left_s):
         settings = replace(settings, seconds=max(left_s, LEAST_S))
@@ -158,6 +159,7 @@ def place(work: StepContext) -> None:
 
     Also curve.jsonl, how they went, and policy.safetensors and policy.json if a placer has learned one.
     """
+    _check_time(work)
     graph = payload.load_graph(work.read("read", "graph.npz"))
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
@@ -173,6 +175,7 @@ def place(work: StepContext) -> None:
 
 def measure(work: StepContext) -> None:
     """Write measurements.json: finalists, baselines and settings, measured against one another."""
+    _check_time(work)
     graph = payload.load_graph(work.read("read", "graph.npz"))
     rows = payload.read_json(work.read("place", "candidates.json"))
     settings = MeasureSettings(**work.task.params["settings"])
@@ -209,6 +212,19 @@ SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1
 PROFILE_SHARE = 0.2
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
+
+
+def _check_time(work: StepContext) -> None:
+    """Check that the budget is not used up before a stage that measures has begun.
+
+    Raises:
+        UsageError: it is; what is done so far is kept.
+    """
+    if work.deadline.passed:
+        raise UsageError(
+            f"The budget was used up before `{work.task.stage}` began.",
+            "Run the same command again, with a larger --budget: the stages before it are done.",
+        )
 
 
 def _until(work: StepContext, seconds: float = 0.0) -> Deadline:

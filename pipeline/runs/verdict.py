@@ -146,7 +146,10 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
     name = contest.control
     single = "" if known[name].single else " No single device runs the model."
     if not contest.ratios:
-        text = f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it."
+        text = (
+            f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
+            f"A budget {math.ceil(contest.missing_s)} s larger would do."
+        )
     elif contest.disturbed:
         text = (
             f"Cannot decide: other processes disturb this machine so much that {name} differs from itself by up to "

@@ -79,6 +79,7 @@ class Contest:
 
     entries: of every variant, by its name. control, default, hint: names of the best baseline, of the plug-in's
     default and of the best hint; "" where there is none. judgement: of the final, None where there was no time for one.
+    missing_s: seconds more that screening the untried and a final would have taken, roughly.
     """
 
     entries: Mapping[str, Entrant]
@@ -87,6 +88,7 @@ class Contest:
     hint: str
     judgement: Judgement | None
     rules: Rules
+    missing_s: float = 0.0
 
     def standing(self, name: str) -> float:
         """Return the log of how many times as fast as the control a variant seems to be; -inf where that is unknown.
@@ -139,7 +141,17 @@ def contest(
     final = _Final(entries, chosen, bench, replace(settings, finalists=most), rules, deadline, say, everyone)
     judgement = final.run()
     twin = {name: entry for name, entry in final.twin.items() if entry.final}
-    return Contest(entries | twin, chosen.control, chosen.default, chosen.hint, judgement, rules)
+    missing_s = 0.0 if judgement is not None else max(0.0, _needed_s(entries, most, rules) - deadline.left_s)
+    return Contest(entries | twin, chosen.control, chosen.default, chosen.hint, judgement, rules, missing_s)
+
+
+def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
+    """Return what the starts that were left out would take, those of the final among them, roughly."""
+    ran = [e for e in entries.values() if e.screened]
+    ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
+    untried = sum(not e.screened and e.failed is None for e in entries.values())
+    final = rules.look * (most + 1) * (2 * ready_s + LEAST_PAIRS * pair_s)
+    return untried * (ready_s + SCREEN_PAIRS * pair_s) + final
 
 
 @dataclass(slots=True)

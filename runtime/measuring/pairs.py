@@ -30,6 +30,7 @@ from runtime.measuring.variant import Variant, check, load, outputs_of, warm_up
 
 REALTIME_HARM = 1.2
 REALTIME_NEEDED = 0.03
+MOST_KEPT = 500  # latencies of one turn; a turn of a tiny model has thousands
 REST_AFTER_REALTIME = 1.5  # times the turn, so that other processes keep most of the machine
 
 
@@ -38,9 +39,9 @@ class Start:
     """What one start of a variant beside the control gave.
 
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
-    latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies. loaded:
-    what its process says of it, with the largest `difference` of its outputs and whether turns were in `realtime`.
-    turns_s: seconds that all turns of the variant took, and of the control.
+    latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long turns
+    some. loaded: what its process says of it, with the largest `difference` of its outputs and whether turns were in
+    `realtime`. turns_s: seconds that all turns of the variant took, and of the control.
     """
 
     variant_s: tuple[float, ...]
@@ -228,7 +229,7 @@ class PairBench:
             spent[own] += time.monotonic() - begun
             values[own].append(value_of(turn, self.settings))
             if own:
-                samples += turn["samples_s"]
+                samples += thinned(turn["samples_s"])
                 cpu_s.append(turn["cpu_s"])
                 delay_s, runnable_s = delay_s + turn["run_delay_s"], runnable_s + turn["runnable_s"]
             if self.realtime:
@@ -273,6 +274,15 @@ def order_of_turns(pairs: int) -> list[bool]:
     return [own for i in range(pairs) for own in ((False, True) if i % 2 == 0 else (True, False))]
 
 
+def thinned(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:
+    """Return as many samples, evenly over their order, as are kept of one turn.
+
+    >>> thinned([0.0, 1.0, 2.0, 3.0, 4.0], 2)
+    [0.0, 3.0]
+    """
+    return samples[:: -(-len(samples) // most)]
+
+
 def value_of(turn: Mapping[str, Any], settings: MeasureSettings) -> float:
     """Return what the objective makes of one turn, in seconds."""
     if settings.objective == "throughput":
@@ -293,7 +303,7 @@ def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool
             if not child.ask("realtime")["allowed"]:
                 return False
             plain, realtime = (
-                child.ask("run", seconds=settings.turn_s, minimum=3, realtime=mode) for mode in (False, True)
+                child.ask("run", seconds=settings.turn_s, minimum=1, realtime=mode) for mode in (False, True)
             )
         except ChildError:
             continue  # its own turn will tell what is wrong with it
