@@ -65,7 +65,8 @@ def figures(objective: str = "latency", budget_s: float = BUDGET_S, contest_s: f
             lost += [name] if faster else []
             gains += 0 < best <= 1 / 1.1
             longest = max(longest, spent_s)
-            how = f"{objective}: answer {result.record.best}; {result.verdict}"
+            splits = sum(c.kind == "split" and c.latency_s is not None for c in result.record.candidates)
+            how = f"{objective}: answer {result.record.best}; {splits} splits measured; {result.verdict}"
             yield figure(f"usual_settings.{objective}.{name}", best, "of the answer's speed", how, target=1.02)
             yield figure(f"usual_settings.{objective}.{name}.seconds", spent_s, "s", f"--budget {budget_s:g}s")
     how = f"of {len(models())}, where a usual setting was faster for certain: {', '.join(lost) or 'none'}"

@@ -39,9 +39,9 @@ class Start:
     """What one start of a variant beside the control gave.
 
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
-    latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long turns
-    some. loaded: what its process says of it, with the largest `difference` of its outputs and whether turns were in
-    `realtime`. turns_s: seconds that all turns of the variant took, and of the control.
+    latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long
+    turns some. loaded: what its process says of it, with the largest `difference` of its outputs and whether turns were
+    in `realtime`. turns_s: seconds that all turns of the variant took, and of the control.
     """
 
     variant_s: tuple[float, ...]
