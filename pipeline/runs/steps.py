@@ -209,7 +209,7 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 Rows = list[dict[str, Any]]
 # Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
-PROFILE_SHARE = 0.2
+PROFILE_SHARE = 0.15
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 TWIN = "twin of the baseline"  # what the control's double is called among the variants
+SHARED = 0.5  # correlation of two variants' log ratios of one start, whose control is the same
 TWIN_LEVEL = 0.99  # of the interval beyond which a twin differs from itself: the machine was too disturbed
 
 
@@ -81,6 +82,41 @@ def mean_interval(values: Sequence[float], level: float) -> tuple[float, float, 
     return mean, mean - half, mean + half
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far starts scatter, from all variants of a comparison together: a few starts of one tell little of it.
+
+    sd: pooled standard deviation of log ratios. freedom: its degrees of freedom, fewer than the starts have, since
+    those of equal number share a control, which is half of what scatters; 0 where nothing is known.
+
+    Source: Dunnett, A multiple comparison procedure for comparing several treatments with a control (1955). Different:
+    Bonferroni in place of his tables, and a variant that scatters more than the others keeps its own deviation.
+    """
+
+    sd: float
+    freedom: float
+
+    @classmethod
+    def of(cls, series: Sequence[Sequence[float]]) -> Spread:
+        """Return the spread of several variants' log ratios, two or more of each."""
+        if not series:
+            return cls(math.inf, 0.0)
+        own = [len(values) - 1 for values in series]
+        squares = sum(n * float(np.var(values, ddof=1)) for n, values in zip(own, series, strict=True))
+        return cls(math.sqrt(squares / sum(own)), sum(own) / (1 + (len(series) - 1) * SHARED**2))
+
+    def interval(self, values: Sequence[float], level: float) -> tuple[float, float, float]:
+        """Return (mean, low, high) of one variant's log ratios; both ends are infinite for a single start."""
+        from scipy.special import stdtrit
+
+        mean, n = float(np.mean(values)), len(values)
+        if n < 2 or self.freedom <= 0:
+            return mean, -math.inf, math.inf
+        sd = max(self.sd, float(np.std(values, ddof=1)))
+        half = float(stdtrit(self.freedom, (1 + level) / 2)) * sd / math.sqrt(n)
+        return mean, mean - half, mean + half
+
+
 def quantile_interval(samples: Sequence[float], share: float, level: float) -> tuple[float, float] | None:
     """Return the exact interval of a quantile between two order statistics; None where so few cannot support it.
 
@@ -110,7 +146,8 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
     looked at for claims.
     """
     level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
-    noise, disturbed = _noise(log_ratios.get(TWIN, ()), rules)
+    spread = Spread.of([found for found in log_ratios.values() if len(found) > 1])
+    noise, disturbed = _noise(log_ratios.get(TWIN, ()), spread, rules)
     least = math.log1p(rules.least)
     ratios: dict[str, Ratio] = {}
     claimed: list[tuple[float, str]] = []
@@ -118,8 +155,8 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
     for name, found in log_ratios.items():
         if name == TWIN or not found:
             continue
-        mean, low, high = mean_interval(found, level)
-        ratios[name] = ratio_of(found, level)
+        mean, low, high = spread.interval(found, level)
+        ratios[name] = Ratio(math.exp(mean), math.exp(low), _exp(high), len(found))
         if len(found) < rules.least_starts:
             undecided.append(name)
         elif low > 0 and mean >= least and (low if disturbed else mean) > noise:
@@ -153,12 +190,12 @@ def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: flo
     return Ratio(math.exp(mean), math.exp(mean - half), _exp(mean + half), min(x.size for x in logs))
 
 
-def _noise(twin: Sequence[float], rules: Rules) -> tuple[float, bool]:
+def _noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, bool]:
     """Return how far off the control's twin may be, and whether it is off for certain."""
     if len(twin) < rules.least_starts:
         return math.inf, False
-    _, low, high = mean_interval(twin, rules.level)
-    _, certain_low, certain_high = mean_interval(twin, TWIN_LEVEL)
+    _, low, high = spread.interval(twin, rules.level)
+    _, certain_low, certain_high = spread.interval(twin, TWIN_LEVEL)
     return max(abs(low), abs(high)), certain_low > 0 or certain_high < 0
 
 

@@ -27,7 +27,7 @@ from runtime.measuring.claims import TWIN, Judgement, Rules, judge
 from runtime.measuring.pairs import Bench, Part, Start, mean_log_ratio
 from runtime.measuring.variant import Variant
 
-SCREENING = 0.45  # of the time, at most
+SCREENING = 0.4  # of the time, at most
 SCREEN_PAIRS = 3  # of turns in a start of the screening
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
 NOISE = 0.02  # standard deviation of a short start's log ratio that is reckoned with at least

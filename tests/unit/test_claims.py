@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runtime.measuring.claims import TWIN, Rules, judge, mean_interval, quantile_interval, unpaired_ratio
+from runtime.measuring.claims import TWIN, Rules, Spread, judge, mean_interval, quantile_interval, unpaired_ratio
 
 RULES = Rules()
 
@@ -132,3 +132,30 @@ def test_the_ratio_of_two_runs_is_welchs() -> None:
     assert (found.low < found.ratio < found.high, found.starts) == (True, 5)
     steady = unpaired_ratio([2.0, 2.0], [1.0, 1.0], 0.95)
     assert (steady.low, steady.ratio, steady.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_the_spread_is_pooled_over_variants_and_one_that_scatters_more_keeps_its_own() -> None:
+    calm, wild = [0.01, -0.01, 0.0], [0.3, -0.3, 0.0]
+    found = Spread.of([calm, calm, calm, wild])
+    assert found.sd == pytest.approx(math.sqrt((3 * 1e-4 + 0.09) / 4))
+    assert found.freedom == pytest.approx(8 / (1 + 3 * 0.25))
+    _, low, high = found.interval(wild, 0.95)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, found.freedom) * 0.3 / math.sqrt(3))
+    _, low, high = found.interval(calm, 0.95)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, found.freedom) * found.sd / math.sqrt(3))
+    assert Spread.of([]).interval([0.1], 0.95) == (0.1, -math.inf, math.inf)
+
+
+def test_a_few_starts_of_several_variants_claim_what_each_alone_could_not() -> None:
+    starts = drawn({"a": 0.08, "b": 0.0, "c": 0.0, "d": 0.0}, sd=0.012, starts=3, seed=3)
+    assert judge(starts, RULES, contenders=4).claimed == ("a",)
+    assert judge({TWIN: starts[TWIN], "a": starts["a"]}, RULES, contenders=4).claimed == ()
+
+
+def test_a_variant_that_scatters_more_than_the_others_makes_no_more_false_claims() -> None:
+    claims = 0
+    for i in range(600):
+        starts = drawn(dict.fromkeys("abc", 0.0), sd=0.01, starts=5, seed=i)
+        starts["wild"] = np.random.default_rng([i, 1]).normal(0, 0.06, 5).tolist()
+        claims += bool(judge(starts, RULES, contenders=4).claimed)
+    assert claims <= 0.05 * 600
