@@ -147,9 +147,10 @@ def test_the_spread_is_pooled_over_variants_and_one_that_scatters_more_keeps_its
 
 
 def test_a_few_starts_of_several_variants_claim_what_each_alone_could_not() -> None:
-    starts = drawn({"a": 0.08, "b": 0.0, "c": 0.0, "d": 0.0}, sd=0.012, starts=3, seed=3)
-    assert judge(starts, RULES, contenders=4).claimed == ("a",)
-    assert judge({TWIN: starts[TWIN], "a": starts["a"]}, RULES, contenders=4).claimed == ()
+    ours = {TWIN: [0.0, 0.01, -0.01], "a": [0.028, 0.038, 0.018]}
+    others = {"b": [-0.01, 0.0, 0.01], "c": [0.01, -0.01, 0.0], "d": [0.0, -0.01, 0.01]}
+    assert judge(ours | others, RULES, contenders=4).claimed == ("a",)
+    assert judge(ours, RULES, contenders=4).claimed == ()
 
 
 def test_a_variant_that_scatters_more_than_the_others_makes_no_more_false_claims() -> None:
