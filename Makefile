@@ -15,7 +15,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/placewright tune zoo:inception-v3 --out demo
+	$(BIN)/placewright tune zoo:inception-v3 --budget 80s --out demo
 
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

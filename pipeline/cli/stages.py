@@ -233,10 +233,13 @@ def _per_second(candidate: CandidateRecord) -> str:
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
     from pipeline.runs.words import alone_text, compared, failure_text, search_text, winner_text
+    from runtime.measuring.claims import TWIN
 
     record = result.record
     rows = []
     for c in record.candidates:
+        if c.name == TWIN:  # stands for noise, not for a way to run the model
+            continue
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left

@@ -103,7 +103,7 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     """
     best: dict[str, LatencyRecord] = {}
     for c in candidates:
-        if not c.baseline and c.placer != CALIBRATION and c.latency_s is not None:
+        if not c.baseline and c.kind != "settings" and c.placer != CALIBRATION and c.latency_s is not None:
             best.setdefault(c.placer, c.latency_s)
     if not best:
         return ""
