@@ -1,4 +1,4 @@
-"""The last word on real devices: the best placement of every method and every single device, in turns."""
+"""The last word on real devices: the best placement of every method beside the best single device."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pipeline.shared import payload
 from runtime.measuring.claims import ratio_of
 
 SCHEMA = "placewright.bench-final/2"
+FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise
 
 Record = Mapping[str, Any]
 Plans = Mapping[str, Placement]
@@ -50,7 +51,7 @@ def final(
     folder.mkdir(parents=True, exist_ok=True)
     names, rows = _distinct(case, placements)
     journal = folder / f"{stem}-{key[:12]}.starts.jsonl"
-    terms = Conditions(settings, Deadline.after(settings.seconds or None), everyone=True)
+    terms = Conditions(settings, Deadline.after(settings.seconds or FINAL_S), everyone=True)
     measured = on_devices(case.subject, rows, terms, journal=journal, progress=progress)
     candidates = candidate_rows(measured["rows"], settings.objective)
     document = {

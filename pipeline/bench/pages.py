@@ -24,7 +24,8 @@ CLAIMS = {
     "hetero": (
         "Measured on this machine: two equal halves of its CPU, in turns. Equal devices in turns leave nothing "
         "to gain, so a ratio above 1 here tells of noise, or of what cutting a model changes in how it is compiled. "
-        "The ratios of the search are those of single short measurements; those of the final are of interleaved rounds."
+        "The ratios of the search are those of single short measurements; those of the final are of starts beside the "
+        "best device."
     ),
 }
 
@@ -113,7 +114,7 @@ def _fastest_alone(case: Table) -> str:
 
 
 def final_sentence(final: Table) -> str:
-    """Return what the interleaved measurement says of the placements."""
+    """Return what the final says of the placements."""
     single = final["best_single"]
     if single is None:
         return "no single device ran the model."
