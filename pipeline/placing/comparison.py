@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,6 @@ def on_devices(
 
     Raises:
         ChildError: the reference cannot be run on the CPU.
-        MeasurementError: nothing runs.
     """
     from runtime.measuring.contest import contest
     from runtime.measuring.pairs import PairBench
@@ -69,7 +68,7 @@ def on_devices(
         raise ValueError("a graph alone cannot be measured")
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
-    splits, placements = _splits(subject, finalists)
+    splits, placements = _splits(subject, finalists, settings.objective)
     variants = in_order(variants, splits)
     with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
@@ -113,8 +112,11 @@ def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Varian
     return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 
-def _splits(subject: Subject, finalists: Rows) -> tuple[list[Variant], dict[str, Placement]]:
-    """Return the variants that run the finalists, and by name the placements as they are deployed."""
+def _splits(subject: Subject, finalists: Rows, objective: str) -> tuple[list[Variant], dict[str, Placement]]:
+    """Return the variants that run the finalists, and by name the placements as they are deployed.
+
+    Where throughput counts, as many requests are in flight as the runtime advises.
+    """
     from runtime.measuring.affinity import affinities, settle
     from runtime.measuring.variant import hetero_variant
 
@@ -122,7 +124,8 @@ def _splits(subject: Subject, finalists: Rows) -> tuple[list[Variant], dict[str,
     variants, placements = [], {}
     for row in finalists:
         name, placement = candidate_name(row), Placement.from_document(row, graph.names, subject.topology.names)
-        variants.append(hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices)))
+        variant = hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices))
+        variants.append(replace(variant, requests=0 if objective == "throughput" else 1))
         placements[name] = settle(graph, placement)
     return variants, placements
 
@@ -141,7 +144,9 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
 def _alone(
     found: Contest, bench: PairBench, settings: MeasureSettings, deadline: Deadline, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Return the latencies of the likely answer, and of the control, each running on its own."""
+    """Return the latencies of the likely answer and of the control, running on their own; none of whoever fails."""
+    from runtime.measuring.child import ChildError
+
     claimed = found.judgement.claimed if found.judgement is not None else ()
     names = [name for name in dict.fromkeys((*claimed[:1], found.control)) if name]
     latencies: dict[str, list[float]] = {}
@@ -149,7 +154,10 @@ def _alone(
         seconds = min(settings.alone_s, deadline.left_s / 2)
         if seconds > 0:
             progress(f"running {name} alone")
-            latencies[name] = list(bench.alone(found.entries[name].variant, seconds, settings.rate))
+            try:
+                latencies[name] = list(bench.alone(found.entries[name].variant, seconds, settings.rate))
+            except ChildError as error:  # it ran beside others, which is what counts
+                progress(f"{name} did not run alone: {error.failed.message}")
     return latencies
 
 
