@@ -60,10 +60,11 @@ def figures(objective: str = "latency", budget_s: float = BUDGET_S, contest_s: f
             path = make(place)
             spent_s, result = timed(lambda path=path, place=place: tuned(path, place, objective, budget_s))  # type: ignore[misc]
             found = against_usual(result, objective, contest_s)
-            best = max((r.ratio for r in found.judgement.ratios.values()), default=0.0) if found.judgement else 0.0
+            ratios = [] if found.judgement is None else [r.ratio for r in found.judgement.ratios.values()]
+            best = max(ratios, default=None)
             faster = found.judgement.claimed if found.judgement else ()
             lost += [name] if faster else []
-            gains += 0 < best <= 1 / 1.1
+            gains += best is not None and best <= 1 / 1.1
             longest = max(longest, spent_s)
             splits = sum(c.kind == "split" and c.latency_s is not None for c in result.record.candidates)
             how = f"{objective}: answer {result.record.best}; {splits} splits measured; {result.verdict}"

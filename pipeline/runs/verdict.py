@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
+STRIKING = 1.2  # times as fast as the control, above which a first sight is worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +143,22 @@ def _equal_precision(best: str, known: Mapping[str, CandidateRecord], contest: C
     return (f"At the precision of {contest.control}, {default}, the best is {name}; {best} computes in {ours}.",)
 
 
+def _at_first_sight(known: Mapping[str, CandidateRecord]) -> str:
+    """Return a sentence on what seems much faster than the control without having been compared; "" if nothing does."""
+    seen = [c for c in known.values() if c.times_as_fast is not None and c.times_as_fast >= STRIKING]
+    if not seen:
+        return ""
+    best = max(seen, key=lambda c: c.times_as_fast or 0.0)
+    return f" At first sight {best.name} is about {best.times_as_fast:.1f} times as fast."
+
+
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
     name = contest.control
     single = "" if known[name].single else " No single device runs the model."
     if not contest.ratios:
         text = (
             f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
-            f"A budget {math.ceil(contest.missing_s)} s larger would do."
+            f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known)}"
         )
     elif contest.disturbed:
         text = (
@@ -157,7 +167,7 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
         )
     else:
         most = max((r.high for n, r in contest.ratios.items() if not known[n].baseline), default=1.0)
-        bound = f" (at most {100 * (most - 1):.1f} % is to be had)" if most < 2 else ""
+        bound = f" (at most {max(0.0, 100 * (most - 1)):.1f} % is to be had)" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}."
     return Verdict(name, text + single, NONE)

@@ -58,7 +58,18 @@ def test_a_disturbed_machine_cannot_decide() -> None:
 
 
 def test_without_time_for_a_comparison_it_says_so() -> None:
-    assert "no time to compare" in decide([FAST, HALF], contest([], {}), FREE).text
+    verdict = decide([FAST, HALF], contest([], {}, missing_s=12.3), FREE)
+    assert "no time to compare" in verdict.text
+    assert verdict.text.endswith("A budget 13 s larger would do.")
+    striking = replace(FAST, times_as_fast=2.9)
+    verdict = decide([striking, HALF], contest([], {}), FREE)
+    assert verdict.best == "half"  # what was not compared is no answer
+    assert verdict.text.endswith("At first sight fast is about 2.9 times as fast.")
+
+
+def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
+    verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(0.8, 0.7, 0.9, 5)}), FREE)
+    assert "at most 0.0 % is to be had" in verdict.text
 
 
 def split(ahead: dict[str, float]) -> CandidateRecord:
