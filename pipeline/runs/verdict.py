@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
+ENOUGH = 3  # starts that tell more than a first sight
 STRIKING = 1.2  # times as fast as the control, above which a first sight is worth a word
 
 
@@ -143,13 +144,14 @@ def _equal_precision(best: str, known: Mapping[str, CandidateRecord], contest: C
     return (f"At the precision of {contest.control}, {default}, the best is {name}; {best} computes in {ours}.",)
 
 
-def _at_first_sight(known: Mapping[str, CandidateRecord]) -> str:
-    """Return a sentence on what seems much faster than the control without having been compared; "" if nothing does."""
-    seen = [c for c in known.values() if c.times_as_fast is not None and c.times_as_fast >= STRIKING]
-    if not seen:
+def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord) -> str:
+    """Return a sentence on what seems much faster than the control by too few starts; "" if nothing does."""
+    told = {name for name, ratio in contest.ratios.items() if ratio.starts >= ENOUGH}
+    seen = {n: c.times_as_fast or 0.0 for n, c in known.items() if n not in told}
+    best = max(seen, key=lambda name: seen[name], default="")
+    if not best or seen[best] < STRIKING:
         return ""
-    best = max(seen, key=lambda c: c.times_as_fast or 0.0)
-    return f" At first sight {best.name} is about {best.times_as_fast:.1f} times as fast."
+    return f" At first sight {best} is about {seen[best]:.1f} times as fast; a larger budget would tell."
 
 
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
@@ -158,7 +160,7 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
     if not contest.ratios:
         text = (
             f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
-            f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known)}"
+            f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known, contest)}"
         )
     elif contest.disturbed:
         text = (
@@ -169,5 +171,6 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
         most = max((r.high for n, r in contest.ratios.items() if not known[n].baseline), default=1.0)
         bound = f" (at most {max(0.0, 100 * (most - 1)):.1f} % is to be had)" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
-        text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}."
+        sight = _at_first_sight(known, contest)
+        text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}.{sight}"
     return Verdict(name, text + single, NONE)

@@ -31,6 +31,7 @@ SCREENING = 0.4  # of the time, at most
 SCREEN_PAIRS = 3  # of turns in a start of the screening
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
 NOISE = 0.02  # standard deviation of a short start's log ratio that is reckoned with at least
+GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_PAIRS = 4  # of turns in a start of the final
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
@@ -299,7 +300,8 @@ class _Final:
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
-            if number > 1 and self.deadline.left_s < took_s:
+            late = self.deadline.left_s < took_s
+            if number > 1 and late and (number > self.settings.least_starts or took_s > GRACE_S):
                 break
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")

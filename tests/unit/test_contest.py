@@ -182,7 +182,7 @@ def test_the_deadline_is_kept_but_for_one_round_of_starts(seconds: float) -> Non
     many = [variant(f"v{i}") for i in range(64)]
     truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, sd=0.02, cost_s=1.0)
     compete(truth, DEFAULT, *many, seconds=seconds)
-    assert truth.clock.now <= seconds + 2
+    assert truth.clock.now <= seconds + 4  # a last round, or the least number of starts
 
 
 def test_variants_without_time_for_them_are_told() -> None:

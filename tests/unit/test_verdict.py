@@ -64,7 +64,11 @@ def test_without_time_for_a_comparison_it_says_so() -> None:
     striking = replace(FAST, times_as_fast=2.9)
     verdict = decide([striking, HALF], contest([], {}), FREE)
     assert verdict.best == "half"  # what was not compared is no answer
-    assert verdict.text.endswith("At first sight fast is about 2.9 times as fast.")
+    assert verdict.text.endswith("At first sight fast is about 2.9 times as fast; a larger budget would tell.")
+    few = contest([], {"fast": RatioRecord(2.9, 0.1, 80.0, 2)})
+    assert "about 2.9 times" in decide([striking, HALF], few, FREE).text
+    many = contest([], {"fast": RatioRecord(1.3, 0.9, 1.9, 5)})
+    assert "first sight" not in decide([striking, HALF], many, FREE).text
 
 
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
