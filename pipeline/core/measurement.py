@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import numpy as np
 
@@ -81,6 +81,11 @@ class MeasurementFailed:
     def transient(self) -> bool:
         """Return whether another time may go better: it was killed, or out of time or memory by a neighbour."""
         return self.kind in TRANSIENT
+
+
+def is_transient(result: object) -> TypeGuard[MeasurementFailed]:
+    """Return whether a measurement failed in a way that another time may go better."""
+    return isinstance(result, MeasurementFailed) and result.transient
 
 
 def await_retry() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
-from pipeline.core.measurement import Evaluation, MeasurementFailed, await_retry
+from pipeline.core.measurement import Evaluation, MeasurementFailed, await_retry, is_transient
 from pipeline.core.placement import Placement
-from pipeline.core.private import open_alike
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.shared import payload
+from pipeline.shared.json_lines import append_line, load_lines
 
 
 @dataclass(slots=True)
@@ -37,13 +35,7 @@ class Journal:
     def of(cls, path: Path, context: str, evaluator: Evaluator, disturbed: list[str] | None = None) -> Journal:
         """Return the journal of a file, with what it holds already; a torn last line is cut off."""
         journal = cls(path, context, evaluator, disturbed=[] if disturbed is None else disturbed)
-        if not path.exists():
-            return journal
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        os.truncate(path, whole)
-        for line in content[:whole].splitlines():
-            document = _document(line)
+        for document in load_lines(path):
             if document.get("context") == context:
                 result = payload.result_from_json(document["result"])
                 if not is_transient(result):  # journals of earlier versions hold such lines
@@ -62,29 +54,15 @@ class Journal:
             if is_transient(result):
                 self.disturbed.append(f"a placement failed twice ({result.kind}: {result.message})")
             else:
-                line = {"context": self.context, "placement": key, "result": payload.result_to_json(result)}
-                with open_alike(self.path, "a") as out:
-                    out.write(json.dumps(line) + "\n")
+                document = payload.result_to_json(result)
+                append_line(self.path, {"context": self.context, "placement": key, "result": document})
         return self.known[key]
-
-
-def is_transient(result: Evaluation) -> TypeGuard[MeasurementFailed]:
-    """Return whether a measurement failed in a way that another time may go better."""
-    return isinstance(result, MeasurementFailed) and result.transient
 
 
 def disturbed_rows(measured: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence part on every record of a candidate whose measurement was disturbed."""
     failed = [(row["name"], MeasurementFailed(**row["failed"])) for row in measured if row["failed"]]
     return [f"{name} failed twice ({f.kind}: {f.message})" for name, f in failed if f.transient]
-
-
-def _document(line: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return {}
-    return document if isinstance(document, Mapping) else {}
 
 
 class Remembered:

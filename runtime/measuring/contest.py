@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.core.deadline import Clock, Deadline
-from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import TWIN, Judgement, Rules, judge
@@ -224,7 +224,7 @@ def _begin(entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: P
     """Give a variant one start; one that is disturbed has a second chance."""
     begun = clock()
     found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
-    if isinstance(found, MeasurementFailed) and found.transient:
+    if is_transient(found):
         found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
     took_s = clock() - begun
     if isinstance(found, MeasurementFailed):

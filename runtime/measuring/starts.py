@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.private import open_alike
+from pipeline.core.measurement import MeasurementFailed, is_transient
+from pipeline.shared.json_lines import append_line, load_lines
 from runtime.measuring.pairs import Bench, Part, Start
 from runtime.measuring.variant import Variant
 
@@ -31,14 +29,8 @@ class Written:
     def of(cls, bench: Bench, path: Path, context: str) -> Written:
         """Return the bench with what a file holds; a torn last line is cut off."""
         found = cls(bench, path, context)
-        if not path.exists():
-            return found
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        os.truncate(path, whole)
-        for line in content[:whole].splitlines():
-            record = _record(line)
-            if record.get("context") == context:
+        for record in load_lines(path):
+            if record.get("context") == context and "key" in record:
                 found.known[record["key"]] = _result(record)
         return found
 
@@ -49,10 +41,9 @@ class Written:
         key = f"{part} {number} {variant.identity} {control.identity}"
         if key not in self.known:
             result = self.bench.start(variant, control, part=part, number=number, pairs=pairs)
-            if isinstance(result, MeasurementFailed) and result.transient:
+            if is_transient(result):
                 return result
-            with open_alike(self.path, "a") as out:
-                out.write(json.dumps({"context": self.context, "key": key, **_document(result)}) + "\n")
+            append_line(self.path, {"context": self.context, "key": key, **_document(result)})
             self.known[key] = result
         return self.known[key]
 
@@ -69,11 +60,3 @@ def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     for name in ("variant_s", "control_s", "samples_s", "turns_s"):
         fields[name] = tuple(fields[name])
     return Start(**fields)
-
-
-def _record(line: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return {}
-    return document if isinstance(document, Mapping) and "key" in document else {}
