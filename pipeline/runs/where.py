@@ -191,22 +191,14 @@ def refuse_fallback(found: WhereRecord) -> None:
 def _located(model: Path, wanted: Wanted, *, name: str) -> WhereRecord:
     """Return where a normalised model runs."""
     from runtime.measuring.child import Child, ChildError
+    from runtime.measuring.variant import Variant, described
 
     settings = MeasureSettings()
+    variant = Variant("located", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity)
     with Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child:
         try:
-            answer = child.ask(
-                "locate",
-                model=str(model),
-                devices=[d.to_json() for d in wanted.devices],
-                target=wanted.target,
-                properties=dict(wanted.properties),
-                affinity=None if wanted.affinity is None else dict(wanted.affinity),
-                seed=0,
-                dynamic_size=settings.dynamic_size,
-                seconds=SECONDS,
-                minimum=MINIMUM,
-            )
+            command = described(variant, model, settings, seed=0)
+            answer = child.ask("locate", seconds=SECONDS, minimum=MINIMUM, **command)
         except ChildError as error:
             refused = _refused(child, model, wanted) if error.failed.kind == "refused" else []
             if not refused:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 TWIN = "twin of the baseline"  # what the control's double is called among the variants
+LARGEST = 700.0  # logarithm of what a float can still hold
 SHARED = 0.5  # correlation of two variants' log ratios of one start, whose control is the same
 TWIN_LEVEL = 0.99  # of the interval beyond which a twin differs from itself: the machine was too disturbed
 
@@ -48,6 +49,11 @@ class Ratio:
     high: float
     starts: int
 
+    @classmethod
+    def of(cls, mean: float, low: float, high: float, starts: int) -> Ratio:
+        """Return the ratio of logarithms; the upper end may be too large for a number."""
+        return cls(math.exp(mean), math.exp(low), math.exp(high) if high < LARGEST else math.inf, starts)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -72,14 +78,7 @@ def mean_interval(values: Sequence[float], level: float) -> tuple[float, float, 
     >>> [round(x, 3) for x in mean_interval([1.0, 2.0, 3.0], 0.95)]
     [2.0, -0.484, 4.484]
     """
-    from scipy.special import stdtrit
-
-    found = np.asarray(values, dtype=np.float64)
-    mean = float(found.mean())
-    if found.size < 2:
-        return mean, -math.inf, math.inf
-    half = float(stdtrit(found.size - 1, (1 + level) / 2)) * float(found.std(ddof=1)) / math.sqrt(found.size)
-    return mean, mean - half, mean + half
+    return Spread.of([values]).interval(values, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,8 @@ class Spread:
 
     @classmethod
     def of(cls, series: Sequence[Sequence[float]]) -> Spread:
-        """Return the spread of several variants' log ratios, two or more of each."""
+        """Return the spread of several variants' log ratios; it is told by those that have two or more."""
+        series = [values for values in series if len(values) > 1]
         if not series:
             return cls(math.inf, 0.0)
         own = [len(values) - 1 for values in series]
@@ -146,7 +146,7 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
     looked at for claims.
     """
     level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
-    spread = Spread.of([found for found in log_ratios.values() if len(found) > 1])
+    spread = Spread.of(list(log_ratios.values()))
     noise, disturbed = _noise(log_ratios.get(TWIN, ()), spread, rules)
     least = math.log1p(rules.least)
     ratios: dict[str, Ratio] = {}
@@ -156,7 +156,7 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
         if name == TWIN or not found:
             continue
         mean, low, high = spread.interval(found, level)
-        ratios[name] = Ratio(math.exp(mean), math.exp(low), _exp(high), len(found))
+        ratios[name] = Ratio.of(mean, low, high, len(found))
         if len(found) < rules.least_starts:
             undecided.append(name)
         elif low > 0 and mean >= least and (low if disturbed else mean) > noise:
@@ -168,8 +168,7 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
 
 def ratio_of(log_ratios: Sequence[float], level: float) -> Ratio:
     """Return the ratio that log ratios of starts, at least one, amount to, with its interval."""
-    mean, low, high = mean_interval(log_ratios, level)
-    return Ratio(math.exp(mean), math.exp(low), _exp(high), len(log_ratios))
+    return Ratio.of(*mean_interval(log_ratios, level), len(log_ratios))
 
 
 def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: float) -> Ratio:
@@ -187,7 +186,7 @@ def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: flo
     parts = [float(x.var(ddof=1)) / x.size for x in logs]
     freedom = sum(parts) ** 2 / sum(p**2 / (x.size - 1) for p, x in zip(parts, logs, strict=True)) if sum(parts) else 1
     half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
-    return Ratio(math.exp(mean), math.exp(mean - half), _exp(mean + half), min(x.size for x in logs))
+    return Ratio.of(mean, mean - half, mean + half, min(x.size for x in logs))
 
 
 def _noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, bool]:
@@ -197,8 +196,3 @@ def _noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, 
     _, low, high = spread.interval(twin, rules.level)
     _, certain_low, certain_high = spread.interval(twin, TWIN_LEVEL)
     return max(abs(low), abs(high)), certain_low > 0 or certain_high < 0
-
-
-def _exp(value: float) -> float:
-    """Return e to a power that may be too large for it."""
-    return math.exp(value) if value < 700 else math.inf

@@ -108,7 +108,7 @@ def measured(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
     told = start.loaded
     return Measurement(
         samples_s,
-        warm_up=1,
+        warm_up=start.warm_up,
         compile_s=told["compile_s"],
         executed_on=executed_names(variant, told["executed_on"]),
         subgraphs=told["subgraphs"],

@@ -14,7 +14,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -41,7 +41,7 @@ class Start:
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
     latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long
     turns some. loaded: what its process says of it, with the largest `difference` of its outputs and whether turns were
-    in `realtime`. turns_s: seconds that all turns of the variant took, and of the control.
+    in `realtime`. turns_s: seconds that all turns of the variant took, and of the control. warm_up: inferences before.
     """
 
     variant_s: tuple[float, ...]
@@ -49,6 +49,7 @@ class Start:
     samples_s: tuple[float, ...]
     loaded: Mapping[str, Any]
     turns_s: tuple[float, float] = (0.0, 0.0)
+    warm_up: int = 0
     cpu_s: float = 0.0
     peak_bytes: int = 0
     waited_share: float = 0.0
@@ -170,12 +171,14 @@ class PairBench:
             difference = self._check(variant, loaded, ours, expected)
             if isinstance(difference, MeasurementFailed):
                 return difference
-            self._warm_up(ours)
+            warm = self._warm_up(ours)
         except ChildError as error:
             return error.failed
         if self.realtime is None:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
-        return self._turns(ours, theirs, {**loaded, "difference": difference, "realtime": self.realtime}, pairs)
+        told = {**loaded, "difference": difference, "realtime": self.realtime}
+        found = self._turns(ours, theirs, told, pairs)
+        return found if isinstance(found, MeasurementFailed) else replace(found, warm_up=warm)
 
     def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
         try:
@@ -207,9 +210,9 @@ class PairBench:
                 self.checked[variant.identity] = check(variant, loaded, child, expected, self.settings)
         return self.checked[variant.identity]
 
-    def _warm_up(self, seat: Seat) -> None:
+    def _warm_up(self, seat: Seat) -> int:
         with seat.asked() as child:
-            warm_up(child, self.settings.turn_s, 1)
+            return warm_up(child, self.settings.turn_s, 1)
 
     def _turns(self, ours: Seat, theirs: Seat, loaded: Mapping[str, Any], pairs: int) -> Start | MeasurementFailed:
         values: dict[bool, list[float]] = {True: [], False: []}

@@ -93,17 +93,20 @@ def load(child: Child, variant: Variant, model: Path, settings: MeasureSettings,
     Raises:
         ChildError: the variant could not be compiled.
     """
-    return child.ask(
-        "load",
-        model=str(model),
-        devices=[d.to_json() for d in variant.devices],
-        target=variant.target,
-        properties=dict(variant.properties),
-        affinity=None if variant.affinity is None else dict(variant.affinity),
-        requests=variant.requests,
-        seed=seed,
-        dynamic_size=settings.dynamic_size,
-    )
+    return child.ask("load", requests=variant.requests, **described(variant, model, settings, seed=seed))
+
+
+def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
+    """Return what a child's command needs to know to compile a variant and to make its inputs."""
+    return {
+        "model": str(model),
+        "devices": [d.to_json() for d in variant.devices],
+        "target": variant.target,
+        "properties": dict(variant.properties),
+        "affinity": None if variant.affinity is None else dict(variant.affinity),
+        "seed": seed,
+        "dynamic_size": settings.dynamic_size,
+    }
 
 
 def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MINIMUM) -> int:
