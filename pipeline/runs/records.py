@@ -85,7 +85,8 @@ class CandidateRecord:
     log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
     was. percentiles: "50" to "99.9", seconds. alone: those of running on its own. rate: inferences per second. cpu_s:
     processor seconds of an inference. difference: largest relative L2 difference of an output from the f32 reference.
-    limit: which of the user's limits it does not keep.
+    limit: which of the user's limits it does not keep. target: the device string of compile_model. settings: properties
+    by device, and by the target where that is not a device.
     """
 
     name: str
@@ -115,6 +116,8 @@ class CandidateRecord:
     difference: float | None = None
     log_ratios: dict[str, float] = field(default_factory=dict)
     limit: str = ""
+    target: str = ""
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

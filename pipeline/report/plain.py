@@ -1,0 +1,60 @@
+"""Pages of tables and charts: two runs side by side, all runs of a folder, and a search without hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.report.page import rendered
+
+NO_GRAPH: Mapping[str, Any] = {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": ""}
+NO_TIMELINE: Mapping[str, Any] = {"timeline": None, "timeline_words": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: its words, the value that rows are sorted by, and where a link leads."""
+
+    words: str
+    sort: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page: a title, and of words, chart, table and text to copy what there is.
+
+    numbers: the columns whose cells are numbers. filtered: whether rows can be sorted and filtered.
+    """
+
+    title: str
+    words: str = ""
+    chart: Markup | None = None
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str | Cell]] = ()
+    numbers: Sequence[int] = ()
+    filtered: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPage:
+    """A page: what is said first, then its sections; more: what the parts about graph and timeline need."""
+
+    title: str
+    verdict: str = ""
+    glance: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return the page as HTML."""
+        context = {**NO_GRAPH, **NO_TIMELINE, **self.more}
+        told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "notes", "sections")}
+        shown = [section for section in self.sections if section.rows or section.chart or section.words or section.text]
+        context |= told | {"sections": shown}
+        return rendered("plain.html.j2", context, graph=bool(context["graph"]))
