@@ -18,6 +18,7 @@ from pipeline.report.text import seconds_text, share_text, shortened
 LEFT, RIGHT = 230.0, 150.0
 ROW = 24.0
 BINS = 60
+FURTHEST = 100.0  # times as fast, or as slow, that a forest plot has room for; beyond, an interval ends at the edge
 PERCENTILES = (50.0, 90.0, 99.0)
 PLOT = 300.0  # height of a chart with two axes
 MOST_POINTS = 600  # of a line; a screen has no more
@@ -37,7 +38,7 @@ class Interval:
 
 def forest(rows: Sequence[Interval], *, label: str, yardstick: str) -> Markup:
     """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
-    values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v]
+    values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 54
     parts = [*_bottom_axis(scale, height - 30, lambda v: f"{v:.3g}x", top=18.0)]

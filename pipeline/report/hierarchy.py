@@ -17,7 +17,8 @@ from pipeline.core.graph import Graph, components, topological_order, weight_sid
 
 LEAF = 32  # operations that a box shows at once
 MOST = 32  # boxes in a box
-CHUNKS = 16  # into which operations are cut by their level where nothing else parts them
+CHUNKS = 16  # at most, into which operations are cut by their level where nothing else parts them
+LEAST = 8  # operations of a box on average, below which connected ones are not parted from others
 MAIN = 0.75  # share of the operations beyond which a part is no part but the whole
 SWEEPS = 2
 NO_LABEL = ""
@@ -97,6 +98,7 @@ class _Folding:
         apart = (device[self.edges[0]] != device[self.edges[1]]).astype(np.int64)
         self.level = self._longest(np.ones_like(apart))
         self.stage = self._longest(apart)
+        self.part = np.zeros(graph.n, np.int64)  # of the members of the box at hand, between which its edges lead
         self.boxes: list[Box] = []
         self.order: list[int] = []
 
@@ -120,9 +122,8 @@ class _Folding:
         self.boxes.append(box)
         label = np.arange(members.size) if members.size <= LEAF else self._parts(members, edges)
         count = int(label.max(initial=-1)) + 1
-        of = np.full(self.graph.n, -1, np.int64)
-        of[members] = label
-        ends = of[edges]
+        self.part[members] = label
+        ends = self.part[edges]
         rows = layered(count, ends[:, ends[0] != ends[1]])
         code = [0] * count
         by_part = np.argsort(label, kind="stable")
@@ -154,9 +155,8 @@ class _Folding:
 
     def _connected(self, members: Int32, edges: Int32, label: Int64) -> Int64:
         """Return int64 [members], the connected parts of what has equal labels."""
-        of = np.full(self.graph.n, -1, np.int64)
-        of[members] = np.arange(members.size)
-        a, b = of[edges]
+        self.part[members] = np.arange(members.size)
+        a, b = self.part[edges]
         same = label[a] == label[b]
         return components(members.size, a[same].astype(np.int32), b[same].astype(np.int32)).group.astype(np.int64)
 
@@ -186,17 +186,18 @@ def _common_scope(names: Sequence[str]) -> str:
 
 
 def _balanced(label: Int64) -> bool:
-    """Return whether parts are few enough to be seen at once, and none of them is nearly all."""
+    """Return whether parts are few enough to be seen at once, none of them is nearly all, and most are no crumbs."""
     size = np.bincount(label)
-    return 2 <= size.size <= MOST and size.max() <= MAIN * label.size
+    return 2 <= size.size <= min(MOST, label.size / LEAST) and size.max() <= MAIN * label.size
 
 
 def _chunks(level: Int64) -> Int64:
     """Return int64 [members], numbers from 0 that rise with the level, or the position; of about equal counts."""
+    count = min(max(level.size // (LEAF // 2), 2), CHUNKS)
     if level.min() == level.max():
-        return np.arange(level.size, dtype=np.int64) * CHUNKS // level.size
+        return np.arange(level.size, dtype=np.int64) * count // level.size
     ordered = np.sort(level)
-    bounds = np.unique(ordered[np.arange(1, CHUNKS) * level.size // CHUNKS])
+    bounds = np.unique(ordered[np.arange(1, count) * level.size // count])
     chunk = np.searchsorted(bounds, level, side="right")
     if chunk.min() == chunk.max():  # all but the first levels are few
         chunk = (level > level.min()).astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,15 @@ def script_data(document: Any) -> Markup:
 
 def rendered(template: str, context: Mapping[str, Any], *, key: str = "", graph: bool = False) -> str:
     """Return a page; what the context holds is escaped, but for Markup. graph: whether it holds a placed graph."""
-    environment = jinja2.Environment(
+    scripts = [Markup(asset("page.js"))] + ([Markup(asset("graph.js"))] if graph else [])
+    told = {**context, "key": key, "css": Markup(asset("page.css")), "scripts": scripts}
+    return _environment().get_template(template).render(told).lstrip()
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return what templates are compiled in, once; that takes longer than filling them."""
+    return jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=True,
         trim_blocks=True,
@@ -46,9 +55,6 @@ def rendered(template: str, context: Mapping[str, Any], *, key: str = "", graph:
         undefined=jinja2.StrictUndefined,
         finalize=_shown,
     )
-    scripts = [Markup(asset("page.js"))] + ([Markup(asset("graph.js"))] if graph else [])
-    told = {**context, "key": key, "css": Markup(asset("page.css")), "scripts": scripts}
-    return environment.get_template(template).render(told).lstrip()
 
 
 def _shown(value: Any) -> Any:

@@ -100,7 +100,9 @@ class RunRecords:
         costs, topology = self.profile
         try:
             placement = self._on_profiled(topology)
-            measurer = registry.build("measure", self._settings().place.evaluator)
+            settings = self._settings()
+            name = settings.place.evaluator
+            measurer = registry.build("measure", name, settings.params_of("measure", name))
             if not isinstance(measurer, Predictor):
                 return "The run's evaluator is no simulator."
             subject = Subject(None, self.graph, Grouping.identity(self.graph.n), topology, costs, self.result.seed)

@@ -12,6 +12,7 @@ from pipeline.report.text import visible
 
 Attribute = str | float | int
 WIDTH = 920.0
+DECADES = 9
 
 
 def element(tag: str, *children: str | Markup, **attributes: Attribute) -> Markup:
@@ -84,10 +85,14 @@ class Scale:
 
 
 def over(values: Iterable[float], begin: float, end: float, *, log: bool = False, margin: float = 0.04) -> Scale:
-    """Return the scale on which all values have a place, with a margin on both sides; log: all are above 0."""
+    """Return the scale on which all values have a place, with a margin on both sides.
+
+    log: of those above 0, and of these no further than DECADES below the highest; others stand at the end.
+    """
     known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
     low, high = min(known), max(known)
     if log:
+        low = max(low, high * 10.0**-DECADES)
         factor = max((high / low) ** margin, 1.02)
         return Scale(low / factor, high * factor, begin, end, log=True)
     extra = margin * (high - low) or 0.05 * abs(high) or 1.0
