@@ -118,7 +118,7 @@ def test_boxes_open_and_close_by_keyboard(tmp_path: Path, opened: Opened) -> Non
 def test_hostile_names_are_shown_as_text(tmp_path: Path, opened: Opened) -> None:
     page = opened(report(tmp_path / "run", "in", *HOSTILE))
     assert page.title() == "placewright: models/net.xml"
-    for name, shown in ((HOSTILE[0], HOSTILE[0]), (HOSTILE[1][:1], "a⟨U+202E⟩gnp.exe"), ("x" * 50, "x" * 10_000)):
+    for name, shown in ((HOSTILE[0], HOSTILE[0]), ("gnp.exe", "a⟨U+202E⟩gnp.exe"), ("x" * 50, "x" * 10_000)):
         page.fill("#graph-search", name)
         page.locator("#graph-hits button").last.click()
         assert shown in page.locator(".graph-side").inner_text()

@@ -9,7 +9,20 @@
   const status = document.getElementById("graph-status");
   const SVG = "http://www.w3.org/2000/svg";
   const WIDTH = 168, HEIGHT = 42, GAP_X = 18, GAP_Y = 34, PAD = 14, HEAD = 20, MOST_HITS = 60, WIRES = 4000, LABELS = 250;
-  const open = new Set([0]);
+  const FEW = 12, MANY = 40;  // boxes at first: the largest are opened until there are some, and not too many
+  const children = (number) => g.boxes[number].rows.flat();
+  const atFirst = () => {
+    const found = new Set([0]);
+    for (let seen = children(0); seen.length < FEW;) {
+      const closed = seen.filter((code) => code < 0 && !found.has(-1 - code)).map((code) => -1 - code);
+      const largest = closed.sort((a, b) => g.boxes[b].high - g.boxes[b].low - g.boxes[a].high + g.boxes[a].low)[0];
+      if (largest === undefined || seen.length + children(largest).length > MANY) break;
+      found.add(largest);
+      seen = seen.concat(children(largest));
+    }
+    return found;
+  };
+  const open = atFirst();
   let chosen = null, wires = [];
 
   const make = (tag, attributes, text) => {
@@ -248,6 +261,6 @@
     event.preventDefault();
     hits.querySelector("button")?.click();
   });
-  document.getElementById("graph-close").addEventListener("click", () => { open.clear(); open.add(0); chosen = null; draw(); view.scrollTo(0, 0); });
+  document.getElementById("graph-close").addEventListener("click", () => { open.clear(); for (const box of atFirst()) open.add(box); chosen = null; draw(); tell(-1); view.scrollTo(0, 0); });
   draw(); tell(-1);
 })();
