@@ -11,15 +11,15 @@ import numpy as np
 from markupsafe import Markup
 
 from pipeline.core.arrays import Float64
+from pipeline.placing.comparison import PERCENTILES
 from pipeline.progress.curve import points_of, rows_by_placer
 from pipeline.report import svg
 from pipeline.report.text import seconds_text, share_text, shortened
 
-LEFT, RIGHT = 230.0, 150.0
+LEFT, RIGHT = 210.0, 190.0
 ROW = 24.0
 BINS = 60
 FURTHEST = 100.0  # times as fast, or as slow, that a forest plot has room for; beyond, an interval ends at the edge
-PERCENTILES = (50.0, 90.0, 99.0)
 PLOT = 300.0  # height of a chart with two axes
 MOST_POINTS = 600  # of a line; a screen has no more
 
@@ -40,9 +40,9 @@ def forest(rows: Sequence[Interval], *, label: str, yardstick: str) -> Markup:
     """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
     values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
-    height = ROW * len(rows) + 54
-    parts = [*_bottom_axis(scale, height - 30, lambda v: f"{v:.3g}x", top=18.0)]
-    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 30, "yardstick"))
+    height = ROW * len(rows) + 66
+    parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}x", top=18.0)]
+    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 42, "yardstick"))
     parts.append(svg.text(scale(1.0), 12, shortened(yardstick, 40), anchor="middle"))
     for i, r in enumerate(rows):
         y = 32 + ROW * i
@@ -54,7 +54,7 @@ def forest(rows: Sequence[Interval], *, label: str, yardstick: str) -> Markup:
         parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
         parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
     parts.append(
-        svg.text((LEFT + svg.WIDTH - RIGHT) / 2, height - 2, "times as fast; further right is faster", anchor="middle")
+        svg.text((LEFT + svg.WIDTH - RIGHT) / 2, height - 6, "times as fast; further right is faster", anchor="middle")
     )
     return svg.drawing(label, height, parts)
 
@@ -79,10 +79,13 @@ def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
         parts.append(svg.path(outline, class_=f"density {kind}"))
         parts.append(svg.text(LEFT - 12, base - 14, shortened(name, 32), anchor="end", kind=f"label {kind}"))
         parts.append(svg.text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
-        for share in PERCENTILES:
-            at = float(np.percentile(values, share))
-            parts.append(svg.line(scale(at), base - row + 16, scale(at), base, "percentile"))
-            parts.append(svg.text(scale(at) + 2, base - row + 22, f"p{share:g}", kind="small"))
+        free = 0.0
+        for share in (share for share, least in PERCENTILES.items() if values.size >= least):
+            at = scale(float(np.percentile(values, float(share))))
+            parts.append(svg.line(at, base - row + 16, at, base, "percentile"))
+            if at >= free:  # a label that would cover the one before is left to the table
+                parts.append(svg.text(at + 2, base - row + 22, f"p{share}", kind="small"))
+                free = at + 30
     return svg.drawing("Latencies of candidates", height, parts)
 
 
@@ -144,23 +147,29 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     level = {name: pick(found) for name, (found, pick) in levels.items() if found}
     values = [v for _, found in lines.values() for v in found] + list(level.values())
     end = max(done[-1] for done, _ in lines.values())
-    x = svg.Scale(0.0, float(max(end, 1)), 90, svg.WIDTH - RIGHT)
-    y = svg.over([float(np.quantile(values, 0.0)), float(np.quantile(values, 0.98))], PLOT - 44, 14, log=True)
-    parts = [
-        *_bottom_axis(x, PLOT - 44, lambda v: f"{v:g}", top=14.0),
-        *_left_axis(y, 90, svg.WIDTH - RIGHT, seconds_text),
-    ]
-    for name, value in level.items():
-        parts.append(svg.line(90, y(value), svg.WIDTH - RIGHT, y(value), "bound" if name == "bound" else "yardstick"))
-        parts.append(svg.text(svg.WIDTH - RIGHT + 6, y(value) + 4, f"{name} {seconds_text(value)}", kind="small"))
+    top = 16.0 * len(lines) + 14
+    base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
+    x = svg.Scale(0.0, float(max(end, 1)), 90, right)
+    y = svg.over([float(np.quantile(values, 0.0)), float(np.quantile(values, 0.98))], base, top, log=True)
+    parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, seconds_text)]
+    for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
+        parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "yardstick"))
+        parts.append(svg.text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
     for i, (name, (done, found)) in enumerate(lines.items()):
         stairs = _stairs(done, found, end)
         parts.append(svg.path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
-        words = f"{name} {seconds_text(found[-1])}"
-        parts.append(svg.line(96, 24.0 + 16 * i, 116, 24.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.text(122, 28.0 + 16 * i, words, kind="small"))
-    parts.append(svg.text(svg.WIDTH / 2, PLOT - 4, "evaluations", anchor="middle"))
-    return svg.drawing("Best placement so far, by placer", PLOT, parts)
+        parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {seconds_text(found[-1])} in the end", kind="small"))
+    parts.append(svg.text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
+    return svg.drawing("Best placement so far, by placer", base + 44, parts)
+
+
+def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Return labels of (value, place, words), those that would overlap moved down."""
+    found: list[tuple[float, float, str]] = []
+    for value, at, words in sorted(labels, key=lambda label: label[1]):
+        found.append((value, max(at, found[-1][1] + 13) if found else at, words))
+    return found
 
 
 def _stairs(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tuple[int, float]]:

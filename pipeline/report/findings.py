@@ -14,6 +14,7 @@ from pipeline.report.text import (
     change_text,
     count_text,
     interval_text,
+    number_text,
     seconds_text,
     share_text,
     value_text,
@@ -25,6 +26,19 @@ from pipeline.runs.words import compared, failure_text
 from runtime.measuring.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
+
+Figure = Callable[[CandidateRecord], float | None]
+FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
+    ("latency", lambda c: c.latency_s.median if c.latency_s else None, seconds_text),
+    ("latency, p90", lambda c: c.percentiles.get("90"), seconds_text),
+    ("latency, p99", lambda c: c.percentiles.get("99"), seconds_text),
+    ("inferences per second", lambda c: c.rate, number_text),
+    ("memory of the process", lambda c: c.peak_bytes, bytes_text),
+    ("time to load", lambda c: c.compile_s, seconds_text),
+    ("processor time of an inference", lambda c: c.cpu_s, seconds_text),
+    ("difference of outputs from f32", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
+)
+"""What is known of a candidate beside its ratios: in words, the figure, and how it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,50 +113,22 @@ def _where(run: RunRecords) -> str:
 def _advice(run: RunRecords) -> str:
     if run.control is not None and run.best.name == run.control.name:
         return f"Leave the model on {run.best.name}; a larger --budget compares more."
-    return "Copy the code below, or let `placewright emit` write a program."
+    return "Copy the code below, or let placewright emit write a program."
 
 
 def changes(run: RunRecords) -> list[Change]:
     """Return what the answer changes beside the best baseline; only figures that are known."""
     best, control = run.best, run.control
-    if control is None or control.name == best.name:
+    if control is not None and control.name == best.name:
         control = None
-    rows = [
-        _change("latency", _middle(best), _middle(control), seconds_text),
-        *(
-            _change(f"latency, p{p}", s, _share(control, p), seconds_text)
-            for p, s in best.percentiles.items()
-            if p != "50"
-        ),
-        _change("inferences per second", best.rate, control and control.rate, lambda v: f"{v:.4g}"),
-        _change("memory of the process", best.peak_bytes, control and control.peak_bytes, bytes_text),
-        _change("time to load", best.compile_s, control and control.compile_s, seconds_text),
-        _change("processor time of an inference", best.cpu_s, control and control.cpu_s, seconds_text),
-        _change(
-            "difference of outputs from f32",
-            best.difference,
-            control and control.difference,
-            lambda v: f"{100 * v:.2g} %",
-        ),
-    ]
-    found = [row for row in rows if row is not None]
+    rows = []
+    for what, figure, write in FIGURES:
+        new, old = figure(best), None if control is None else figure(control)
+        if new is not None:
+            rows.append(Change(what, write(old), write(new), change_text(new, old)))
     if best.precision:
-        found.append(Change("computed in", control.precision if control else "", best.precision, ""))
-    return found
-
-
-def _middle(candidate: CandidateRecord | None) -> float | None:
-    return candidate.latency_s.median if candidate is not None and candidate.latency_s is not None else None
-
-
-def _share(candidate: CandidateRecord | None, percentile: str) -> float | None:
-    return None if candidate is None else candidate.percentiles.get(percentile)
-
-
-def _change(what: str, new: float | None, old: float | None, write: Callable[[float], str]) -> Change | None:
-    if new is None:
-        return None
-    return Change(what, "" if old is None else write(old), write(new), change_text(new, old))
+        rows.append(Change("computed in", control.precision if control else "", best.precision, ""))
+    return rows
 
 
 def steps(run: RunRecords) -> list[Step]:
@@ -217,7 +203,7 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
     points = pareto_points(run)
     front = front_of(points)
     for c in run.result.candidates:
-        middle = _middle(c)
+        middle = c.latency_s.median if c.latency_s is not None else None
         why = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
         row = {
             "name": c.name,
@@ -227,7 +213,7 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
             "latency": seconds_text(middle),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
             "p99": seconds_text(c.percentiles.get("99")),
-            "rate": "" if c.rate is None else f"{c.rate:.4g}",
+            "rate": number_text(c.rate),
             "ratio": compared(c, run.result.contest),
             "memory": bytes_text(c.peak_bytes),
             "load": seconds_text(c.compile_s),
@@ -279,7 +265,11 @@ def predicted_and_measured(run: RunRecords, predicted_s: float | None) -> list[t
     if run.profile is not None and run.result.contest is not None:
         costs, topology = run.profile
         total = costs.op_s.sum(axis=0) + costs.launch_s
-        rows += [(d, float(total[j]), measured[d]) for j, d in enumerate(topology.names) if d in measured]
+        rows += [
+            (f"{d}, by the profile", float(total[j]), measured[d])
+            for j, d in enumerate(topology.names)
+            if d in measured
+        ]
     for search in run.result.searches:
         predicted, took = search.get("predicted_s"), search.get("measured_s")
         if predicted is not None and took is not None:

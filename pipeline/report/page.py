@@ -83,13 +83,14 @@ def write_page(path: Path, text: str) -> None:
 def graph_context(placed: PlacedGraph, *, most_cuts: int = 12) -> dict[str, Any]:
     """Return what the template's part about the placed graph needs."""
     shares, cuts = placed.shares, placed.cuts
+    unit = "the time" if placed.timed else "the operations"
     total = sum(size for _, _, size in cuts)
     rows = [(placed.graph.names[op], placed.devices[target], bytes_text(size)) for op, target, size in cuts[:most_cuts]]
     more = f"; the {len(rows)} largest" if len(cuts) > len(rows) else ""
     caption = f"{count_text(len(cuts), 'tensor')}, {bytes_text(total)}, sent between devices in an inference{more}"
     return {
         "graph": script_data(placed.document()),
-        "legend": [(d, f"{share_text(shares[d])} of the time" if d in shares else "") for d in placed.devices],
+        "legend": [(d, f"{share_text(shares[d])} of {unit}" if d in shares else "") for d in placed.devices],
         "cuts": rows,
         "cut_caption": caption,
         "ungraphed": "",

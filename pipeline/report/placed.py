@@ -73,10 +73,15 @@ class PlacedGraph:
         return found
 
     @property
+    def timed(self) -> bool:
+        """Return whether the seconds of any operation are known where it is placed."""
+        return bool(np.any(np.isfinite(self.own_s) & (self.own_s > 0)))
+
+    @property
     def shares(self) -> dict[str, float]:
         """Return by device the share of all known seconds, the largest first; of operations where none are known."""
         own_s = np.where(np.isfinite(self.own_s), self.own_s, 0.0)
-        weight = own_s if own_s.sum() > 0 else np.ones_like(own_s)
+        weight = own_s if self.timed else np.ones_like(own_s)
         total = np.bincount(self.device, weight, minlength=len(self.devices)) / weight.sum()
         used = np.unique(self.device)
         return {self.devices[j]: float(total[j]) for j in sorted(used.tolist(), key=lambda j: -total[j])}

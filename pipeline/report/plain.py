@@ -42,19 +42,24 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PlainPage:
-    """A page: what is said first, then its sections; more: what the parts about graph and timeline need."""
+    """A page: what is said first, sections, graph and timeline, which `more` is for, and the sections after them."""
 
     title: str
     verdict: str = ""
     glance: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     sections: Sequence[Section] = ()
+    after: Sequence[Section] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return the page as HTML."""
         context = {**NO_GRAPH, **NO_TIMELINE, **self.more}
-        told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "notes", "sections")}
-        shown = [section for section in self.sections if section.rows or section.chart or section.words or section.text]
-        context |= told | {"sections": shown}
+        told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "notes")}
+        context |= told | {"sections": _filled(self.sections), "after": _filled(self.after)}
         return rendered("plain.html.j2", context, graph=bool(context["graph"]))
+
+
+def _filled(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that hold anything."""
+    return [section for section in sections if section.rows or section.chart or section.words or section.text]

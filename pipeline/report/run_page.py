@@ -19,7 +19,7 @@ from runtime.measuring.claims import TWIN
 
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn
-LEAST_SAMPLES = 20  # latencies that a distribution is drawn of
+LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
 COLUMNS = [
     "candidate",
     "latency",
@@ -163,15 +163,15 @@ def _calibration(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> di
     predicted = timelines["predicted"]
     value_s = predicted.value_s if isinstance(predicted, Timeline) else None
     rows = findings.predicted_and_measured(run, value_s)
+    together = next((s["rounds"] for s in run.result.searches if "rounds" in s), [])  # of all placers
     rounds = [
-        (s["placer"], str(i + 1), str(r["evaluations"]), str(r["measurements"]), share_text(r["error"]))
-        for s in run.result.searches
-        for i, r in enumerate(s.get("rounds", ()))
+        (str(i + 1), str(r["evaluations"]), str(r["measurements"]), share_text(r["error"]))
+        for i, r in enumerate(together)
     ]
     return {
         "calibration": charts.predictions(rows) if rows else None,
         "residuals": [(n, seconds_text(p), seconds_text(m), f"{100 * (m / p - 1):+.1f} %") for n, p, m in rows],
-        "rounds": list(dict.fromkeys(rounds)),
+        "rounds": rounds,
     }
 
 

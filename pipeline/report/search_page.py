@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -52,6 +52,8 @@ def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Se
                 rows=_devices(answer),
                 numbers=(1, 2, 3),
             ),
+        ],
+        after=[
             Section("The search", chart=charts.curves(curve)),
             Section("Provenance", columns=("", ""), rows=_provenance(answer), text=command),
         ],
@@ -68,9 +70,13 @@ def _placement(case: LoadedScenario, answer: Answer) -> Placement:
     return Placement(device, case.topology.names, priority)
 
 
+def _is_search(answer: Answer) -> TypeGuard[SearchDocument]:
+    return "found_by" in answer
+
+
 def _verdict(answer: Answer) -> str:
     takes = f"The placement takes {seconds_text(answer['value_s'])} in the simulator."
-    if "lower_bound_s" not in answer:
+    if not _is_search(answer):
         return takes
     if answer["proven"]:
         return f"{takes} It is proven to be optimal there, by {answer['bound_by']}."
@@ -87,7 +93,7 @@ def _glance(answer: Answer) -> list[tuple[str, str]]:
     rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
     size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
     rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("By which rules", rules)]
-    if "found_by" in answer:
+    if _is_search(answer):
         found = f"{answer['found_by']}, by {answer['placer']}"
         tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
         rows.append(("Found by", f"{found}, after {tried}"))

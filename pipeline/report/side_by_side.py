@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.core.errors import MeasurementError
 from pipeline.report import charts
-from pipeline.report.findings import settings_table
+from pipeline.report.findings import FIGURES, settings_table
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section
 from pipeline.report.run import RunRecords
-from pipeline.report.text import bytes_text, change_text, seconds_text, value_text
+from pipeline.report.text import change_text, seconds_text, value_text
 from pipeline.runs.compare import LEVEL, compare
 from pipeline.runs.records import CandidateRecord
 from runtime.measuring.claims import TWIN, unpaired_ratio
 
 LEAST = 0.02
 STARTS = 3  # of each run, for an interval
-Figure = Callable[[CandidateRecord], float | None]
-FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
-    ("latency", lambda c: c.latency_s.median if c.latency_s else None, seconds_text),
-    ("latency, p90", lambda c: c.percentiles.get("90"), seconds_text),
-    ("latency, p99", lambda c: c.percentiles.get("99"), seconds_text),
-    ("inferences per second", lambda c: c.rate, lambda v: "" if v is None else f"{v:.4g}"),
-    ("memory of the process", lambda c: c.peak_bytes, bytes_text),
-    ("time to load", lambda c: c.compile_s, seconds_text),
-    ("difference of outputs from f32", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
-)
 
 
 def write_side_by_side(a: Path, b: Path, path: Path) -> None:

@@ -67,6 +67,15 @@ def bytes_text(size: float | None) -> str:
     return f"{size:.0f} B"
 
 
+def number_text(number: float | None) -> str:
+    """Return a number with four digits, "" for none.
+
+    >>> number_text(166.66), number_text(None)
+    ('166.7', '')
+    """
+    return "" if number is None else f"{number:.4g}"
+
+
 def share_text(share: float | None) -> str:
     """Return a share as a percentage; never 0 or 100 % of what is only almost that.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from markupsafe import Markup
 
-from pipeline.core.arrays import Bool, Float64
+from pipeline.core.arrays import Bool, Float64, Int64
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import Timeline
@@ -149,13 +149,13 @@ class _Before:
             for u, v in graph.edges.T.tolist():
                 self.producers[v].append(u)
 
-    def of(self, step: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def of(self, step: int) -> Int64:
         """Return the numbers of what a step waited for."""
         line = self.timeline
         if step >= self.n:
             t = step - self.n
             link = self.on[int(line.source[t])]
-            return np.r_[[int(line.sent[t])], link].astype(np.int64)
+            return np.array([int(line.sent[t]), *link.tolist()], np.int64)
         device = int(line.device[step])
         place = int(self.at[step])
         mine = self.computed[device][max(0, place - 1) : place].tolist()
@@ -182,11 +182,10 @@ def drawn(timelines: Mapping[str, Timeline], paths: Mapping[str, Bool], colours:
                 parts += [_bar(bar, scale, y) for bar in bars]
                 y += ROW
         y += 8
-    parts.append(svg.line(LEFT, y, svg.WIDTH - 12, y, "axis"))
-    for tick in scale.ticks():
-        parts.append(svg.line(scale(tick), 4, scale(tick), y + 4, "grid"))
-        parts.append(svg.text(scale(tick), y + 18, seconds_text(tick), anchor="middle"))
-    return svg.drawing(f"Timeline of one inference: {', '.join(timelines)}", y + 26, parts)
+    grid = [svg.line(scale(tick), 4, scale(tick), y + 4, "grid") for tick in scale.ticks()]
+    axis = [svg.line(LEFT, y, svg.WIDTH - 12, y, "axis")]
+    axis += [svg.text(scale(tick), y + 18, seconds_text(tick), anchor="middle") for tick in scale.ticks()]
+    return svg.drawing(f"Timeline of one inference: {', '.join(timelines)}", y + 26, [*grid, *parts, *axis])
 
 
 @dataclass(frozen=True, slots=True)

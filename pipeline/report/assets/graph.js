@@ -8,7 +8,7 @@
   const field = document.getElementById("graph-search"), hits = document.getElementById("graph-hits");
   const status = document.getElementById("graph-status");
   const SVG = "http://www.w3.org/2000/svg";
-  const WIDTH = 168, HEIGHT = 42, GAP_X = 18, GAP_Y = 34, PAD = 14, HEAD = 20, MOST_HITS = 60, WIRES = 4000, LABELS = 250;
+  const WIDTH = 168, HEIGHT = 42, GAP_X = 18, GAP_Y = 34, PAD = 14, HEAD = 20, ASIDE = 130, MOST_HITS = 60, WIRES = 4000, LABELS = 250;
   const FEW = 12, MANY = 40;  // boxes at first: the largest are opened until there are some, and not too many
   const children = (number) => g.boxes[number].rows.flat();
   const atFirst = () => {
@@ -23,7 +23,7 @@
     return found;
   };
   const open = atFirst();
-  let chosen = null, wires = [];
+  let chosen = null, wires = [], reach = 0;
 
   const make = (tag, attributes, text) => {
     const found = document.createElementNS(SVG, tag);
@@ -113,14 +113,16 @@
 
   const draw = (focus) => {
     places = new Map(); sizes.clear(); size(-1); lay(-1, 0, 0);
-    const [width, height] = sized(-1);
-    const root = make("svg", { viewBox: `-4 -4 ${width + 8} ${height + 8}`, width: width + 8, height: height + 8, role: "group", "aria-label": "placed graph, from inputs to outputs" });
-    const lines = make("g", {}), boxes = make("g", {}), labels = make("g", {});
-    for (const [code, place] of places) if (code !== -1) boxes.append(drawBox(code, place));
+    const root = make("svg", { role: "group", "aria-label": "placed graph, from inputs to outputs" });
+    const under = make("g", {}), lines = make("g", {}), boxes = make("g", {}), labels = make("g", {});
+    for (const [code, place] of places) if (code !== -1) (code < 0 && open.has(-1 - code) ? under : boxes).append(drawBox(code, place));
+    reach = 0;
     connect(lines, labels);
-    root.append(boxes, lines, labels);
+    const [width, height] = [Math.max(sized(-1)[0], reach) + 8, sized(-1)[1] + 8];  // wires may lead around the boxes
+    for (const [name, value] of [["viewBox", `-4 -4 ${width} ${height}`], ["width", width], ["height", height]]) root.setAttribute(name, value);
+    root.append(under, lines, boxes, labels);
     view.replaceChildren(root);
-    if (focus !== undefined) boxes.querySelector(`[data-code="${focus}"]`)?.focus({ preventScroll: true });
+    if (focus !== undefined) root.querySelector(`[data-code="${focus}"]`)?.focus({ preventScroll: true });
     status.textContent = `${plural(g.names.length, "operation")}; ${places.size - 1} boxes shown`;
   };
 
@@ -143,7 +145,7 @@
     found.append(make("text", { x: place.x + 7, y: place.y + 20 }, mark + short(label, isOpen ? Math.max(22, Math.floor(place.width / 9)) : 22)));
     if (!isOpen) {
       const under = isBox ? `${plural(total, "operation")}, ${onDevices(-1 - code)}` : `${g.types[g.type[code]]}, ${shown(g.devices[g.device[code]])}`;
-      found.append(make("text", { class: "under", x: place.x + 7, y: place.y + 35 }, short(under, 28)));
+      found.append(make("text", { class: "under", x: place.x + 7, y: place.y + 35 }, short(under, 26)));
     }
     found.addEventListener("click", (event) => { event.stopPropagation(); choose(code, true); });
     found.addEventListener("keydown", (event) => {
@@ -166,13 +168,26 @@
     let told = 0;
     for (const wire of wires) {
       const from = places.get(wire.a), to = places.get(wire.b);
-      const x1 = from.x + from.width / 2, y1 = from.y + from.height, x2 = to.x + to.width / 2, y2 = to.y, bend = Math.max(18, Math.abs(y2 - y1) / 2.5);
+      const [d, x, y] = route(from, to);
       const touches = chosen !== null && (wire.a === chosen || wire.b === chosen);
-      const path = make("path", { class: `wire${wire.crosses ? " cut" : ""}${touches ? " near" : ""}`, d: `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}` });
+      const path = make("path", { class: `wire${wire.crosses ? " cut" : ""}${touches ? " near" : ""}`, d });
       path.append(make("title", {}, `${plural(wire.tensors, "tensor")}, ${bytes(wire.bytes)}${wire.crosses ? `, of which ${bytes(wire.cut)} between devices` : ""}`));
       lines.append(path);
-      if (wire.crosses && told++ < LABELS) labels.append(make("text", { class: "bytes", x: (x1 + x2) / 2 + 4, y: (y1 + y2) / 2 }, bytes(wire.cut)));
+      if (wire.crosses && told++ < LABELS) labels.append(make("text", { class: "bytes", x: x + 4, y: y + 4 }, bytes(wire.cut)));
     }
+  };
+
+  // The way of a wire, and where its label stands: straight down to the next row, or around what lies between.
+  const route = (from, to) => {
+    const x1 = from.x + from.width / 2, y1 = from.y + from.height, x2 = to.x + to.width / 2, y2 = to.y, fall = y2 - y1;
+    if (fall <= GAP_Y * 2 || Math.abs(x2 - x1) > WIDTH) {
+      const bend = Math.max(14, Math.abs(fall) / 2.5);
+      return [`M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`, (x1 + x2) / 2, (y1 + y2) / 2];
+    }
+    const [a, b] = [from.x + from.width, to.x + to.width], [from_y, to_y] = [y1 - from.height / 2, y2 + to.height / 2];
+    const out = Math.max(a, b) + Math.min(ASIDE, 16 + fall / 9);
+    reach = Math.max(reach, out);
+    return [`M${a} ${from_y}C${out} ${from_y} ${out} ${to_y} ${b} ${to_y}`, (a + b + 6 * out) / 8, (from_y + to_y) / 2];
   };
 
   const choose = (code, toggle) => {
@@ -209,9 +224,9 @@
   };
   const tellBox = (number, table) => {
     const box = g.boxes[number];
-    side.append(html("h3", shown(box.label) || "All operations"));
+    side.append(html("h3", number === 0 ? "All operations" : shown(box.label)));
     row(table, "operations", (box.high - box.low).toLocaleString("en"));
-    for (let d = 0; d < p; d++) if (within("count", number, d)) row(table, `on ${shown(g.devices[d])}`, `${within("count", number, d).toLocaleString("en")}, ${time(within("us", number, d))} by the profile`);
+    for (let d = 0; d < p; d++) if (within("count", number, d)) row(table, `on ${shown(g.devices[d])}`, within("count", number, d).toLocaleString("en") + (within("us", number, d) ? `, ${time(within("us", number, d))} by the profile` : ""));
   };
   const tellOperation = (op, table) => {
     const here = g.device[op];
