@@ -25,7 +25,7 @@ MOST_POINTS = 600  # of a line; a screen has no more
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RatioInterval:
     """A row of a forest plot: a figure with its interval, None where there is none; kind: how it is marked."""
 
     name: str
@@ -36,7 +36,7 @@ class Interval:
     kind: str = "other"
 
 
-def forest(rows: Sequence[Interval], *, label: str, yardstick: str) -> Markup:
+def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Markup:
     """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
     values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
-from pipeline.report.charts import Interval, front_of
+from pipeline.report.charts import RatioInterval, front_of
 from pipeline.report.run import RunRecords
 from pipeline.report.text import (
     bytes_text,
@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Instruction:
     """Something to do: what for, and the text to copy."""
 
     what: str
@@ -131,18 +131,18 @@ def changes(run: RunRecords) -> list[Change]:
     return rows
 
 
-def steps(run: RunRecords) -> list[Step]:
+def steps(run: RunRecords) -> list[Instruction]:
     """Return what to do with the answer, as text to copy."""
     folder = shlex.quote(str(run.path))
-    found = [Step("Load it in your own program", program(run))]
-    found.append(Step("Write a program of its own, with the model", f"placewright emit {folder} --to python"))
+    found = [Instruction("Load it in your own program", program(run))]
+    found.append(Instruction("Write a program of its own, with the model", f"placewright emit {folder} --to python"))
     if (run.path / "placed.xml").is_file():
         deployment = Deployment.load(run.path)
         for target in TARGETS:
             if target in ("benchmark-app", "ovms") and _expressible(deployment, target):
-                found.append(Step(f"Files for {target}", f"placewright emit {folder} --to {target}"))
-    found.append(Step("See which operation really runs where", f"placewright where --run {folder}"))
-    found.append(Step("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
+                found.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
+    found.append(Instruction("See which operation really runs where", f"placewright where --run {folder}"))
+    found.append(Instruction("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
     return found
 
 
@@ -181,7 +181,7 @@ def _is_split(record: PlacementRecord) -> bool:
     return bool(record.placement) and record.target.startswith("HETERO")
 
 
-def intervals(run: RunRecords) -> list[Interval]:
+def intervals(run: RunRecords) -> list[RatioInterval]:
     """Return the rows of the forest plot, the fastest first: times as fast as the best baseline."""
     contest = run.result.contest
     if contest is None:
@@ -193,7 +193,9 @@ def intervals(run: RunRecords) -> list[Interval]:
         ratio = contest.ratios.get(c.name)
         kind = "best" if c.name == run.result.best else "baseline" if c.baseline else "other"
         low, high = (None, None) if ratio is None or c.name == contest.control else (ratio.low, ratio.high)
-        rows.append(Interval(c.name, ratio.ratio if ratio else c.times_as_fast, low, high, compared(c, contest), kind))
+        rows.append(
+            RatioInterval(c.name, ratio.ratio if ratio else c.times_as_fast, low, high, compared(c, contest), kind)
+        )
     return rows
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.report.page import write_page
-from pipeline.report.plain import Cell, PlainPage, Section
+from pipeline.report.plain import PlainPage, Section, TableCell
 from pipeline.report.text import count_text, seconds_text
 from pipeline.runs.directory import MANIFEST, RESULT, RunDirectory
 from pipeline.runs.result import Result
@@ -76,7 +75,7 @@ def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:
         yield from _below(each, name, depth - 1)
 
 
-def _row(run: Path, folder: Path, home: Path) -> list[str | Cell]:
+def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
     """Return the cells of a run; home: the folder of the page, from which links lead.
 
     Raises:
@@ -87,18 +86,18 @@ def _row(run: Path, folder: Path, home: Path) -> list[str | Cell]:
     gain, latency_s = record.speedup_over_best_single, best.latency_s.median if best.latency_s else None
     at = max((s["at"] for s in manifest["stages"].values()), default=0.0) if manifest else 0.0
     report = run / "report.html"
-    link = quote(os.path.relpath(report, home)) if report.is_file() else ""
+    link = os.path.relpath(report, home) if report.is_file() else ""
     name = str(run.relative_to(folder)) if run != folder else run.name
     interval = f"{gain.low:.3f} to {gain.high:.3f}" if gain.low != gain.high else ""
     return [
-        Cell(name, name, link),
+        TableCell(name, name, link),
         record.model.path,
         ", ".join(d.name for d in record.devices),
         best.name,
-        Cell(seconds_text(latency_s), "" if latency_s is None else repr(latency_s)),
-        Cell(f"{gain.ratio:.3f}", repr(gain.ratio)),
+        TableCell(seconds_text(latency_s), "" if latency_s is None else repr(latency_s)),
+        TableCell(f"{gain.ratio:.3f}", repr(gain.ratio)),
         interval,
-        Cell(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "", repr(at)),
+        TableCell(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "", repr(at)),
         record.fingerprint[:12],
         record.verdict,
     ]

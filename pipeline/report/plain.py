@@ -15,8 +15,8 @@ NO_TIMELINE: Mapping[str, Any] = {"timeline": None, "timeline_words": ""}
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table: its words, the value that rows are sorted by, and where a link leads."""
+class TableCell:
+    """A cell of a table: its words, the value that rows are sorted by, and the path that a link leads to."""
 
     words: str
     sort: str
@@ -34,7 +34,7 @@ class Section:
     words: str = ""
     chart: Markup | None = None
     columns: Sequence[str] = ()
-    rows: Sequence[Sequence[str | Cell]] = ()
+    rows: Sequence[Sequence[str | TableCell]] = ()
     numbers: Sequence[int] = ()
     filtered: bool = False
     text: str = ""

@@ -73,7 +73,7 @@ def _figures(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str
     return [*rows, ("computed in", a.precision, b.precision, "")]
 
 
-def _intervals(a: RunRecords, b: RunRecords) -> list[charts.Interval]:
+def _intervals(a: RunRecords, b: RunRecords) -> list[charts.RatioInterval]:
     """Return for every candidate of both runs how many times as fast it is in the second."""
     there = {c.name: c for c in a.result.candidates if c.latency_s is not None and c.name != TWIN}
     rows = []
@@ -84,11 +84,11 @@ def _intervals(a: RunRecords, b: RunRecords) -> list[charts.Interval]:
         kind = "best" if c.name in (a.result.best, b.result.best) else "other"
         if min(len(c.samples_s), len(other.samples_s)) < STARTS:
             ratio = other.latency_s.median / c.latency_s.median
-            rows.append(charts.Interval(c.name, ratio, None, None, f"about {ratio:.2f}", kind))
+            rows.append(charts.RatioInterval(c.name, ratio, None, None, f"about {ratio:.2f}", kind))
             continue
         found = unpaired_ratio(other.samples_s, c.samples_s, LEVEL)
         words = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
-        rows.append(charts.Interval(c.name, found.ratio, found.low, found.high, words, kind))
+        rows.append(charts.RatioInterval(c.name, found.ratio, found.low, found.high, words, kind))
     return rows
 
 
