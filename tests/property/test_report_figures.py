@@ -66,7 +66,7 @@ def runs(draw: st.DrawFn) -> RunRecords:
     return replace(run, result=result, samples=samples)
 
 
-@settings(max_examples=15, phases=(Phase.generate,))
+@settings(max_examples=10, phases=(Phase.generate,))
 @given(runs())
 def test_a_page_is_whole_whatever_the_figures_are(run: RunRecords) -> None:
     found = Page(page_of(run))
