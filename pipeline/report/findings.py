@@ -156,7 +156,9 @@ def _expressible(deployment: Deployment, target: str) -> bool:
 
 
 def program(run: RunRecords) -> str:
-    """Return lines of plain OpenVINO that run the answer."""
+    """Return lines that run the answer: of plain OpenVINO, as long as that can run it."""
+    if run.in_segments:
+        return f"import pipeline\n\nmodel = pipeline.load({str(run.path)!r})"
     record, model = run.placement, str(run.path / "placed.xml")
     lines = ["import openvino as ov", "", "core = ov.Core()"]
     for device in record.devices.values():
