@@ -36,8 +36,8 @@ class RatioInterval:
     kind: str = "other"
 
 
-def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Markup:
-    """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
+def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str, better: str = "as fast") -> Markup:
+    """Return intervals of ratios on one axis, with a line at 1, the yardstick; better: what they count."""
     values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 66
@@ -54,7 +54,9 @@ def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Mark
         parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
         parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
     parts.append(
-        svg.text((LEFT + svg.WIDTH - RIGHT) / 2, height - 6, "times as fast; further right is faster", anchor="middle")
+        svg.text(
+            (LEFT + svg.WIDTH - RIGHT) / 2, height - 6, f"times {better}; further right is better", anchor="middle"
+        )
     )
     return svg.drawing(label, height, parts)
 

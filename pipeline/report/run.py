@@ -31,6 +31,7 @@ from pipeline.shared import payload
 
 VERSION = 1  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
+TAKEN = "latency"
 UNPLACED = "left to the runtime"
 CONCURRENT = "listsched"  # the simulator of devices that work at the same time
 
@@ -88,6 +89,21 @@ class RunRecords:
         if self.result.contest is not None:
             return known.get(self.result.contest.control)
         return next((c for c in self.result.candidates if c.single and c.latency_s is not None), None)
+
+    @property
+    def counts_rate(self) -> bool:
+        """Return whether inferences per second were compared, so that the time of one is their inverse."""
+        return self.placement.objective == "throughput"
+
+    @property
+    def better(self) -> str:
+        """Return what ratios count, as in "1.5 times ... as": a candidate is as fast, or gives as many inferences."""
+        return "as many inferences per second" if self.counts_rate else "as fast"
+
+    @property
+    def taken(self) -> str:
+        """Return what the seconds of a candidate are called."""
+        return "time per inference" if self.counts_rate else TAKEN
 
     @property
     def in_segments(self) -> bool:

@@ -148,6 +148,21 @@ def test_a_damaged_record_is_one_line_of_cause_and_one_of_remedy(
     assert capsys.readouterr().err.count("\n") == 2
 
 
+def test_where_rates_were_compared_ratios_and_times_are_called_so(folder: Path) -> None:
+    placement = json.loads((folder / "placement.json").read_text(encoding="utf-8"))
+    write(folder / "placement.json", placement | {"objective": "throughput"})
+    found = page(folder)
+    assert "1.500 times as many inferences per second as CPU default (1.400 to 1.600)." in found.text
+    assert "time per inference 6.099 ms 4.099 ms -32.8 %" in found.text
+    assert "times as fast" not in found.text.replace("1.500 times as fast as the best baseline", "")
+
+
+def test_an_answer_within_limits_claims_no_gain(folder: Path) -> None:
+    none = {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    write(folder / "result.json", Result.load(folder).document | {"speedup_over_best_single": none})
+    assert "No gain over CPU default is claimed." in page(folder).text
+
+
 def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
     document = Result.load(folder).document
     write(
