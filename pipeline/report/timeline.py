@@ -107,8 +107,8 @@ def critical(timeline: Timeline, graph: Graph | None) -> Bool:
     """Return bool [n + t], which operations and then transfers the end waited for.
 
     From the last step back: always to the step that ended last before it, among those that it had to wait for: what it
-    reads, and what its device or its link did before. graph: says what an operation reads; None: all that is sent to its
-    device may be.
+    reads, and what its device or its link did before. graph: says what an operation reads; None: all that is sent to
+    its device may be.
     """
     n, t = len(timeline.names), timeline.t
     start = np.r_[timeline.start_s, timeline.sent_start_s]
