@@ -8,7 +8,9 @@ anything.
     load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
                                                   int8_kernels}
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
+    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
+                                                 state begins anew, and its last sequence is run to its end; samples
+                                                 are of whole batches, the next two of one inference of them
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
     memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
@@ -40,7 +42,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import PRECISION, core_for, precision_name
-from runtime.measuring import kernels, links, located
+from runtime.measuring import batching, kernels, links, located
 from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.inputs import inputs_of
@@ -50,13 +52,20 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """One compiled model and its requests."""
+    """One compiled model and its requests.
+
+    decode_steps: inferences of a model with state before a request's state is reset. decoded: how many each request has
+    behind it since then. batch: inferences that are computed at once.
+    """
 
     def __init__(self) -> None:
         self.requests: list[ov.InferRequest] = []
         self.compiled: ov.CompiledModel | None = None
         self.model: ov.Model | None = None
         self.stateful = False
+        self.decode_steps = 1
+        self.decoded: list[int] = []
+        self.batch = 1
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
@@ -64,6 +73,12 @@ class Session:
         _forget_peak()
         core = core_for([DeviceSpec(**d) for d in command["devices"]])
         self.model = core.read_model(command["model"])
+        path, size = Path(command["model"]), command["dynamic_size"]
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
+        self.batch = command["batch"]
+        if self.batch > 1:
+            batching.batch(self.model, self.batch)
+            inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
         if command["affinity"]:
             set_affinities(self.model, command["affinity"])
         # Asked of the model: AUTO over several devices refuses to say whether a request has state.
@@ -73,18 +88,20 @@ class Session:
         compile_s = time.perf_counter() - start
         count = command["requests"] or _optimal_requests(self.compiled)
         self.requests = [self.compiled.create_infer_request() for _ in range(count)]
-        path, size = Path(command["model"]), command["dynamic_size"]
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
+        self.decode_steps = command["decode_steps"] if self.stateful else 1
+        self._begin_sequences()
         for request in self.requests:
             for port, value in zip(self.compiled.inputs, inputs, strict=True):
                 request.set_tensor(port, ov.Tensor(value))
         return {"compile_s": compile_s, "requests": count, **_describe(self.compiled)}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one inference and write its outputs."""
+        """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
         request = self._loaded()[0]
-        self._reset(request)
-        request.infer()
+        self._begin_sequences()
+        for _ in range(self.decode_steps):
+            self._step(0)
+            request.infer()
         arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
         np.savez(command["path"], **arrays)
         return {}
@@ -96,22 +113,23 @@ class Session:
         several requests while all of them are busy.
         """
         requests = self._loaded()
+        self._begin_sequences()
         before, cpu_before_s = _scheduled_ns(), time.process_time()
         with _Realtime(command["realtime"]):
             if len(requests) == 1:
-                samples = self._one_after_another(requests[0], command["seconds"], command["minimum"])
+                samples = self._one_after_another(command["seconds"], command["minimum"])
                 period_s = float(np.mean(samples))
             else:
                 samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / len(samples)
-        told = {"samples_s": samples, "period_s": period_s, "cpu_s": cpu_s}
+        told = {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch}
         return told | waited_between(before, _scheduled_ns())
 
-    def _one_after_another(self, request: ov.InferRequest, seconds: float, minimum: int) -> list[float]:
-        samples: list[float] = []
+    def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
+        request, samples = self.requests[0], list[float]()
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(samples) < minimum:
-            self._reset(request)
+        while time.perf_counter() < end or len(samples) < minimum or len(samples) % self.decode_steps:
+            self._step(0)
             start = time.perf_counter()
             request.infer()
             samples.append(time.perf_counter() - start)
@@ -129,7 +147,7 @@ class Session:
         samples: list[float] = []
 
         def begin(i: int) -> None:
-            self._reset(requests[i])
+            self._step(i)
             begun[i] = time.perf_counter()
             requests[i].start_async()
 
@@ -153,6 +171,7 @@ class Session:
     def arrive(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Answer requests that arrive at a mean rate, at random (Poisson), and time each from its arrival."""
         requests = self._loaded()
+        self._begin_sequences()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         arrived = [0.0] * len(requests)
         samples: list[float] = []
@@ -169,10 +188,10 @@ class Session:
         while due - start < command["seconds"]:
             time.sleep(max(0.0, due - time.perf_counter()))
             i = waiting.get()
-            self._reset(requests[i])
+            self._step(i)
             arrived[i] = due
             requests[i].start_async()
-            due += float(rng.exponential(1.0 / command["rate"]))
+            due += float(rng.exponential(self.batch / command["rate"]))
         for request in requests:
             request.wait()
         return {"samples_s": samples}
@@ -184,10 +203,11 @@ class Session:
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
         request = self._loaded()[0]
+        self._begin_sequences()
         samples: list[float] = []
         end = time.perf_counter() + command["seconds"]
         while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
-            samples += self._one_after_another(request, 0.0, 1)
+            samples += self._one_after_another(0.0, 1)
         if self.compiled is None or self.model is None:
             raise RuntimeError("kernels before load")
         found = kernels.kernel_times(self.model, self.compiled, request)
@@ -198,9 +218,15 @@ class Session:
             raise RuntimeError("a command before load")
         return self.requests
 
-    def _reset(self, request: ov.InferRequest) -> None:
-        if self.stateful:
-            request.reset_state()
+    def _begin_sequences(self) -> None:
+        """Let the next inference of every request begin a new sequence."""
+        self.decoded = [0] * len(self.requests)
+
+    def _step(self, i: int) -> None:
+        """Count an inference of request i; the first of a sequence has its state reset."""
+        if self.stateful and self.decoded[i] % self.decode_steps == 0:
+            self.requests[i].reset_state()
+        self.decoded[i] += 1
 
 
 def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
