@@ -32,6 +32,7 @@ SCRIPTS = (
     "large_graphs",
     "profiler_ratio",
     "false_claims",
+    "deadlines",
     "calibration_error",
     "tune_time",
 )

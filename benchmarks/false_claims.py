@@ -122,7 +122,7 @@ class DrawnBench:
     order: Sequence[int] = field(default_factory=list)
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         """Return the start of a variant that takes a second beside the control."""
         column = {name: i for i, name in enumerate((*NAMES, TWIN))}.get(variant.name)

@@ -165,7 +165,7 @@ def _alone(
         if seconds > 0:
             progress(f"running {name} alone")
             try:
-                latencies[name] = list(bench.alone(found.entries[name].variant, seconds, settings.rate))
+                latencies[name] = list(bench.alone(found.entries[name].variant, seconds))
             except ChildError as error:  # it ran beside others, which is what counts
                 progress(f"{name} did not run alone: {error.failed.message}")
     return latencies

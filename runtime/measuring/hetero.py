@@ -21,7 +21,7 @@ from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.outputs import Reference
-from runtime.measuring.pairs import PairBench, Start
+from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
 
 
@@ -29,7 +29,7 @@ from runtime.measuring.variant import Variant, executed_names, hetero_variant, o
 class Hetero:
     """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     real: ClassVar[bool] = True
 
     seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
@@ -60,7 +60,7 @@ class Hetero:
             decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings, max(1, round(self.seconds / (2 * settings.turn_s))))
+        return HeteroEvaluator(subject, subject.model, settings, self.seconds)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -68,15 +68,15 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices, each in short turns with the reference.
 
     What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
-    The processes stay until the evaluator is let go. pairs: of turns, for every placement.
+    The processes stay until the evaluator is let go. seconds: of turns, for every placement.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     subject: Subject
     model: Path
     settings: MeasureSettings
-    pairs: int
+    seconds: float
     evaluations: int = 0
     _bench: PairBench | None = field(default=None, repr=False)
     _reference_s: float = 0.0
@@ -84,7 +84,7 @@ class HeteroEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
-        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.pairs)]
+        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.seconds)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
@@ -96,7 +96,8 @@ class HeteroEvaluator:
         lifted = placement.lift(self.subject.grouping)
         affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
         variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
-        start = self._ready().start(variant, reference_variant(), part="screening", number=1, pairs=self.pairs)
+        bench, reference = self._ready(), reference_variant()
+        start = bench.start(variant, reference, part="screening", number=1, pairs=SCREEN_PAIRS, seconds=self.seconds)
         if isinstance(start, MeasurementFailed):
             return start
         self._reference_s = self._reference_s or float(np.median(start.control_s))

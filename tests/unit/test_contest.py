@@ -48,7 +48,7 @@ class Truth:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         self.calls.append((part, number, variant.name, pairs))
         self.clock.now += self.cost_s
