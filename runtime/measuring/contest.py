@@ -34,6 +34,7 @@ UNSEEN = 0.02  # standard deviation between starts before any variant has had tw
 QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_PAIRS = 4  # of turns in a start of the final, at least
+LEAST_START_S = 0.5  # seconds of turns in it
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
 STEPS = 2  # from the best settings to their neighbours
@@ -158,7 +159,7 @@ def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
     ran = [e for e in entries.values() if e.screened]
     ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
     untried = sum(not e.screened and e.failed is None for e in entries.values())
-    final = rules.look * (most + 1) * (2 * ready_s + LEAST_PAIRS * pair_s)
+    final = rules.look * (most + 1) * (2 * ready_s + max(LEAST_PAIRS * pair_s, LEAST_START_S))
     return untried * (ready_s + max(SCREEN_PAIRS * pair_s, SCREEN_S)) + final
 
 
@@ -361,17 +362,17 @@ class _Final:
     ) -> tuple[float, list[Entrant], list[Entrant]]:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
-        Seconds are as many as let everybody have as many starts as a decision wants; where even the fewest pairs of
-        turns take too long, yardsticks go first, then contenders, the slowest first.
+        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
+        Where even the least number is too many, yardsticks go first, then contenders, the slowest first.
         """
-        wanted_s = self.deadline.left_s / self.rules.look
-        least_s = self.deadline.left_s / self.settings.least_starts
         while contenders:
             present = (twin, *contenders, *yardsticks)
             ready_s = sum(e.ready_s for e in present)
-            if ready_s + LEAST_PAIRS * sum(e.pair_s for e in present) <= least_s:
-                seconds = min(self.settings.start_s, (wanted_s - ready_s) / len(present))
-                return max(seconds, 0.0), contenders, yardsticks
+            least_s = sum(max(LEAST_PAIRS * e.pair_s, LEAST_START_S) for e in present)
+            for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+                turns_s = self.deadline.left_s / starts - ready_s
+                if turns_s >= least_s:
+                    return min(self.settings.start_s, turns_s / len(present)), contenders, yardsticks
             leaver = (yardsticks or contenders).pop()
             leaver.left = leaver.left or "no time to compare it"
         return 0.0, [], []

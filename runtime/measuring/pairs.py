@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -103,8 +105,8 @@ class Seat:
         if self.child is None:
             self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
 
-    def load(self, variant: Variant, model: Path, *, seed: int) -> dict[str, Any]:
-        """Compile a variant afresh; a process that has died is replaced.
+    def load(self, variant: Variant, model: Path, *, seed: int, cache: str) -> dict[str, Any]:
+        """Compile a variant afresh, or take it from a folder of compiled models; a process that has died is replaced.
 
         Raises:
             ChildError: it cannot be compiled.
@@ -112,7 +114,8 @@ class Seat:
         self.begin()
         self.holds = ""
         with self.asked() as child:
-            told = load(child, variant, model, self.settings, seed=seed)
+            own = str(Path(cache) / variant.identity)  # so that everybody's first start is compiled whole
+            told = load(child, variant, model, self.settings, seed=seed, cache=own)
         self.holds = variant.identity
         return told
 
@@ -151,6 +154,7 @@ class PairBench:
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
     _controlled: int = 0
+    _cache: tempfile.TemporaryDirectory[str] | None = None
 
     def __post_init__(self) -> None:
         self._seats = Seat(self.settings), Seat(self.settings)
@@ -162,9 +166,19 @@ class PairBench:
         self.close()
 
     def close(self) -> None:
-        """End the processes; another start begins new ones."""
+        """End the processes, and forget what was compiled."""
         for seat in self._seats:
             seat.close()
+        if self._cache is not None:
+            self._cache.cleanup()
+        self._cache = None
+
+    @property
+    def _compiled(self) -> str:
+        """Return the folder of compiled models, which lasts as long as the processes."""
+        if self._cache is None:
+            self._cache = tempfile.TemporaryDirectory(prefix="placewright-compiled-", ignore_cleanup_errors=True)
+        return self._cache.name
 
     def start(
         self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
@@ -180,7 +194,7 @@ class PairBench:
             self._load_control(theirs, control)
             self._controlled = number if part == "final" else 0
         try:
-            loaded = ours.load(variant, self.model, seed=self.seed)
+            loaded = ours.load(variant, self.model, seed=self.seed, cache=self._compiled)
             difference = self._check(variant, loaded, ours, expected)
             if isinstance(difference, MeasurementFailed):
                 return difference
@@ -194,10 +208,11 @@ class PairBench:
         return found if isinstance(found, MeasurementFailed) else replace(found, warm_up=warm)
 
     def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
+        again = partial(seat.load, control, self.model, seed=self.seed, cache=self._compiled)
         try:
-            told = seat.load(control, self.model, seed=self.seed)
+            told = again()
         except ChildError:  # it has run before; perhaps something else has ended its process
-            told = seat.load(control, self.model, seed=self.seed)
+            told = again()
         self._warm_up(seat)
         return told
 
@@ -218,10 +233,11 @@ class PairBench:
     def _check(
         self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Reference
     ) -> float | MeasurementFailed:
-        if variant.identity not in self.checked:
+        key = f"{variant.identity} {loaded['cached']}"
+        if key not in self.checked:
             with seat.asked() as child:
-                self.checked[variant.identity] = check(variant, loaded, child, expected, self.settings)
-        return self.checked[variant.identity]
+                self.checked[key] = check(variant, loaded, child, expected, self.settings)
+        return self.checked[key]
 
     def _warm_up(self, seat: Seat) -> int:
         with seat.asked() as child:
@@ -277,7 +293,8 @@ class PairBench:
             ChildError: it does not run.
         """
         seat, rate, together = self._seats[0], self.settings.rate, self.settings.samples_per_query
-        seat.load(replace(variant, requests=together) if together > 1 else variant, self.model, seed=self.seed)
+        variant = replace(variant, requests=together) if together > 1 else variant
+        seat.load(variant, self.model, seed=self.seed, cache=self._compiled)
         self._warm_up(seat)
         with seat.asked() as child:
             if together > 1:

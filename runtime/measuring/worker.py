@@ -5,8 +5,8 @@ standard output. A model that is loaded takes the place of the one before. Whate
 error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
 anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
-                                                  int8_kernels}
+    load     {variant, cache}                 -> {compile_s, cached, executed_on, subgraphs, precisions, threads,
+                                                  requests, int8_kernels}; cache: folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
                                                  state begins anew, and its last sequence is run to its end; samples
@@ -84,8 +84,11 @@ class Session:
             set_affinities(self.model, command["affinity"])
         # Asked of the model: AUTO over several devices refuses to say whether a request has state.
         self.stateful = bool(self.model.get_variables())
+        properties = dict(command["properties"])
+        if command["cache"] and not command["affinity"]:  # what is cached of a split may be of other affinities
+            properties["CACHE_DIR"] = command["cache"]
         start = time.perf_counter()
-        self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
+        self.compiled = core.compile_model(self.model, command["target"], properties)
         compile_s = time.perf_counter() - start
         count = command["requests"] or _optimal_requests(self.compiled)
         self.requests = [self.compiled.create_infer_request() for _ in range(count)]
@@ -94,7 +97,8 @@ class Session:
         for request in self.requests:
             for port, value in zip(self.compiled.inputs, inputs, strict=True):
                 request.set_tensor(port, ov.Tensor(value))
-        return {"compile_s": compile_s, "requests": count, **_describe(self.compiled)}
+        cached = "CACHE_DIR" in properties and bool(self.compiled.get_property("LOADED_FROM_CACHE"))
+        return {"compile_s": compile_s, "cached": cached, "requests": count, **_describe(self.compiled)}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import openvino as ov
 import pytest
 
 from pipeline.core.measurement import MeasurementFailed
@@ -249,3 +250,17 @@ class Scripted:
 )
 def test_real_time_is_taken_where_it_is_allowed_needed_and_harmless(children: list[Any], helps: bool) -> None:
     assert realtime_helps(children, SETTINGS) == helps
+
+
+def test_a_device_alone_is_compiled_once_and_then_taken_from_the_cache_and_a_split_is_not(
+    bench: PairBench, model: Path
+) -> None:
+    alone = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
+    names = [op.get_friendly_name() for op in ov.Core().read_model(model).get_ops()]
+    assert [started(bench, alone, number).loaded["cached"] for number in (1, 2)] == [False, True]
+    other = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}, 1)
+    assert started(bench, other, 3).loaded["threads"] == {"CPU": 1}  # whatever the cache holds
+    assert [started(bench, split(names), number).loaded["cached"] for number in (1, 2)] == [False, False]
+    folder = Path(bench._compiled)
+    bench.close()
+    assert not folder.exists()
