@@ -1,10 +1,10 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "shapes", "save"}
+in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save"}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
-Into the folder `out` go graph.npz, shapes.json and, with `save`, model.xml and model.bin, and inputs.npz if the shapes
-name a file of arrays; see `read_apart`.
+Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
+model.bin, and inputs.npz if the shapes name a file of arrays; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 
 def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
+    from coarsen.reading.directions import split_directions
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.shapes import InputShapes
     from pipeline.shared.payload import save_graph
 
@@ -59,6 +61,9 @@ def _read(command: dict[str, Any]) -> None:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
+    if Rewrites(**command["rewrites"]).directions:
+        rewritten = split_directions(model)
+        (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
         if inputs:

@@ -21,6 +21,7 @@ class Choices:
     budget: str | None
     shapes: tuple[str, ...]
     keep_dynamic: bool
+    split_directions: bool
     input: Path | None
     seed: int | None
     config: Path | None
@@ -42,6 +43,9 @@ shape_option = click.option(
 )
 keep_dynamic_option = click.option(
     "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
+)
+split_directions_option = click.option(
+    "--split-directions", is_flag=True, help="Make two operations of every bidirectional LSTM, GRU or RNN."
 )
 input_option = click.option(
     "--input",
@@ -93,6 +97,7 @@ def shared(command: Command) -> Command:
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
             shape_option,
             keep_dynamic_option,
+            split_directions_option,
             input_option,
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
@@ -148,6 +153,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
     given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
+    given |= {"coarsen.split_directions": choices.split_directions or None}
     given |= {"coarsen.input": choices.input and str(choices.input.absolute())}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 

@@ -1,0 +1,40 @@
+"""What may be rewritten in a model so that it has branches, exactly and only if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.core.errors import listed
+from pipeline.core.settings import CoarsenSettings
+
+REWRITTEN = "rewritten.json"  # `Rewritten`s as JSON values, beside the graph; absent if nothing was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrites:
+    """Which rewrites are asked for; see `CoarsenSettings`."""
+
+    directions: bool = CoarsenSettings().split_directions
+
+    @classmethod
+    def of(cls, settings: CoarsenSettings) -> Rewrites:
+        """Return the rewrites that were set."""
+        return cls(settings.split_directions)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """An operation of the model that became several: its name, and theirs in the model that is placed."""
+
+    name: str
+    parts: tuple[str, ...]
+
+
+def notes_of(rewritten: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in sentences what was rewritten; rewritten: `Rewritten`s as JSON values, [] if nothing could be."""
+    if not rewritten:
+        return ["No operation of the model is a bidirectional sequence, so that none was split."]
+    each = listed([f"{row['name']} is now {' and '.join(row['parts'])}" for row in rewritten])
+    return [f"Bidirectional operations were split into their directions, in the placed model as well: {each}."]
