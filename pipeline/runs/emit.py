@@ -12,6 +12,7 @@ from typing import Any
 from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.private import copy_whole, make_alike
+from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
 
 TOOL_MODEL = "model.xml"
@@ -224,5 +225,6 @@ TARGETS: Mapping[str, Writer] = {
     "python": python_program,
     "cpp": cpp_program,
     "olive": olive,
+    "onnxruntime": onnx_session,
 }
 """What can be written for, by name."""
