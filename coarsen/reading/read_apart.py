@@ -36,11 +36,13 @@ def read_apart(
     limits: ReadLimits,
     shapes: InputShapes | None = None,
     save: bool = True,
+    dynamic_cuts: bool = False,
 ) -> None:
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
     `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None.
+    dynamic_cuts: see `to_graph`.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -56,6 +58,7 @@ def read_apart(
         "limits": asdict(limits),
         "shapes": asdict(shapes or InputShapes()),
         "save": save,
+        "dynamic_cuts": dynamic_cuts,
     }
     with unchanged(path, source):
         answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
