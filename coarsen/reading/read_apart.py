@@ -38,12 +38,13 @@ def read_apart(
     shapes: InputShapes | None = None,
     rewrites: Rewrites | None = None,
     save: bool = True,
+    dynamic_cuts: bool = False,
 ) -> None:
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
     `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
-    is rewritten, nothing if None; what was, is written as rewritten.json.
+    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -60,6 +61,7 @@ def read_apart(
         "shapes": asdict(shapes or InputShapes()),
         "rewrites": asdict(rewrites or Rewrites()),
         "save": save,
+        "dynamic_cuts": dynamic_cuts,
     }
     with unchanged(path, source):
         answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))

@@ -1,6 +1,6 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save"}
+in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts"}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
@@ -68,7 +68,7 @@ def _read(command: dict[str, Any]) -> None:
         read.save_model(model, out / "model.xml")
         if inputs:
             save_inputs(inputs, out)
-    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"]))
+    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"]))
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
 
 
