@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.01
 
 
-def read_apart(
+def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     path: Path,
     out: Path,
     *,
