@@ -50,10 +50,10 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 
 def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
-    from coarsen.reading.directions import split_directions
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
+    from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
     from pipeline.shared.payload import save_graph
 
@@ -61,8 +61,9 @@ def _read(command: dict[str, Any]) -> None:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
-    if Rewrites(**command["rewrites"]).directions:
-        rewritten = split_directions(model)
+    asked = Rewrites(**command["rewrites"])
+    if asked != Rewrites():
+        rewritten = rewrite(model, asked)
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")

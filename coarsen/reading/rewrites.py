@@ -17,11 +17,12 @@ class Rewrites:
     """Which rewrites are asked for; see `CoarsenSettings`."""
 
     directions: bool = CoarsenSettings().split_directions
+    groups: bool = CoarsenSettings().split_groups
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> Rewrites:
         """Return the rewrites that were set."""
-        return cls(settings.split_directions)
+        return cls(settings.split_directions, settings.split_groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,6 @@ class Rewritten:
 def notes_of(rewritten: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences what was rewritten; rewritten: `Rewritten`s as JSON values, [] if nothing could be."""
     if not rewritten:
-        return ["No operation of the model is a bidirectional sequence, so that none was split."]
+        return ["The model has no operation that was to be split into parts."]
     each = listed([f"{row['name']} is now {' and '.join(row['parts'])}" for row in rewritten])
-    return [f"Bidirectional operations were split into their directions, in the placed model as well: {each}."]
+    return [f"Operations were split into parts, in the placed model as well: {each}."]

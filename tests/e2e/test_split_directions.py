@@ -33,9 +33,9 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
     split = ran("tune", str(tmp_path / "stack.xml"), "--out", str(tmp_path / "split"), "--split-directions", *quick)
     key = {s["stage"]: s["key"] for s in whole["stages"]}, {s["stage"]: s["key"] for s in split["stages"]}
     assert key[0]["read"] != key[1]["read"]
-    (note,) = [n for n in split["notes"] if "directions" in n]
+    (note,) = [n for n in split["notes"] if "split into parts" in n]
     assert "layer0 is now layer0/forward and layer0/reverse" in note
-    assert not any("directions" in n for n in whole["notes"])
+    assert not any("split into parts" in n for n in whole["notes"])
     models = [ov.Core().read_model(tmp_path / run / "placed.xml") for run in ("whole", "split")]
     assert [sequences(model) for model in models] == [{"layer0", "layer1"}, PARTS]
     assert set(read_json(tmp_path / "split" / "placement.json")["placement"]) >= PARTS
@@ -45,5 +45,5 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
         np.testing.assert_allclose(outputs[1][name], outputs[0][name], rtol=1e-4, atol=1e-5)  # sums in another order
 
 
-def test_a_model_without_bidirectional_operations_says_that_nothing_was_split() -> None:
-    assert notes_of([]) == ["No operation of the model is a bidirectional sequence, so that none was split."]
+def test_a_model_without_such_operations_says_that_nothing_was_split() -> None:
+    assert notes_of([]) == ["The model has no operation that was to be split into parts."]
