@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +23,14 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
+
+VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
+
+
+def by_hetero(subject: Subject, placement: Placement) -> Variant:
+    """Return the variant by which HETERO runs a placement of the subject's operations."""
+    devices = subject.topology.devices
+    return hetero_variant("placement", "search", devices, affinities(subject.graph, placement, devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,8 @@ class Hetero:
             dynamic_size=self.dynamic_size,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings, max(1, round(self.seconds / (2 * settings.turn_s))))
+        pairs = max(1, round(self.seconds / (2 * settings.turn_s)))
+        return HeteroEvaluator(subject, subject.model, settings, pairs, by_hetero)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -62,7 +71,8 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices, each in short turns with the reference.
 
     What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
-    The processes stay until the evaluator is let go. pairs: of turns, for every placement.
+    The processes stay until the evaluator is let go. pairs: of turns, for every placement. variant: what runs a
+    placement. executed_by: what tells that from HETERO in the fingerprint.
     """
 
     version: ClassVar[int] = 2
@@ -71,6 +81,8 @@ class HeteroEvaluator:
     model: Path
     settings: MeasureSettings
     pairs: int
+    variant: VariantOf
+    executed_by: str = ""
     evaluations: int = 0
     _bench: PairBench | None = field(default=None, repr=False)
     _reference_s: float = 0.0
@@ -79,6 +91,7 @@ class HeteroEvaluator:
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
         parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.pairs)]
+        parts += [self.executed_by] if self.executed_by else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
@@ -88,8 +101,9 @@ class HeteroEvaluator:
     def _evaluate(self, placement: Placement) -> Measurement | MeasurementFailed:
         self.evaluations += 1
         lifted = placement.lift(self.subject.grouping)
-        affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
-        variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
+        variant = self.variant(self.subject, lifted)
+        if isinstance(variant, MeasurementFailed):
+            return variant
         start = self._ready().start(variant, reference_variant(), part="screening", number=1, pairs=self.pairs)
         if isinstance(start, MeasurementFailed):
             return start

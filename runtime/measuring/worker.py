@@ -1,4 +1,4 @@
-"""The measuring child: one process that holds one compiled model and answers commands.
+"""The measuring child: one process that holds one compiled model, or one in segments, and answers commands.
 
 It is started by `child` through `launch` and speaks one JSON object per line: a command on standard input, an answer on
 standard output. A model that is loaded takes the place of the one before. Whatever native code prints goes to standard
@@ -6,7 +6,7 @@ error. A fault is an answer, {"error": {kind, message}}; only here is every exce
 anything.
 
     load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
-                                                  int8_kernels}
+                                                  int8_kernels}, of segments with `compilations`
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
@@ -39,10 +39,16 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
-from runtime.machines.devices import PRECISION, core_for, precision_name
+from runtime.machines.devices import core_for
 from runtime.measuring import kernels, links, located
-from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
+from runtime.measuring.executable import (
+    CompiledExecutable,
+    Executable,
+    InferenceRequest,
+    KeptSegments,
+    executable,
+)
 from runtime.measuring.inputs import inputs_of
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
@@ -50,43 +56,37 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """One compiled model and its requests."""
+    """What is loaded, and its requests."""
 
     def __init__(self) -> None:
-        self.requests: list[ov.InferRequest] = []
-        self.compiled: ov.CompiledModel | None = None
+        self.requests: Sequence[InferenceRequest] = []
+        self.loaded: Executable | None = None
         self.model: ov.Model | None = None
         self.stateful = False
+        self.kept = KeptSegments()
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
-        self.requests, self.compiled, self.model = [], None, None
+        if self.loaded is not None:
+            self.loaded.close()
+        self.requests, self.loaded, self.model = [], None, None
         _forget_peak()
-        core = core_for([DeviceSpec(**d) for d in command["devices"]])
-        self.model = core.read_model(command["model"])
-        if command["affinity"]:
-            set_affinities(self.model, command["affinity"])
-        # Asked of the model: AUTO over several devices refuses to say whether a request has state.
+        path = Path(command["model"])
+        self.model = ov.Core().read_model(path)
         self.stateful = bool(self.model.get_variables())
         start = time.perf_counter()
-        self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
+        self.loaded = executable(command, self.model, self.kept)
         compile_s = time.perf_counter() - start
-        count = command["requests"] or _optimal_requests(self.compiled)
-        self.requests = [self.compiled.create_infer_request() for _ in range(count)]
-        path, size = Path(command["model"]), command["dynamic_size"]
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
-        for request in self.requests:
-            for port, value in zip(self.compiled.inputs, inputs, strict=True):
-                request.set_tensor(port, ov.Tensor(value))
-        return {"compile_s": compile_s, "requests": count, **_describe(self.compiled)}
+        self.requests = self.loaded.requests
+        self.loaded.load(inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"]))
+        return {"compile_s": compile_s, "requests": len(self.requests), **self.loaded.describe()}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run one inference and write its outputs."""
-        request = self._loaded()[0]
-        self._reset(request)
-        request.infer()
-        arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
-        np.savez(command["path"], **arrays)
+        loaded = self._executable()
+        loaded.reset()
+        loaded.infer()
+        np.savez(command["path"], **{f"output_{i}": array for i, array in enumerate(loaded.outputs())})  # type: ignore[arg-type]
         return {}
 
     def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Session:
         told = {"samples_s": samples, "period_s": period_s, "cpu_s": cpu_s}
         return told | waited_between(before, _scheduled_ns())
 
-    def _one_after_another(self, request: ov.InferRequest, seconds: float, minimum: int) -> list[float]:
+    def _one_after_another(self, request: InferenceRequest, seconds: float, minimum: int) -> list[float]:
         samples: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(samples) < minimum:
@@ -118,7 +118,7 @@ class Session:
         return samples
 
     def _all_at_once(
-        self, requests: Sequence[ov.InferRequest], seconds: float, minimum: int
+        self, requests: Sequence[InferenceRequest], seconds: float, minimum: int
     ) -> tuple[list[float], float]:
         """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
         waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
@@ -188,17 +188,22 @@ class Session:
         end = time.perf_counter() + command["seconds"]
         while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
             samples += self._one_after_another(request, 0.0, 1)
-        if self.compiled is None or self.model is None:
-            raise RuntimeError("kernels before load")
-        found = kernels.kernel_times(self.model, self.compiled, request)
+        if not isinstance(self.loaded, CompiledExecutable) or self.model is None:
+            raise RuntimeError("kernels of what is not one compiled model")
+        found = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
         return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
-    def _loaded(self) -> list[ov.InferRequest]:
+    def _executable(self) -> Executable:
+        if self.loaded is None:
+            raise RuntimeError("a command before load")
+        return self.loaded
+
+    def _loaded(self) -> Sequence[InferenceRequest]:
         if not self.requests:
             raise RuntimeError("a command before load")
         return self.requests
 
-    def _reset(self, request: ov.InferRequest) -> None:
+    def _reset(self, request: InferenceRequest) -> None:
         if self.stateful:
             request.reset_state()
 
@@ -230,34 +235,6 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
     model = core.read_model(command["model"])
     compiled = core.compile_model(model, device.openvino_name)
     return {"groups": kernels.kernel_groups(model, compiled)}
-
-
-def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
-
-    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
-    """
-    known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
-    executed = list(compiled.get_property("EXECUTION_DEVICES"))
-    parts = "HETERO_NUMBER_OF_SUBMODELS"
-    subgraphs = int(compiled.get_property(parts)) if parts in known else 1
-    by_device: Mapping[str, Any] = compiled.get_property("DEVICE_PROPERTIES") if "DEVICE_PROPERTIES" in known else {}
-    if not by_device and len(executed) == 1:
-        names = (PRECISION, "INFERENCE_NUM_THREADS")
-        by_device = {executed[0]: {key: compiled.get_property(key) for key in names if key in known}}
-    return {
-        "executed_on": executed,
-        "subgraphs": subgraphs,
-        "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
-        "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
-        "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
-    }
-
-
-def _optimal_requests(compiled: ov.CompiledModel) -> int:
-    """Return how many requests the runtime advises to keep in flight."""
-    key = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
-    return int(compiled.get_property(key)) if key in compiled.get_property("SUPPORTED_PROPERTIES") else 1
 
 
 def _forget_peak() -> None:

@@ -154,7 +154,7 @@ class Lane:
         return heapq.heappop(self.ready)
 
 
-class Dataflow:
+class Concurrent:
     """Runs every segment as soon as its device is free and what it takes is there.
 
     shared: whether callers take the part of one device; then one inference runs at a time. Otherwise every device has a
@@ -268,7 +268,7 @@ def runner_of(name: RunnerName, wiring: Wiring, threads: int) -> Runs:
         case "level":
             return Level(wiring, threads)
         case "threads":
-            return Dataflow(wiring, threads, shared=True)
+            return Concurrent(wiring, threads, shared=True)
         case "pipeline":
-            return Dataflow(wiring, threads, shared=False)
+            return Concurrent(wiring, threads, shared=False)
     raise PlacedError(f"there is no runner {name}; there are serial, level, threads and pipeline")
