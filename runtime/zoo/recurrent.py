@@ -41,7 +41,7 @@ def _stack(name: str, hidden: int, seed: int) -> ov.Model:
     for layer in range(STACKED):
         lstm = layers.lstm(x, (width, hidden), f"layer{layer}", directions=2)
         x, width = layers.joined(lstm.output(0), hidden, f"layer{layer}"), 2 * hidden
-    last = op.transpose(lstm.output(1), integers([1, 0, 2], "last.order"), name="last")
+    last = op.transpose(lstm.output(1), integers([1, 0, 2], "last.order"), name="last.by_direction")
     return model(name, [sequence], {"states": x, "last": last})
 
 
