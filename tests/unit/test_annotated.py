@@ -44,11 +44,7 @@ def placed_run(folder: Path, source: Path, placement: Mapping[str, str] | None =
     model, _ = read_shaped(source, InputShapes())
     known = devices or parse_devices([",".join(TWO)], PLUGINS)
     place = dict(placement or halves(model, TWO))
-    run = deployed(folder, model, known, placement=place, source=str(source))
-    document = json.loads((run / "placement.json").read_text(encoding="utf-8"))
-    document["model"]["source_sha256"] = model_sha256(source)
-    write(run / "placement.json", document)
-    return run
+    return deployed(folder, model, known, placement=place, source=str(source), sha256=model_sha256(source))
 
 
 def small_onnx(path: Path) -> Path:
