@@ -178,6 +178,7 @@ LEAST: Mapping[str, float] = {
     "measure.pairs": 1,
     "measure.timeout_s": 1e-3,
     "measure.dynamic_size": 1,
+    "measure.decode_steps": 1,
 }
 
 

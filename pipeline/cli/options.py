@@ -69,6 +69,7 @@ def objective_options(command: Command) -> Command:
             click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
             click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
             click.option("--rate", type=float, metavar="N", help="Arrivals per second when the answer runs alone."),
+            click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
         command = option(command)
@@ -83,10 +84,10 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    taken = {
-        name: options.pop(name) for name in ("objective", "p99", "min_rate", "max_memory", "max_load_time", "rate")
-    }
+    names = ("objective", "p99", "min_rate", "max_memory", "max_load_time", "rate", "metric")
+    taken = {name: options.pop(name) for name in names}
     found = {f"measure.{name}": taken[name] for name in ("objective", "min_rate", "rate")}
+    found["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
         found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
     found["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])

@@ -249,7 +249,8 @@ def show_result(result: Result) -> None:
         rows.append([mark + c.name, *cells])
     yardstick = f"times as fast as {record.contest.control}" if record.contest else ""
     console.table("", ["candidate", "ms", "per second", yardstick, "what it is"], rows)
-    told = (winner_text(record.candidates), *record.notes, alone_text(record.candidates, record.best))
+    metric = record.contest.metric if record.contest else ""
+    told = (winner_text(record.candidates), *record.notes, alone_text(record.candidates, record.best, metric))
     for line in (*map(search_text, record.searches), *told):
         if line:
             console.say(line)

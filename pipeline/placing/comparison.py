@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.artifacts.store import file_digest
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, Any]]
 ENOUGH_STARTS = 3  # for an interval
 PROMISING = 2  # settings that are tried before any split
+# Settings that the figures of a start depend on, or whether it counts.
+TOLD_BY_STARTS = (
+    *("objective", "percentile", "turn_s", "realtime", "decode_steps", "dynamic_size"),
+    *("tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
+)
 PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000}  # and how many latencies tell them
 
 
@@ -136,8 +142,12 @@ def _nothing_around(variant: Variant) -> list[Variant]:
 
 def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
-    told = {"seed": subject.seed, "source": subject.graph.source, "turn_s": settings.turn_s}
-    told |= {"objective": settings.objective, "percentile": settings.percentile, "realtime": settings.realtime}
+    from runtime.measuring.quality import metric_file
+
+    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source}
+    told |= {name: getattr(settings, name) for name in TOLD_BY_STARTS}
+    if settings.metric:
+        told["metric"] = file_digest(metric_file(settings.metric))
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -184,6 +194,7 @@ def _contest_row(
         "percentiles": percentiles_of(latencies),
         "alone_s": alone_s,
         "alone": percentiles_of(alone_s),
+        "alone_between": intervals_of(alone_s),
         "cpu_s": float(np.median([s.cpu_s for s in starts])),
         "peak_bytes": max(s.peak_bytes for s in starts),
         "compile_s": float(np.median([s.loaded["compile_s"] for s in starts])),
@@ -212,6 +223,17 @@ def percentiles_of(latencies_s: Sequence[float]) -> dict[str, float]:
     return {share: float(np.percentile(latencies_s, float(share))) for share in told}
 
 
+def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Return the exact 95 % intervals of the percentiles that so many latencies can tell, where they have one.
+
+    They hold for latencies that do not depend on one another.
+    """
+    from runtime.measuring.claims import quantile_interval
+
+    found = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
+    return {share: ends for share, ends in found.items() if ends is not None}
+
+
 def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]:
     """Return what was found out about the contest as a whole."""
     judgement = found.judgement
@@ -227,6 +249,7 @@ def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]
         "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
         "disturbed": bool(judgement and judgement.disturbed),
         "missing_s": found.missing_s,
+        "metric": settings.metric.rpartition(":")[2],
         "ratios": {n: asdict(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(found, found.default),
         "over_hint": _over(found, found.hint),
@@ -282,5 +305,6 @@ def _variant_record(variant: Variant, placement: Placement | None, graph: Graph)
         "target": variant.target,
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
+        "batch": variant.batch,
         **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
     }

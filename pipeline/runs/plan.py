@@ -38,7 +38,7 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 5,
-    "precisions": 2,
+    "precisions": 3,
     "profile": 2,
     "embed": 2,
     "place": 8,
@@ -50,10 +50,10 @@ SAMPLED = ("place", "measure")
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
-# Settings of the measure stage that hold wherever a placement is measured.
-MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+# Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
+COMPARED_ALIKE = ("tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
+MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
 LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
-COMPARED_ALIKE = ("tolerance", "low_tolerance", "dynamic_size")  # and of those, where outputs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
+        files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
@@ -255,6 +256,17 @@ def _files(settings: Settings, stage: str, name: str) -> list[str]:
     """Return the sha256 of every file that the parameters of an implementation name."""
     named = map(Path, declared(stage, name, settings.params_of(stage, name)).files)
     return [file_digest(path) for path in named if path.is_file()]
+
+
+def _metric_files(settings: Settings) -> list[str]:
+    """Return the sha256 of the file of the user's metric, if there is one.
+
+    Raises:
+        UsageError: it holds no such function.
+    """
+    from runtime.measuring.quality import metric_file
+
+    return [file_digest(metric_file(settings.measure.metric))] if settings.measure.metric else []
 
 
 def _asked(settings: Settings) -> tuple[str, ...]:

@@ -145,9 +145,11 @@ def candidate_rows(
                 left=row.get("left", ""),
                 times_as_fast=row.get("times_as_fast"),
                 requests=row.get("requests", 1),
+                batch=row.get("batch", 1),
                 rate=_rate(row, objective),
                 percentiles=row.get("percentiles", {}),
                 alone=row.get("alone", {}),
+                alone_between=row.get("alone_between", {}),
                 cpu_s=row.get("cpu_s"),
                 peak_bytes=row.get("peak_bytes"),
                 compile_s=row.get("compile_s"),
@@ -287,9 +289,12 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
 
     names: of the operations. sha256: of the model as the user gave it.
     """
-    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
-        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
-            _place_file(read.path(source), path / name)
+    if best.get("batch", 1) > 1:
+        from runtime.measuring.batching import save_batched
+
+        save_batched(read.path("model.xml"), path / "placed.xml", best["batch"])
+    else:
+        _copy_model(path, read)
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
         placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
@@ -305,7 +310,9 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         placement=placement,
         priority=best.get("priority"),
         requests=best.get("requests", 1),
+        batch=best.get("batch", 1),
         objective=best.get("objective", "latency"),
+        shapes={c["name"]: c["shape"] for c in payload.read_json(read.path("shapes.json"))},
     )
     write_json(path / "placement.json", to_json(record))
     return {
@@ -315,6 +322,13 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         "result": "result.json",
         "report": "report.html",
     }
+
+
+def _copy_model(path: Path, read: Entry) -> None:
+    """Copy the model of the read stage into the run directory, unless it is there."""
+    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
+        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
+            _place_file(read.path(source), path / name)
 
 
 def _place_file(source: Path, target: Path) -> None:

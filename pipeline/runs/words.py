@@ -75,7 +75,8 @@ def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
     if row.get("kind") in ("default", "hint"):
         return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
-        return _device_text(row["devices"][0])
+        together = f", {row['batch']} inferences at once" if row.get("batch", 1) > 1 else ""
+        return _device_text(row["devices"][0]) + together
     ran = " and ".join(row.get("executed_on", ()))
     return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
 
@@ -111,10 +112,15 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     return f"Fastest split of each placer: {', '.join(words)}."
 
 
-def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
-    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown."""
+def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "") -> str:
+    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown.
+
+    metric: the user's own measure of quality, if there is one.
+    """
     c = next(c for c in candidates if c.name == best)
-    words = [f"p{share} {seconds * 1e3:.2f} ms" for share, seconds in c.alone.items()]
+    words = [
+        f"p{share} {seconds * 1e3:.2f} ms{_between(c.alone_between.get(share))}" for share, seconds in c.alone.items()
+    ]
     if not words:
         return ""
     if c.cpu_s is not None:
@@ -124,8 +130,13 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
     if c.difference is not None:
-        words.append(f"outputs differ by {100 * c.difference:.2g} % from f32")
+        lost = f"{100 * c.difference:.2g} %"
+        words.append(f"{metric} falls by {lost} from f32" if metric else f"outputs differ by {lost} from f32")
     return f"{c.name} alone: {', '.join(words)}."
+
+
+def _between(ends: tuple[float, float] | None) -> str:
+    return f" ({ends[0] * 1e3:.2f} to {ends[1] * 1e3:.2f})" if ends else ""
 
 
 def search_text(search: Mapping[str, Any]) -> str:

@@ -23,15 +23,17 @@ from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
-from runtime.measuring.claims import TWIN, Judgement, Rules, judge
+from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
 from runtime.measuring.pairs import Bench, Part, Start, mean_log_ratio
 from runtime.measuring.variant import Variant
 
 SCREENING = 0.4  # of the time, at most
 SCREEN_PAIRS = 3  # of turns in a start of the screening
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
-NOISE = 0.02  # standard deviation of a short start's log ratio that is reckoned with at least
+UNSEEN = 0.02  # standard deviation between starts before any variant has had two
+QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
+SHORTEST_S = 1e-9  # pair of turns
 LEAST_PAIRS = 4  # of turns in a start of the final
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
@@ -135,7 +137,13 @@ def contest(
     rules = Rules(settings.level, settings.least, settings.least_starts)
     entries = {v.name: Entrant(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
-    _Screening(entries, explore, bench, deadline.share(SCREENING), most, say).run()
+    screening = _Screening(entries, explore, bench, deadline.share(SCREENING), most, say)
+    first = screening.first()
+    if first is not None:
+        needed_s = _needed_s(entries, most, rules)
+        if needed_s > deadline.left_s:
+            say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
+        screening.run(first.variant)
     chosen = _chosen(entries)
     if not chosen.control:
         return Contest(entries, "", "", "", None, rules)
@@ -167,12 +175,12 @@ class _Screening:
     say: Say
     longest_s: float = 0.0
 
-    def run(self) -> None:
-        """Screen until few are left, or the time is used up."""
-        first = _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
-        if first is None:
-            return
-        control = first.variant
+    def first(self) -> Entrant | None:
+        """Return the first variant that runs, after a start beside itself; None if there is none."""
+        return _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
+
+    def run(self, control: Variant) -> None:
+        """Screen the others beside the control until few are left, or the time is used up."""
         self._screen([e for e in self.entries.values() if e.variant is not control], control, 1)
         for _ in range(STEPS):
             self._screen(self._neighbours(), control, 1)
@@ -240,12 +248,24 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
     ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
     if not ran:
         return []
-    spread = NEAR * NOISE * np.sqrt(1.0 + 1.0 / starts)
+    spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
     leader = ran[0].advance
     for entry in ran:
         if entry.advance < leader - spread and not entry.left and not entry.variant.baseline:
             entry.left = "clearly slower"
     return [e for e in ran if not e.left]
+
+
+def noise_of(entries: Sequence[Entrant]) -> float:
+    """Return the standard deviation of the log ratio of a screening's start, by what the starts show.
+
+    Turns of a start scatter, and so do starts of a variant: they are reckoned as UNSEEN until some variant has two.
+    """
+    starts = [[s.log_ratio for s in e.screened.values()] for e in entries if e.failed is None and e.screened]
+    within = [s.error for e in entries if e.failed is None for s in e.screened.values()]
+    between = Spread.of(starts)
+    seen = between.sd if between.freedom else math.hypot(UNSEEN, math.sqrt(float(np.mean(np.square(within or [0.0])))))
+    return max(seen, QUIETEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,14 +336,19 @@ class _Final:
         return judgement
 
     def _contenders(self) -> list[Entrant]:
-        """Return the fastest of what is searched, a split among them where one ran, and own choices that are close."""
+        """Return the fastest of what is searched, and an own choice of the runtime's that is close.
+
+        Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
+        time is short, and settings are the simpler answer.
+        """
         ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
-        ran.sort(key=lambda e: -e.advance)
+        noise = noise_of(ran)
+        ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
         searched = [e for e in ran if not e.variant.baseline]
         found = [e for e in searched if not e.left][: self.settings.finalists]
         own = [e for e in ran if e.variant.baseline and not e.variant.single]
         leader = max([e.advance for e in found], default=0.0)
-        found += [e for e in own if e.advance > leader - NEAR * NOISE][:1]
+        found += [e for e in own if e.advance > leader - NEAR * noise][:1]
         for entry in searched:
             if entry not in found and not entry.left:
                 entry.left = "slower than those compared"
@@ -342,7 +367,7 @@ class _Final:
         while contenders:
             present = (twin, *contenders, *yardsticks)
             ready_s, pair_s = sum(e.ready_s for e in present), sum(e.pair_s for e in present)
-            pairs = int(min((wanted_s - ready_s) / pair_s, self.settings.pairs)) if pair_s else self.settings.pairs
+            pairs = int(min((wanted_s - ready_s) / max(pair_s, SHORTEST_S), self.settings.pairs))
             if pairs >= LEAST_PAIRS or ready_s + pair_s * LEAST_PAIRS <= least_s:
                 return max(pairs, LEAST_PAIRS), contenders, yardsticks
             leaver = (yardsticks or contenders).pop()
@@ -385,7 +410,8 @@ class _Final:
         if number < 2 or not alive:
             return
         means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
+        noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
         leader = max(means.values())
         for entry in alive:
-            if means[entry.variant.name] < leader - NEAR * NOISE / np.sqrt(number / 2):
+            if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
                 entry.left = "clearly slower"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -47,10 +48,12 @@ class InferenceRequest(Protocol):
 class Executable(Protocol):
     """A model that is ready to run: loaded from a command of the measuring child, and closed at the end.
 
-    requests: those that may run at the same time; `infer` runs the first. Inputs are set once, of all.
+    requests: those that may run at the same time; `infer` runs the first. Inputs are set once, of all. compile_s:
+    seconds that compiling it has taken.
     """
 
     requests: Sequence[InferenceRequest]
+    compile_s: float
 
     def load(self, arrays: Arrays) -> None:
         """Take the inputs of all inferences to come."""
@@ -80,25 +83,25 @@ def executable(command: Mapping[str, Any], model: ov.Model, kept: KeptSegments) 
     stated = command.get("segments")
     if stated is None:
         return CompiledExecutable.of(command, model, devices)
-    compiler = kept.compiler_for(command["model"]) if stated["reuse"] else SegmentCompiler()
+    compiler = kept.compiler_for(command["model"], command["batch"]) if stated["reuse"] else SegmentCompiler()
     parts = tuple(SegmentSpec(tuple(p["operations"]), p["device"], p["priority"]) for p in stated["parts"])
     how = how_to_run(stated["runner"], max(1, command["requests"]))
-    before = compiler.compilations
+    before, begun = compiler.compilations, time.perf_counter()
     placed = placed_in_memory(model, Segmentation(parts), devices, how, compiler)
-    return SegmentsExecutable.of(placed, compiler.compilations - before)
+    return SegmentsExecutable.of(placed, compiler.compilations - before, time.perf_counter() - begun)
 
 
 @dataclass(slots=True)
 class KeptSegments:
-    """The compiled segments of one model file, for as long as it is the one that is measured."""
+    """The compiled segments of one model file at one batch, for as long as it is what is measured."""
 
-    model: str = ""
+    model: tuple[str, int] = ("", 1)
     compiler: SegmentCompiler = field(default_factory=SegmentCompiler)
 
-    def compiler_for(self, model: str) -> SegmentCompiler:
+    def compiler_for(self, model: str, batch: int) -> SegmentCompiler:
         """Return what has compiled segments of this model before; those of another are let go."""
-        if model != self.model:
-            self.model, self.compiler = model, SegmentCompiler()
+        if (model, batch) != self.model:
+            self.model, self.compiler = (model, batch), SegmentCompiler()
         return self.compiler
 
 
@@ -109,17 +112,20 @@ class CompiledExecutable:
     compiled: ov.CompiledModel
     requests: Sequence[ov.InferRequest]
     stateful: bool
+    compile_s: float
 
     @classmethod
     def of(cls, command: Mapping[str, Any], model: ov.Model, devices: Sequence[DeviceSpec]) -> Self:
         """Return the model placed and compiled as a command says."""
         if command["affinity"]:
             set_affinities(model, command["affinity"])
-        compiled = core_for(devices).compile_model(model, command["target"], dict(command["properties"]))
+        core, begun = core_for(devices), time.perf_counter()
+        compiled = core.compile_model(model, command["target"], dict(command["properties"]))
+        compile_s = time.perf_counter() - begun
         count = command["requests"] or _optimal_requests(compiled)
         # Asked of the model: AUTO over several devices refuses to say whether a request has state.
         stateful = bool(model.get_variables())
-        return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful)
+        return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful, compile_s)
 
     def load(self, arrays: Arrays) -> None:
         """Take the inputs of all inferences to come."""
@@ -159,11 +165,12 @@ class SegmentsExecutable:
     placed: PlacedModel
     requests: Sequence[Any]
     compilations: int
+    compile_s: float
 
     @classmethod
-    def of(cls, placed: PlacedModel, compilations: int) -> Self:
+    def of(cls, placed: PlacedModel, compilations: int, compile_s: float) -> Self:
         """Return a loaded model in segments, with as many requests as it may run at the same time."""
-        return cls(placed, [placed.create_infer_request() for _ in range(placed.requests)], compilations)
+        return cls(placed, [placed.create_infer_request() for _ in range(placed.requests)], compilations, compile_s)
 
     @property
     def stateful(self) -> bool:

@@ -44,7 +44,10 @@ class Hetero:
     timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
     tolerance: float = param(1e-3, "largest relative L2 difference from the f32 reference for f32 devices")
     low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
+    metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
+    metric_drop: float = param(0.01, "share by which the metric may fall from the f32 reference")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
+    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
     memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
@@ -59,7 +62,10 @@ class Hetero:
             timeout_s=self.timeout_s,
             tolerance=self.tolerance,
             low_tolerance=self.low_tolerance,
+            metric=self.metric,
+            metric_drop=self.metric_drop,
             dynamic_size=self.dynamic_size,
+            decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
         pairs = max(1, round(self.seconds / (2 * settings.turn_s)))

@@ -28,6 +28,7 @@ from runtime.measuring.child import Child, ChildError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import Variant, check, load, outputs_of, warm_up
 
+MEDIAN = 1.2533  # how much further a median of normal values scatters than their mean: sqrt(pi / 2)
 REALTIME_HARM = 1.2
 REALTIME_NEEDED = 0.03
 MOST_KEPT = 500  # latencies of one turn; a turn of a tiny model has thousands
@@ -58,6 +59,12 @@ class Start:
     def log_ratio(self) -> float:
         """Return log(control's time / variant's time), the median over neighbouring turns: above 0 is faster."""
         return float(np.median(np.log(self.control_s) - np.log(self.variant_s)))
+
+    @property
+    def error(self) -> float:
+        """Return the standard error of the log ratio by how far neighbouring turns scatter; 0 of a single pair."""
+        each = np.log(self.control_s) - np.log(self.variant_s)
+        return MEDIAN * float(np.std(each, ddof=1)) / math.sqrt(each.size) if each.size > 1 else 0.0
 
     @property
     def value_s(self) -> float:

@@ -18,8 +18,10 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.measuring.batching import repeated
 from runtime.measuring.child import Child
-from runtime.measuring.outputs import Outputs, Reference, compare_outputs, lost_int8
+from runtime.measuring.outputs import Outputs, Reference, lost_int8
+from runtime.measuring.quality import accepted
 
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
@@ -52,6 +54,7 @@ class Variant:
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
     segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
+    batch: inferences that are computed at once, as one.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Variant:
     kind: VariantKind = "device"
     requests: int = 1
     segments: InSegments | None = None
+    batch: int = 1
 
     @property
     def baseline(self) -> bool:
@@ -79,6 +83,7 @@ class Variant:
             "properties": sorted(self.properties.items()),
             "affinity": None if self.affinity is None else sorted(self.affinity.items()),
             "requests": self.requests,
+            "batch": self.batch,
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
@@ -125,7 +130,9 @@ def load(child: Child, variant: Variant, model: Path, settings: MeasureSettings,
     Raises:
         ChildError: the variant could not be compiled.
     """
-    return child.ask("load", requests=variant.requests, **described(variant, model, settings, seed=seed))
+    return child.ask(
+        "load", requests=variant.requests, batch=variant.batch, **described(variant, model, settings, seed=seed)
+    )
 
 
 def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
@@ -139,6 +146,7 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
         "segments": None if variant.segments is None else variant.segments.to_json(),
         "seed": seed,
         "dynamic_size": settings.dynamic_size,
+        "decode_steps": settings.decode_steps,
     }
 
 
@@ -149,7 +157,7 @@ def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MIN
 
 
 def outputs_of(child: Child) -> Outputs:
-    """Return the outputs of one inference, by their position in the model ("output_0", ...)."""
+    """Return the outputs of one inference, or of a sequence's last, by their position: "output_0" ..."""
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         path = Path(folder) / "outputs.npz"
         child.ask("outputs", path=str(path))
@@ -163,7 +171,10 @@ def check(
     """Return by how much the outputs of a loaded variant differ, or why it must not count.
 
     It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
-    outputs differ by more than its precisions may.
+    outputs differ by more than its precisions may, or lose too much by the user's metric.
+
+    Raises:
+        UsageError: that metric fails.
     """
     asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
     really = executed_names(variant, sorted(really))
@@ -173,15 +184,11 @@ def check(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    return compare_outputs(outputs_of(child), expected.outputs, tolerance_for(loaded["precisions"], settings))
+    whole = repeated(expected.outputs, variant.batch)
+    return accepted(outputs_of(child), whole, loaded["precisions"], settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:
     """Return the user's names of devices that OpenVINO names; GPUs add their number to their name, "GPU_B.1"."""
     names = {d.openvino_name: d.name for d in variant.devices}
     return tuple(names.get(device) or names.get(device.partition(".")[0], device) for device in openvino_names)
-
-
-def tolerance_for(precisions: Mapping[str, str], settings: MeasureSettings) -> float:
-    """Return the tolerance that fits the precisions a model really runs in."""
-    return settings.tolerance if set(precisions.values()) <= {"f32"} else settings.low_tolerance

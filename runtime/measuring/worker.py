@@ -8,7 +8,9 @@ anything.
     load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
                                                   int8_kernels}, of segments with `compilations`
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
+    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
+                                                 state begins anew, and its last sequence is run to its end; samples
+                                                 are of whole batches, the next two of one inference of them
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
     memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
@@ -40,7 +42,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
-from runtime.measuring import kernels, links, located
+from runtime.measuring import batching, kernels, links, located
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.executable import (
     CompiledExecutable,
@@ -56,13 +58,20 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """What is loaded, and its requests."""
+    """What is loaded, and its requests.
+
+    decode_steps: inferences of a model with state before a request's state is reset. decoded: how many each request has
+    behind it since then. batch: inferences that are computed at once. kept: segments compiled for earlier commands.
+    """
 
     def __init__(self) -> None:
         self.requests: Sequence[InferenceRequest] = []
         self.loaded: Executable | None = None
         self.model: ov.Model | None = None
         self.stateful = False
+        self.decode_steps = 1
+        self.decoded: list[int] = []
+        self.batch = 1
         self.kept = KeptSegments()
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,20 +82,29 @@ class Session:
         _forget_peak()
         path = Path(command["model"])
         self.model = ov.Core().read_model(path)
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        self.batch = command["batch"]
+        if self.batch > 1:
+            batching.batch(self.model, self.batch)
+            inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
         self.stateful = bool(self.model.get_variables())
-        start = time.perf_counter()
         self.loaded = executable(command, self.model, self.kept)
-        compile_s = time.perf_counter() - start
         self.requests = self.loaded.requests
-        self.loaded.load(inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"]))
-        return {"compile_s": compile_s, "requests": len(self.requests), **self.loaded.describe()}
+        self.decode_steps = command["decode_steps"] if self.stateful else 1
+        self._begin_sequences()
+        self.loaded.load(inputs)
+        told = {"compile_s": self.loaded.compile_s, "requests": len(self.requests)}
+        return told | self.loaded.describe()
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one inference and write its outputs."""
+        """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
         loaded = self._executable()
-        loaded.reset()
-        loaded.infer()
-        np.savez(command["path"], **{f"output_{i}": array for i, array in enumerate(loaded.outputs())})  # type: ignore[arg-type]
+        self._begin_sequences()
+        for _ in range(self.decode_steps):
+            self._step(0)
+            loaded.infer()
+        arrays: dict[str, Any] = {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
+        np.savez(command["path"], **arrays)
         return {}
 
     def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,22 +114,23 @@ class Session:
         several requests while all of them are busy.
         """
         requests = self._loaded()
+        self._begin_sequences()
         before, cpu_before_s = _scheduled_ns(), time.process_time()
         with _Realtime(command["realtime"]):
             if len(requests) == 1:
-                samples = self._one_after_another(requests[0], command["seconds"], command["minimum"])
+                samples = self._one_after_another(command["seconds"], command["minimum"])
                 period_s = float(np.mean(samples))
             else:
                 samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / len(samples)
-        told = {"samples_s": samples, "period_s": period_s, "cpu_s": cpu_s}
+        told = {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch}
         return told | waited_between(before, _scheduled_ns())
 
-    def _one_after_another(self, request: InferenceRequest, seconds: float, minimum: int) -> list[float]:
-        samples: list[float] = []
+    def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
+        request, samples = self.requests[0], list[float]()
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(samples) < minimum:
-            self._reset(request)
+        while time.perf_counter() < end or len(samples) < minimum or len(samples) % self.decode_steps:
+            self._step(0)
             start = time.perf_counter()
             request.infer()
             samples.append(time.perf_counter() - start)
@@ -129,7 +148,7 @@ class Session:
         samples: list[float] = []
 
         def begin(i: int) -> None:
-            self._reset(requests[i])
+            self._step(i)
             begun[i] = time.perf_counter()
             requests[i].start_async()
 
@@ -153,6 +172,7 @@ class Session:
     def arrive(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Answer requests that arrive at a mean rate, at random (Poisson), and time each from its arrival."""
         requests = self._loaded()
+        self._begin_sequences()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         arrived = [0.0] * len(requests)
         samples: list[float] = []
@@ -169,10 +189,10 @@ class Session:
         while due - start < command["seconds"]:
             time.sleep(max(0.0, due - time.perf_counter()))
             i = waiting.get()
-            self._reset(requests[i])
+            self._step(i)
             arrived[i] = due
             requests[i].start_async()
-            due += float(rng.exponential(1.0 / command["rate"]))
+            due += float(rng.exponential(self.batch / command["rate"]))
         for request in requests:
             request.wait()
         return {"samples_s": samples}
@@ -183,11 +203,11 @@ class Session:
 
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
-        request = self._loaded()[0]
+        self._begin_sequences()
         samples: list[float] = []
         end = time.perf_counter() + command["seconds"]
         while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
-            samples += self._one_after_another(request, 0.0, 1)
+            samples += self._one_after_another(0.0, 1)
         if not isinstance(self.loaded, CompiledExecutable) or self.model is None:
             raise RuntimeError("kernels of what is not one compiled model")
         found = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
@@ -203,9 +223,15 @@ class Session:
             raise RuntimeError("a command before load")
         return self.requests
 
-    def _reset(self, request: InferenceRequest) -> None:
-        if self.stateful:
-            request.reset_state()
+    def _begin_sequences(self) -> None:
+        """Let the next inference of every request begin a new sequence."""
+        self.decoded = [0] * len(self.requests)
+
+    def _step(self, i: int) -> None:
+        """Count an inference of request i; the first of a sequence has its state reset."""
+        if self.stateful and self.decoded[i] % self.decode_steps == 0:
+            self.requests[i].reset_state()
+        self.decoded[i] += 1
 
 
 def realtime(command: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,11 @@ class PlacedRequest:
         request = self.segments[s]
         try:
             self.bind(s)
-            request.infer(share_outputs=True)
+            if self.wiring.dynamic[s]:  # on one thread of a CPU, infer() says nothing of shapes that cannot be
+                request.start_async()
+                request.wait()
+            else:
+                request.infer(share_outputs=True)
         except RuntimeError as error:
             raise self.failed(s, error) from error
 

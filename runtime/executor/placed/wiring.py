@@ -20,7 +20,7 @@ class Wiring:
     compiled: k models. consumers: of each segment, those that take from it, each once; producers: how many it takes
     from. makers: tensor -> where it is made. readers: tensor -> where it is read. fixed: tensors between segments whose
     shape is known. moving: of each segment, (place among its inputs, where that is made) of tensors of unknown shape.
-    stateful: segments that keep a state.
+    dynamic: of each segment, whether it takes or gives a tensor of unknown shape.
     """
 
     manifest: SplitManifest
@@ -32,6 +32,7 @@ class Wiring:
     readers: Mapping[str, tuple[End, ...]]
     fixed: tuple[str, ...]
     moving: tuple[tuple[tuple[int, End], ...], ...]
+    dynamic: tuple[bool, ...]
 
     @classmethod
     def of(cls, manifest: SplitManifest, compiled: Sequence[Any], compiler: SegmentCompiler) -> Wiring:
@@ -66,6 +67,7 @@ class Wiring:
             {name: tuple(at) for name, at in readers.items()},
             tuple(fixed),
             tuple(map(tuple, moving)),
+            tuple(any(p.get_partial_shape().is_dynamic for p in (*c.inputs, *c.outputs)) for c in compiled),
         )
 
 
