@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.errors import listed
+from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
 
 REWRITTEN = "rewritten.json"  # `Rewritten`s as JSON values, beside the graph; absent if nothing was asked for
@@ -23,6 +23,18 @@ class Rewrites:
     def of(cls, settings: CoarsenSettings) -> Rewrites:
         """Return the rewrites that were set."""
         return cls(settings.split_directions, settings.split_groups)
+
+    def refuse(self, graph: str) -> None:
+        """Check that nothing is to be rewritten in a graph that is no model.
+
+        Raises:
+            UsageError: something is.
+        """
+        if self != Rewrites():
+            raise UsageError(
+                f"{graph} is no model: it has no operations to split.",
+                "Leave coarsen.split_directions and split_groups out.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
