@@ -56,12 +56,14 @@ def small_onnx(path: Path) -> Path:
     return path
 
 
+def annotation(node: Any) -> str:
+    """Return the annotation of a node, "" if it has none."""
+    return next((prop.value for prop in node.metadata_props if prop.key == "layer_ann"), "")
+
+
 def annotations(path: Path) -> dict[str, str]:
-    """Return {a node's first output: its annotation}, "" where it has none."""
-    return {
-        node.output[0]: next((prop.value for prop in node.metadata_props if prop.key == "layer_ann"), "")
-        for node in onnx.load(path, load_external_data=False).graph.node
-    }
+    """Return {a node's first output: its annotation}."""
+    return {node.output[0]: annotation(node) for node in onnx.load(path, load_external_data=False).graph.node}
 
 
 def outputs(path: Path, feed: Mapping[str, Any], config: Mapping[str, str]) -> tuple[list[Any], dict[str, set[str]]]:
@@ -100,6 +102,15 @@ def test_every_node_is_annotated_and_the_outputs_stay(name: str, folder: Path, t
     assert set(told) == {"CPUExecutionProvider"}  # the other one is not in this wheel
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["branching", "looping"])
+def test_a_body_runs_where_its_node_does(name: str, folder: Path, tmp_path: Path) -> None:
+    out, _ = emit(placed_run(tmp_path / "run", EXPORTED[name](folder)), "onnxruntime")
+    owners = [node for node in onnx.load(out / "model.onnx").graph.node if any(a.HasField("g") for a in node.attribute)]
+    inside = [(node, inner) for node in owners for a in node.attribute for inner in a.g.node]
+    assert inside
+    assert all(annotation(inner) == annotation(node) != "" for node, inner in inside)
 
 
 def test_the_option_is_read_by_this_onnx_runtime(tmp_path: Path) -> None:
