@@ -106,6 +106,7 @@ class Deployment:
             UsageError: the run cannot be told without named devices or affinities.
         """
         record = self.record
+        self.check_whole(f"which {target} cannot express")
         if self.is_split:
             raise UsageError(
                 f"{self.path} splits the model over {', '.join(record.devices)}, which {target} cannot express.",
