@@ -21,6 +21,8 @@ class Choices:
     budget: str | None
     shapes: tuple[str, ...]
     keep_dynamic: bool
+    split_directions: bool
+    split_groups: bool
     input: Path | None
     seed: int | None
     config: Path | None
@@ -42,6 +44,12 @@ shape_option = click.option(
 )
 keep_dynamic_option = click.option(
     "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
+)
+split_directions_option = click.option(
+    "--split-directions", is_flag=True, help="Make two operations of every bidirectional LSTM, GRU or RNN."
+)
+split_groups_option = click.option(
+    "--split-groups", is_flag=True, help="Make two operations of every grouped convolution and multi-head attention."
 )
 input_option = click.option(
     "--input",
@@ -99,6 +107,8 @@ def shared(command: Command) -> Command:
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
             shape_option,
             keep_dynamic_option,
+            split_directions_option,
+            split_groups_option,
             input_option,
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
@@ -154,6 +164,8 @@ def settings_from(choices: Choices, base: Any) -> Any:
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
     given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
+    given |= {"coarsen.split_directions": choices.split_directions or None}
+    given |= {"coarsen.split_groups": choices.split_groups or None}
     given |= {"coarsen.input": choices.input and str(choices.input.absolute())}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 

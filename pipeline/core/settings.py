@@ -17,6 +17,8 @@ class CoarsenSettings:
     shapes: tuple[str, ...] = param((), "shapes of inputs, as in NAME=1x3x224x224; a question mark stays dynamic")
     keep_dynamic: bool = param(False, "leave dynamic inputs dynamic where no shape is given")
     input: str = param("", "npz file of an array for each input, by name: their shapes, and what is measured with")
+    split_directions: bool = param(False, "make two operations of every bidirectional LSTM, GRU or RNN sequence")
+    split_groups: bool = param(False, "make two operations of every grouped convolution and multi-head attention")
     growth_bytes: int = param(256 << 20, "bytes that folded constants may take beyond 8 times the model's files")
     read_timeout_s: float = param(600.0, "seconds that reading the model may take before its process is killed")
 

@@ -12,7 +12,9 @@ from typing import Any
 from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.private import copy_whole, make_alike
+from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
+from pipeline.runs.served import server_pipeline
 
 TOOL_MODEL = "model.xml"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
@@ -223,8 +225,10 @@ def cpp_literal(text: str) -> str:
 TARGETS: Mapping[str, Writer] = {
     "benchmark-app": benchmark_app,
     "ovms": model_server,
+    "ovms-dag": server_pipeline,
     "python": python_program,
     "cpp": cpp_program,
     "olive": olive,
+    "onnxruntime": onnx_session,
 }
 """What can be written for, by name."""

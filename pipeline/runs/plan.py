@@ -140,7 +140,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings))
+    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings), **_rewrites(settings))
     if "fuse" in chain:
         add("kernels", {}, ("read",), measured=True)
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
@@ -215,6 +215,14 @@ def _shapes(settings: Settings) -> dict[str, Any]:
         "input_sha256": shapes.data_sha256,
         **open_ones,
     }
+
+
+def _rewrites(settings: Settings) -> dict[str, Any]:
+    """Return what is rewritten in the model; nothing if nothing is, so that what was read before stays read."""
+    from coarsen.reading.rewrites import Rewrites
+
+    asked = Rewrites.of(settings.coarsen)
+    return {} if asked == Rewrites() else {"rewrites": asdict(asked)}
 
 
 def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:

@@ -253,9 +253,11 @@ def _notes(
     read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
-    from coarsen.reading.shapes import notes_of
+    from coarsen.reading import rewrites, shapes
 
-    assumed = notes_of(payload.read_json(read.entry.path("shapes.json")))
+    assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json")))
+    if rewrites.REWRITTEN in read.entry.files:
+        assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if precisions is None:
         return assumed
     from runtime.measuring.precisions import notes

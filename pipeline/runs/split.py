@@ -61,6 +61,7 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
         UsageError: the run leaves it to AUTO or HETERO where operations run.
         PlacedError: the segments are damaged, or a device refuses one.
     """
+    from coarsen.reading.shapes import InputShapes
     from runtime.executor import placed
     from runtime.executor.splitting import HowToRun
 
@@ -78,7 +79,9 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         out = Path(scratch) / SPLIT
         how = HowToRun(requests=record.requests)
-        _split(found.model, {"placement": record.placement, "priority": record.priority}, devices, out, how=how)
+        as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
+        document = {"placement": record.placement, "priority": record.priority}
+        _split(found.model, document, devices, out, how=how, shapes=as_placed)
         return placed.load(out, runner=runner, requests=requests)
 
 

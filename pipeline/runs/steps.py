@@ -46,6 +46,7 @@ def read(work: StepContext) -> None:
     """Write graph.npz, shapes.json and the normalised model: shapes concrete, constants folded, names unique."""
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
@@ -53,7 +54,8 @@ def read(work: StepContext) -> None:
     data, digest = work.task.context["input"], params["input_sha256"]
     size = params.get("dynamic_size", 0)
     shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
-    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes)
+    rewrites = Rewrites(**params.get("rewrites", {}))
+    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes, rewrites=rewrites)
 
 
 def kernels(work: StepContext) -> None:
