@@ -64,6 +64,11 @@ def objective_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--objective", type=click.Choice(["latency", "throughput"]), help="What is to be best."),
+            click.option(
+                "--runtime",
+                type=click.Choice(["hetero", "dataflow", "auto"]),
+                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured.",
+            ),
             click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
             click.option("--min-rate", type=float, metavar="N", help="Inferences per second that must be reached."),
             click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
@@ -84,9 +89,9 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    names = ("objective", "p99", "min_rate", "max_memory", "max_load_time", "rate", "metric")
+    names = ("objective", "runtime", "p99", "min_rate", "max_memory", "max_load_time", "rate", "metric")
     taken = {name: options.pop(name) for name in names}
-    found = {f"measure.{name}": taken[name] for name in ("objective", "min_rate", "rate")}
+    found = {f"measure.{name}": taken[name] for name in ("objective", "runtime", "min_rate", "rate")}
     found["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
         found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")

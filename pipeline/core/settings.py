@@ -75,6 +75,9 @@ class MeasureSettings:
     use: str = param("hetero", "what has the last word: hetero (the devices), sequential or replay")
     objective: Literal["latency", "throughput"] = param("latency", "what is to be best: one request, or many at once")
     percentile: float = param(50.0, "of the latencies, that the objective latency compares")
+    runtime: Literal["hetero", "dataflow", "auto"] = param(
+        "hetero", "what runs splits: OpenVINO's hetero, segments that run concurrently, or whichever is faster"
+    )
     settings: bool = param(True, "try the settings of devices, too: threads, streams, precision, requests, batch ..")
     finalists: int = param(4, "variants that are compared with the best baseline, start by start")
     starts: int = param(12, "fresh compilations of every finalist, at most")

@@ -75,6 +75,7 @@ def model_server(found: Deployment, out: Path) -> list[Path]:
 
 def python_program(found: Deployment, out: Path) -> list[Path]:
     """Write a Python program that needs openvino and numpy only."""
+    found.check_whole("which it compiles as one")
     written = _model(found, out / TOOL_MODEL)
     if found.is_split:
         write_json(out / "affinities.json", found.affinities)
@@ -85,6 +86,7 @@ def python_program(found: Deployment, out: Path) -> list[Path]:
 
 def cpp_program(found: Deployment, out: Path) -> list[Path]:
     """Write a C++ program and what CMake builds it with."""
+    found.check_whole("which it compiles as one")
     written = _model(found, out / TOOL_MODEL)
     write_text(out / "main.cpp", _rendered("main.cpp.j2", found))
     write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", found))

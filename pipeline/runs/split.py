@@ -13,7 +13,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.graph import Graph, followed
 from pipeline.core.placement import Placement
-from pipeline.runs.deployment import Deployment
+from pipeline.runs.deployment import SPLIT, Deployment
 from pipeline.runs.directory import MANIFEST
 from pipeline.runs.plan import look_at_model
 from pipeline.runs.records import RegisteredRecord, from_json
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes
     from runtime.executor.placed import PlacedModel, SplitManifest
     from runtime.executor.splitting import HowToRun
-
-SPLIT = "split"  # where in a run directory the segments of its answer lie, if it is run in segments
 
 
 def split(

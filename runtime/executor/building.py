@@ -26,7 +26,7 @@ class SegmentModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CutModel:
+class SegmentedModel:
     """A model in segments: their models, the tensors that go into them or out, and what the whole takes and gives.
 
     A tensor goes by one name in all models, under which they know it after they have been saved, too.
@@ -38,7 +38,7 @@ class CutModel:
     outputs: tuple[PortEntry, ...]
 
 
-def cut(model: ov.Model, segments: Sequence[SegmentSpec]) -> CutModel:
+def cut(model: ov.Model, segments: Sequence[SegmentSpec]) -> SegmentedModel:
     """Return the models of all segments of a model, which stays as it is.
 
     A tensor is called after the operation that makes it and its output, so that a segment that two placements share is
@@ -67,7 +67,7 @@ class _Cutter:
         self.results: list[dict[str, Any]] = [{} for _ in segments]
         self.sinks: list[list[Any]] = [[] for _ in segments]
 
-    def cut(self) -> CutModel:
+    def cut(self) -> SegmentedModel:
         """Return the models."""
         inputs = [self._port(op, op.output(0)) for op in self.model.get_parameters()]
         outputs = [self._port(op, op.input_value(0)) for op in self.model.get_results()]
@@ -82,7 +82,7 @@ class _Cutter:
                 if kind == "Assign":
                     self.sinks[home].append(op)
         models = tuple(self._model(s) for s in range(len(self.results)))
-        return CutModel(models, self.tensors, tuple(inputs), tuple(outputs))
+        return SegmentedModel(models, self.tensors, tuple(inputs), tuple(outputs))
 
     def _port(self, op: Any, value: Any) -> PortEntry:
         """Return an input or output of the whole model; one without a name goes by that of its operation."""

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +20,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.private import copy_whole, make_alike, write_whole
 from pipeline.core.process import cpu_count
-from runtime.executor.building import CutModel, cut
+from runtime.executor.building import SegmentedModel, cut
 from runtime.executor.placed.compiling import SegmentCompiler
 from runtime.executor.placed.manifest import (
     MANIFEST,
@@ -106,7 +107,7 @@ def split_model(
 
 def manifest_of(
     found: Segmentation,
-    pieces: CutModel,
+    pieces: SegmentedModel,
     devices: Mapping[str, DeviceEntry],
     digests: Sequence[str],
     source: str,
@@ -156,7 +157,11 @@ def placed_in_memory(
     rows = zip(found.segments, pieces.segments, strict=True)
     digests = [_digest([spec.operations, piece.inputs, piece.outputs]) for spec, piece in rows]
     manifest = manifest_of(found, pieces, device_entries(devices), digests, "", how)
-    return PlacedModel(manifest, [(lambda made=piece.model: made) for piece in pieces.segments], compiler)
+    return PlacedModel(manifest, [partial(_itself, piece.model) for piece in pieces.segments], compiler)
+
+
+def _itself(model: ov.Model) -> ov.Model:
+    return model
 
 
 def _digest(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.executor.segments import SegmentSpec
@@ -25,7 +25,6 @@ from runtime.measuring.quality import accepted
 
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
-DATAFLOW = "DATAFLOW"  # begins the target of what the executor runs, as HETERO begins that of what OpenVINO splits
 
 
 # What a variant is: a plug-in as it comes, with a hint, a device of the user's, AUTO and HETERO left to themselves; and

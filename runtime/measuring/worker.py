@@ -31,6 +31,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -141,8 +142,12 @@ class Session:
     ) -> tuple[list[float], float]:
         """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
         waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
+
+        def ended(number: int, _: None) -> None:
+            waiting.put((number, time.perf_counter()))
+
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: waiting.put((number, time.perf_counter())), None)
+            request.set_callback(partial(ended, i), None)
         begun = [0.0] * len(requests)
         finished: list[float] = []
         samples: list[float] = []
@@ -177,12 +182,12 @@ class Session:
         arrived = [0.0] * len(requests)
         samples: list[float] = []
 
-        def done(number: int) -> None:
+        def done(number: int, _: None) -> None:
             samples.append(time.perf_counter() - arrived[number])
             waiting.put(number)
 
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: done(number), None)
+            request.set_callback(partial(done, i), None)
             waiting.put(i)
         rng = np.random.default_rng(command["seed"])
         due = start = time.perf_counter()

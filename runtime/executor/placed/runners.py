@@ -75,7 +75,7 @@ class Serial:
         self._dispatcher.close()
 
 
-class Level:
+class ByLevel:
     """Runs at most one segment of every device at the same time, and waits for all before it begins the next."""
 
     def __init__(self, wiring: Wiring, threads: int) -> None:
@@ -266,7 +266,7 @@ def runner_of(name: RunnerName, wiring: Wiring, threads: int) -> Runs:
         case "serial":
             return Serial(wiring, threads)
         case "level":
-            return Level(wiring, threads)
+            return ByLevel(wiring, threads)
         case "threads":
             return Concurrent(wiring, threads, shared=True)
         case "pipeline":
