@@ -17,6 +17,8 @@ class CoarsenSettings:
     shapes: tuple[str, ...] = param((), "shapes of inputs, as in NAME=1x3x224x224; a question mark stays dynamic")
     keep_dynamic: bool = param(False, "leave dynamic inputs dynamic where no shape is given")
     input: str = param("", "npz file of an array for each input, by name: their shapes, and what is measured with")
+    split_directions: bool = param(False, "make two operations of every bidirectional LSTM, GRU or RNN sequence")
+    split_groups: bool = param(False, "make two operations of every grouped convolution and multi-head attention")
     growth_bytes: int = param(256 << 20, "bytes that folded constants may take beyond 8 times the model's files")
     read_timeout_s: float = param(600.0, "seconds that reading the model may take before its process is killed")
 
@@ -73,6 +75,9 @@ class MeasureSettings:
     use: str = param("hetero", "what has the last word: hetero (the devices), sequential or replay")
     objective: Literal["latency", "throughput"] = param("latency", "what is to be best: one request, or many at once")
     percentile: float = param(50.0, "of the latencies, that the objective latency compares")
+    runtime: Literal["hetero", "dataflow", "auto"] = param(
+        "hetero", "what runs splits: OpenVINO's hetero, segments that run concurrently, or whichever is faster"
+    )
     settings: bool = param(True, "try the settings of devices, too: threads, streams, precision, requests, batch ..")
     finalists: int = param(4, "variants that are compared with the best baseline, start by start")
     starts: int = param(12, "fresh compilations of every finalist, at most")

@@ -19,6 +19,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import candidate_name
+from pipeline.placing.in_segments import in_segments
 from pipeline.shared import payload
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def on_devices(
         raise ValueError("a graph alone cannot be measured")
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
-    splits, placements = _splits(subject, finalists, settings.objective)
+    splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits)
     with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
@@ -118,8 +119,28 @@ def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Varian
     return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 
-def _splits(subject: Subject, finalists: Rows, objective: str) -> tuple[list[Variant], dict[str, Placement]]:
+def _splits(
+    subject: Subject, finalists: Rows, objective: str, runtime: str = "hetero"
+) -> tuple[list[Variant], dict[str, Placement]]:
     """Return the variants that run the finalists, and by name the placements as they are deployed.
+
+    runtime: "hetero", "dataflow" for segments, or "auto" for both.
+    """
+    variants, placements = [], {}
+    for rank, row in enumerate(finalists):
+        placement = Placement.from_document(row, subject.graph.names, subject.topology.names)
+        found = [] if runtime == "hetero" else in_segments(subject, row, placement, objective, first=rank == 0)
+        found += [] if runtime == "dataflow" else [_by_hetero(subject, row, placement, objective)]
+        for variant, deployed in found:
+            variants.append(variant)
+            placements[variant.name] = deployed
+    return variants, placements
+
+
+def _by_hetero(
+    subject: Subject, row: Mapping[str, Any], placement: Placement, objective: str
+) -> tuple[Variant, Placement]:
+    """Return the variant by which HETERO runs a finalist, and the placement as it is deployed.
 
     Where throughput counts, as many requests are in flight as the runtime advises.
     """
@@ -127,13 +148,8 @@ def _splits(subject: Subject, finalists: Rows, objective: str) -> tuple[list[Var
     from runtime.measuring.variant import hetero_variant
 
     graph, devices = subject.graph, subject.topology.devices
-    variants, placements = [], {}
-    for row in finalists:
-        name, placement = candidate_name(row), Placement.from_document(row, graph.names, subject.topology.names)
-        variant = hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices))
-        variants.append(replace(variant, requests=0 if objective == "throughput" else 1))
-        placements[name] = settle(graph, placement)
-    return variants, placements
+    variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities(graph, placement, devices))
+    return replace(variant, requests=0 if objective == "throughput" else 1), settle(graph, placement)
 
 
 def _nothing_around(variant: Variant) -> list[Variant]:
@@ -312,5 +328,6 @@ def _variant_record(variant: Variant, placement: Placement | None, graph: Graph)
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
         "batch": variant.batch,
+        "runner": "" if variant.segments is None else variant.segments.runner,
         **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
     }

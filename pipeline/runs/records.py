@@ -239,7 +239,7 @@ class PlacementRecord:
 
     requests: inferences in flight at a time. batch: what the first dimension of the model's inputs is now where several
     inferences are computed at once. objective: what the candidate is the best for. shapes: of the inputs that were
-    dynamic in the file, before any batch.
+    dynamic in the file, before any batch. runner: of segments, where the target is DATAFLOW.
     """
 
     schema: Literal["placewright.placement/1"]
@@ -254,6 +254,7 @@ class PlacementRecord:
     batch: int = 1
     objective: str = "latency"
     shapes: dict[str, str] = field(default_factory=dict)
+    runner: str = ""
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:

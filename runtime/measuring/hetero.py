@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +23,14 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
+
+VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
+
+
+def by_hetero(subject: Subject, placement: Placement) -> Variant:
+    """Return the variant by which HETERO runs a placement of the subject's operations."""
+    devices = subject.topology.devices
+    return hetero_variant("placement", "search", devices, affinities(subject.graph, placement, devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class Hetero:
             decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings, self.seconds)
+        return HeteroEvaluator(subject, subject.model, settings, self.seconds, by_hetero)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -68,7 +76,8 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices, each in short turns with the reference.
 
     What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
-    The processes stay until the evaluator is let go. seconds: of turns, for every placement.
+    The processes stay until the evaluator is let go. seconds: of turns, for every placement. variant: what runs a
+    placement. executed_by: what tells that from HETERO in the fingerprint.
     """
 
     version: ClassVar[int] = 3
@@ -77,6 +86,8 @@ class HeteroEvaluator:
     model: Path
     settings: MeasureSettings
     seconds: float
+    variant: VariantOf
+    executed_by: str = ""
     evaluations: int = 0
     _bench: PairBench | None = field(default=None, repr=False)
     _reference_s: float = 0.0
@@ -85,6 +96,7 @@ class HeteroEvaluator:
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
         parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.seconds)]
+        parts += [self.executed_by] if self.executed_by else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
@@ -94,8 +106,9 @@ class HeteroEvaluator:
     def _evaluate(self, placement: Placement) -> Measurement | MeasurementFailed:
         self.evaluations += 1
         lifted = placement.lift(self.subject.grouping)
-        affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
-        variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
+        variant = self.variant(self.subject, lifted)
+        if isinstance(variant, MeasurementFailed):
+            return variant
         bench, reference = self._ready(), reference_variant()
         start = bench.start(variant, reference, part="screening", number=1, pairs=SCREEN_PAIRS, seconds=self.seconds)
         if isinstance(start, MeasurementFailed):

@@ -7,15 +7,16 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.batching import repeated
 from runtime.measuring.child import Child
@@ -32,12 +33,26 @@ VariantKind = Literal["default", "hint", "device", "own choice", "settings", "sp
 
 
 @dataclass(frozen=True, slots=True)
+class InSegments:
+    """How a model is run in segments: which, by which runner, and whether earlier compilations of them may be used."""
+
+    parts: tuple[SegmentSpec, ...]
+    runner: str
+    reuse: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a child's command says of it."""
+        return {"runner": self.runner, "reuse": self.reuse, "parts": [asdict(part) for part in self.parts]}
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a model.
 
     name: what the result calls it. placer: who proposed it, "baseline" for none. target: the device string of
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
+    segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
     batch: inferences that are computed at once, as one.
     """
 
@@ -50,6 +65,7 @@ class Variant:
     single: bool = False
     kind: VariantKind = "device"
     requests: int = 1
+    segments: InSegments | None = None
     batch: int = 1
 
     @property
@@ -67,6 +83,7 @@ class Variant:
             "affinity": None if self.affinity is None else sorted(self.affinity.items()),
             "requests": self.requests,
             "batch": self.batch,
+            **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -77,6 +94,20 @@ def hetero_variant(name: str, placer: str, devices: Sequence[DeviceSpec], affini
     if len(used) == 1:
         return Variant(name, placer, used[0].openvino_name, used, single=True, kind="settings")
     return Variant(name, placer, hetero_target(used), used, HETERO_PROPERTIES, affinity, kind="split")
+
+
+def dataflow_variant(
+    name: str, placer: str, devices: Sequence[DeviceSpec], affinity: Mapping[str, str], segments: InSegments
+) -> Variant:
+    """Return the variant that runs a placement in segments; one that uses a single device is compiled on it directly.
+
+    affinity: {operation: device as OpenVINO knows it}.
+    """
+    used = tuple(d for d in devices if d.openvino_name in set(affinity.values()))
+    if len(used) == 1:
+        return hetero_variant(name, placer, devices, affinity)
+    target = f"{DATAFLOW}:{','.join(d.openvino_name for d in used)}"
+    return Variant(name, placer, target, used, {}, affinity, kind="split", segments=segments)
 
 
 def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, dict[str, Any]]:
@@ -115,6 +146,7 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
         "target": variant.target,
         "properties": dict(variant.properties),
         "affinity": None if variant.affinity is None else dict(variant.affinity),
+        "segments": None if variant.segments is None else variant.segments.to_json(),
         "seed": seed,
         "dynamic_size": settings.dynamic_size,
         "decode_steps": settings.decode_steps,

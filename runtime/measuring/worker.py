@@ -1,4 +1,4 @@
-"""The measuring child: one process that holds one compiled model and answers commands.
+"""The measuring child: one process that holds one compiled model, or one in segments, and answers commands.
 
 It is started by `child` through `launch` and speaks one JSON object per line: a command on standard input, an answer on
 standard output. A model that is loaded takes the place of the one before. Whatever native code prints goes to standard
@@ -6,7 +6,8 @@ error. A fault is an answer, {"error": {kind, message}}; only here is every exce
 anything.
 
     load     {variant, cache}                 -> {compile_s, cached, executed_on, subgraphs, precisions, threads,
-                                                  requests, int8_kernels}; cache: folder of compiled models, "" for none
+                                                  requests, int8_kernels}, of segments with `compilations`; cache:
+                                                  folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
                                                  state begins anew, and its last sequence is run to its end; samples
@@ -32,6 +33,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,10 +44,16 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
-from runtime.machines.devices import PRECISION, core_for, precision_name
+from runtime.machines.devices import core_for
 from runtime.measuring import batching, kernels, links, located
-from runtime.measuring.affinity import set_affinities
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
+from runtime.measuring.executable import (
+    CompiledExecutable,
+    Executable,
+    InferenceRequest,
+    KeptSegments,
+    executable,
+)
 from runtime.measuring.inputs import inputs_of
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
@@ -53,61 +61,52 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """One compiled model and its requests.
+    """What is loaded, and its requests.
 
     decode_steps: inferences of a model with state before a request's state is reset. decoded: how many each request has
-    behind it since then. batch: inferences that are computed at once.
+    behind it since then. batch: inferences that are computed at once. kept: segments compiled for earlier commands.
     """
 
     def __init__(self) -> None:
-        self.requests: list[ov.InferRequest] = []
-        self.compiled: ov.CompiledModel | None = None
+        self.requests: Sequence[InferenceRequest] = []
+        self.loaded: Executable | None = None
         self.model: ov.Model | None = None
         self.stateful = False
         self.decode_steps = 1
         self.decoded: list[int] = []
         self.batch = 1
+        self.kept = KeptSegments()
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
-        self.requests, self.compiled, self.model = [], None, None
+        if self.loaded is not None:
+            self.loaded.close()
+        self.requests, self.loaded, self.model = [], None, None
         _forget_peak()
-        core = core_for([DeviceSpec(**d) for d in command["devices"]])
-        self.model = core.read_model(command["model"])
-        path, size = Path(command["model"]), command["dynamic_size"]
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
+        path = Path(command["model"])
+        self.model = ov.Core().read_model(path)
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
             batching.batch(self.model, self.batch)
             inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
-        if command["affinity"]:
-            set_affinities(self.model, command["affinity"])
-        # Asked of the model: AUTO over several devices refuses to say whether a request has state.
         self.stateful = bool(self.model.get_variables())
-        properties = dict(command["properties"])
-        if command["cache"] and not command["affinity"]:  # what is cached of a split may be of other affinities
-            properties["CACHE_DIR"] = command["cache"]
-        start = time.perf_counter()
-        self.compiled = core.compile_model(self.model, command["target"], properties)
-        compile_s = time.perf_counter() - start
-        count = command["requests"] or _optimal_requests(self.compiled)
-        self.requests = [self.compiled.create_infer_request() for _ in range(count)]
+        self.loaded = executable(command, self.model, self.kept)
+        self.requests = self.loaded.requests
         self.decode_steps = command["decode_steps"] if self.stateful else 1
         self._begin_sequences()
-        for request in self.requests:
-            for port, value in zip(self.compiled.inputs, inputs, strict=True):
-                request.set_tensor(port, ov.Tensor(value))
-        cached = "CACHE_DIR" in properties and bool(self.compiled.get_property("LOADED_FROM_CACHE"))
-        return {"compile_s": compile_s, "cached": cached, "requests": count, **_describe(self.compiled)}
+        self.loaded.load(inputs)
+        told = {"compile_s": self.loaded.compile_s, "requests": len(self.requests)}
+        return told | self.loaded.describe()
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
-        request = self._loaded()[0]
+        loaded = self._executable()
         self._begin_sequences()
         for _ in range(self.decode_steps):
             self._step(0)
-            request.infer()
-        arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
+            loaded.infer()
+        arrays: dict[str, Any] = {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
         np.savez(command["path"], **arrays)
         return {}
 
@@ -141,12 +140,16 @@ class Session:
         return samples
 
     def _all_at_once(
-        self, requests: Sequence[ov.InferRequest], seconds: float, minimum: int
+        self, requests: Sequence[InferenceRequest], seconds: float, minimum: int
     ) -> tuple[list[float], float]:
         """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
         waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
+
+        def ended(number: int, _: None) -> None:
+            waiting.put((number, time.perf_counter()))
+
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: waiting.put((number, time.perf_counter())), None)
+            request.set_callback(partial(ended, i), None)
         begun = [0.0] * len(requests)
         finished: list[float] = []
         samples: list[float] = []
@@ -181,12 +184,12 @@ class Session:
         arrived = [0.0] * len(requests)
         samples: list[float] = []
 
-        def done(number: int) -> None:
+        def done(number: int, _: None) -> None:
             samples.append(time.perf_counter() - arrived[number])
             waiting.put(number)
 
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: done(number), None)
+            request.set_callback(partial(done, i), None)
             waiting.put(i)
         rng = np.random.default_rng(command["seed"])
         due = start = time.perf_counter()
@@ -224,18 +227,22 @@ class Session:
 
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
-        request = self._loaded()[0]
         self._begin_sequences()
         samples: list[float] = []
         end = time.perf_counter() + command["seconds"]
         while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
             samples += self._one_after_another(0.0, 1)
-        if self.compiled is None or self.model is None:
-            raise RuntimeError("kernels before load")
-        found = kernels.kernel_times(self.model, self.compiled, request)
+        if not isinstance(self.loaded, CompiledExecutable) or self.model is None:
+            raise RuntimeError("kernels of what is not one compiled model")
+        found = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
         return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
-    def _loaded(self) -> list[ov.InferRequest]:
+    def _executable(self) -> Executable:
+        if self.loaded is None:
+            raise RuntimeError("a command before load")
+        return self.loaded
+
+    def _loaded(self) -> Sequence[InferenceRequest]:
         if not self.requests:
             raise RuntimeError("a command before load")
         return self.requests
@@ -278,34 +285,6 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
     model = core.read_model(command["model"])
     compiled = core.compile_model(model, device.openvino_name)
     return {"groups": kernels.kernel_groups(model, compiled)}
-
-
-def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
-
-    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
-    """
-    known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
-    executed = list(compiled.get_property("EXECUTION_DEVICES"))
-    parts = "HETERO_NUMBER_OF_SUBMODELS"
-    subgraphs = int(compiled.get_property(parts)) if parts in known else 1
-    by_device: Mapping[str, Any] = compiled.get_property("DEVICE_PROPERTIES") if "DEVICE_PROPERTIES" in known else {}
-    if not by_device and len(executed) == 1:
-        names = (PRECISION, "INFERENCE_NUM_THREADS")
-        by_device = {executed[0]: {key: compiled.get_property(key) for key in names if key in known}}
-    return {
-        "executed_on": executed,
-        "subgraphs": subgraphs,
-        "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
-        "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
-        "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
-    }
-
-
-def _optimal_requests(compiled: ov.CompiledModel) -> int:
-    """Return how many requests the runtime advises to keep in flight."""
-    key = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
-    return int(compiled.get_property(key)) if key in compiled.get_property("SUPPORTED_PROPERTIES") else 1
 
 
 def _forget_peak() -> None:
