@@ -47,7 +47,7 @@ def split_directions(model: ov.Model) -> list[Rewritten]:
 def _is_bidirectional(op: Any) -> bool:
     """Return whether an operation is a bidirectional sequence of the present form: older ones have more inputs.
 
-    One whose weights are quantised is none: the runtime computes in int8 only where it finds FakeQuantize right at them.
+    One with quantised weights is none: the runtime computes in int8 only where it finds FakeQuantize right at them.
     """
     kind = op.get_type_name()
     if kind not in SEQUENCES or op.get_input_size() != 2 + SEQUENCES[kind][0] + WEIGHTS:
