@@ -145,7 +145,7 @@ def _compared(network: str, model: Path, graph: Graph, placements: Sequence[Plac
         hetero = hetero_variant("hetero", "", devices(), affinities(graph, placement, devices()))
         over = {
             "single": [_log_ratio(bench, best, control, i + 1) for i in range(STARTS)],
-            "hetero": [_log_ratio(bench, best, hetero, i + 1) for i in range(STARTS)],
+            "hetero": [-_log_ratio(bench, hetero, best, i + 1) for i in range(STARTS)],
             "twin": [_log_ratio(bench, control, control, i + 1) for i in range(STARTS)],
         }
     runner, count = (best.segments.runner, len(best.segments.parts)) if best.segments is not None else ("", 1)
@@ -156,9 +156,9 @@ def _compared(network: str, model: Path, graph: Graph, placements: Sequence[Plac
     targets = dict(zip(("hetero", "single"), TARGETS.get(network, (None, None)), strict=True)) | {"twin": None}
     names = {"single": control.name, "hetero": "HETERO with the same placement", "twin": "a second start of itself"}
     for other, logs in over.items():
-        scatter = statistics.stdev(logs) if len(logs) > 1 else 0.0
-        told = how.format(names[other], scatter)
-        value = math.exp(-statistics.fmean(logs))
+        ran = all(map(math.isfinite, logs))  # HETERO refuses some placements
+        told = how.format(names[other], statistics.stdev(logs) if ran else 0.0) if ran else "HETERO refuses it"
+        value = math.exp(-statistics.fmean(logs)) if ran else None
         yield figure(f"executor.over_{other}.{network}", value, "1", told, target=targets[other])
 
 
