@@ -62,6 +62,8 @@ def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
     total = (claims + sum(false)) / (len(found) + DRAWN)
     yield figure("false_claims.all", 100 * total, "%", f"of {len(found) + DRAWN}", target=5.0)
     for word, some, target in (("alone", alone, 10.0), ("all", records, None)):
+        if not some:
+            continue
         spread = np.concatenate([r.ravel() for r in some])
         how = f"log ratios of {spread.size} starts, {word}"
         yield figure(f"false_claims.noise.{word}", 100 * float(spread.std()), "%", f"standard deviation of {how}")
