@@ -33,6 +33,7 @@ SCRIPTS = (
     "report_open",
     "profiler_ratio",
     "false_claims",
+    "deadlines",
     "calibration_error",
     "tune_time",
 )

@@ -50,4 +50,4 @@ def percent(name: str, share: float | None, how: str, *, target: float | None = 
 
 
 if __name__ == "__main__":
-    say(figures(sys.argv[1:] or zoo.names()))
+    say(figures(sys.argv[1:] or zoo.PUBLISHED))

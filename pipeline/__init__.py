@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from pipeline.offline.search import search as search
     from pipeline.offline.search import simulate as simulate
     from pipeline.runs.result import Result as Result
+    from pipeline.runs.split import load as load
 
 SIBLINGS = ("coarsen", "embed", "policy", "runtime")
 PUBLIC = {
     "tune": "pipeline.api",
     "Result": "pipeline.runs.result",
+    "load": "pipeline.runs.split",
     "Scenario": "pipeline.offline.scenario",
     "Effort": "pipeline.offline.search",
     "search": "pipeline.offline.search",

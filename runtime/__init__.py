@@ -1,6 +1,7 @@
 """Devices, measuring on them, simulating them."""
 
 TABLE = {
+    "dataflow": "runtime.measuring.dataflow:Dataflow",
     "hetero": "runtime.measuring.hetero:Hetero",
     "listsched": "runtime.simulators.listsched:ListSched",
     "pipelined": "runtime.simulators.pipelined:Pipelined",

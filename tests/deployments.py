@@ -37,17 +37,18 @@ def deployed(
     properties: Mapping[str, str] | None = None,
     requests: int = 1,
     source: str = "models/tiny net.onnx",
+    sha256: str = "0" * 64,
 ) -> Path:
     """Write placed.xml, placement.json and manifest.json; return the folder.
 
-    target: HETERO over the devices if there is a placement, else the only device.
+    target: HETERO over the devices if there is a placement, else the only device. source, sha256: the user's model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_model(model, folder / "placed.xml")
     split = placement is not None and not target
     record = PlacementRecord(
         schema="placewright.placement/1",
-        model=SourceRecord("placed.xml", "0" * 64),
+        model=SourceRecord("placed.xml", sha256),
         candidate=candidate,
         target=target or (hetero_target(devices) if split else devices[0].openvino_name),
         properties=dict(properties if properties is not None else HETERO_PROPERTIES if split else {}),
@@ -58,7 +59,7 @@ def deployed(
     write(folder / "placement.json", to_json(record))
     write(
         folder / "manifest.json",
-        {"schema": 1, "model": {"path": source, "sha256": "0" * 64}, "settings": {}, "stages": {"read": {}}},
+        {"schema": 1, "model": {"path": source, "sha256": sha256}, "settings": {}, "stages": {"read": {}}},
     )
     return folder
 

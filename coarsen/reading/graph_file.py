@@ -16,6 +16,7 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.msr import is_msr, read_msr
 from coarsen.reading.read_apart import read_apart
+from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.graph import Grouping, contract
@@ -36,25 +37,32 @@ class GraphFile:
 
 
 def read_graph(
-    path: Path, *, cost_scale: float = 1.0, limits: ReadLimits | None = None, shapes: InputShapes | None = None
+    path: Path,
+    *,
+    cost_scale: float = 1.0,
+    limits: ReadLimits | None = None,
+    shapes: InputShapes | None = None,
+    rewrites: Rewrites | None = None,
 ) -> GraphFile:
     """Return the graph of a file: *.json in one of the formats of docs/graph.md, anything else a model.
 
     A model's weights are folded into their consumers. cost_scale: what the costs of a file in the format of Tarnawski
-    et al. are multiplied with. limits: what reading a model may take; shapes: what becomes of its dynamic inputs; the
-    usual if None.
+    et al. are multiplied with. limits: what reading a model may take; shapes: what becomes of its dynamic inputs;
+    rewrites: what is rewritten in it; the usual if None.
 
     Raises:
         ModelError: the file is missing, unreadable or wrong.
-        UsageError: cost_scale or shapes are given for another format, or make no sense.
+        UsageError: cost_scale, shapes or rewrites are given for another format, or make no sense.
     """
     if not 0 < cost_scale < float("inf"):
         raise UsageError(f"The cost scale is {cost_scale}.", "Give a number above 0.")
     if path.suffix != ".json":
         _check_scale(cost_scale, path)
-        return _of_model(path, limits or ReadLimits(), shapes or InputShapes())
+        return _of_model(path, limits or ReadLimits(), shapes or InputShapes(), rewrites or Rewrites())
     if shapes is not None and shapes.given:
         raise UsageError(f"{path} is no model: it has no inputs to give a shape.", "Leave --shape out.")
+    if rewrites is not None:
+        rewrites.refuse(str(path))
     document, source = _json(path)
     if is_msr(document):
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
@@ -86,10 +94,10 @@ def _json(path: Path) -> tuple[Mapping[str, Any], str]:
     return document, hashlib.sha256(content).hexdigest()
 
 
-def _of_model(path: Path, limits: ReadLimits, shapes: InputShapes) -> GraphFile:
+def _of_model(path: Path, limits: ReadLimits, shapes: InputShapes, rewrites: Rewrites) -> GraphFile:
     source = model_sha256(path)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        read_apart(path, Path(folder), source=source, limits=limits, shapes=shapes, save=False)
+        read_apart(path, Path(folder), source=source, limits=limits, shapes=shapes, rewrites=rewrites, save=False)
         raw = load_graph(Path(folder) / "graph.npz")
     grouping = Fold().coarsen(raw, seed=0)
     graph = contract(raw, grouping)

@@ -388,7 +388,7 @@ def _bytes_read(operations: list[_Operation]) -> Int64:
     return np.array([sum(t or op.byte_sizes) for t, op in zip(total, operations, strict=True)], np.int64)
 
 
-def to_graph(model: ov.Model, *, source: str) -> Graph:
+def to_graph(model: ov.Model, *, source: str, dynamic_cuts: bool = False) -> Graph:
     """Return the graph of a model: one node per operation, Parameter, Constant, Convert and Result among them.
 
     Operations stand in the order of `get_ordered_ops`, which is topological. A dynamic dimension counts 1 in bytes and
@@ -398,7 +398,8 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     times the trip count where that is known; an If costs its more expensive branch.
 
     model: its operation names must be unique, as `read_model` makes them.
-    source: sha256 of the model's files.
+    source: sha256 of the model's files. dynamic_cuts: whether who makes a tensor of dynamic shape may be parted from
+    who takes it, which HETERO does not bear.
     """
     operations = _operations(model)
     edges, edge_bytes, reads = _edges(operations)
@@ -407,6 +408,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
     types = [op.type for op in operations]
+    dynamic = [] if dynamic_cuts else _dynamic(operations)
     integer, narrow = (
         np.array(flags, bool) for flags in zip(*((o.integer, o.narrow) for o in operations), strict=True)
     )
@@ -421,7 +423,7 @@ def to_graph(model: ov.Model, *, source: str) -> Graph:
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
-        colocate=ties(Operations(types, integer, narrow, variables, _dynamic(operations)), edges),
+        colocate=ties(Operations(types, integer, narrow, variables, dynamic), edges),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
         reads=reads,

@@ -19,6 +19,7 @@ import psutil
 
 from coarsen.reading.files import CHECK_FILE, model_files, unchanged
 from coarsen.reading.growth import MB, ReadLimits
+from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.process import LAST_WORDS, ending, python_command
@@ -28,19 +29,22 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.01
 
 
-def read_apart(
+def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     path: Path,
     out: Path,
     *,
     source: str,
     limits: ReadLimits,
     shapes: InputShapes | None = None,
+    rewrites: Rewrites | None = None,
     save: bool = True,
+    dynamic_cuts: bool = False,
 ) -> None:
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
-    `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None.
+    `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
+    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -55,7 +59,9 @@ def read_apart(
         "file_bytes": file_bytes,
         "limits": asdict(limits),
         "shapes": asdict(shapes or InputShapes()),
+        "rewrites": asdict(rewrites or Rewrites()),
         "save": save,
+        "dynamic_cuts": dynamic_cuts,
     }
     with unchanged(path, source):
         answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))

@@ -1,10 +1,10 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "shapes", "save"}
+in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts"}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
-Into the folder `out` go graph.npz, shapes.json and, with `save`, model.xml and model.bin, and inputs.npz if the shapes
-name a file of arrays; see `read_apart`.
+Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
+model.bin, and inputs.npz if the shapes name a file of arrays; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.rewrites import REWRITTEN, Rewrites
+    from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
     from pipeline.shared.payload import save_graph
 
@@ -59,11 +61,15 @@ def _read(command: dict[str, Any]) -> None:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
+    asked = Rewrites(**command["rewrites"])
+    if asked != Rewrites():
+        rewritten = rewrite(model, asked)
+        (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
         if inputs:
             save_inputs(inputs, out)
-    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"]))
+    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"]))
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
 
 

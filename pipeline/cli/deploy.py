@@ -28,7 +28,7 @@ SLOWEST = 20  # operations that `where` shows
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.option("--to", "target", required=True, help="benchmark-app, ovms, python, cpp or olive.")
+@click.option("--to", "target", required=True, help="benchmark-app, ovms, ovms-dag, python, cpp, olive or onnxruntime.")
 @click.option("--out", type=PATH, help="Folder to write; RUN/emit/TARGET unless given.")
 @json_option
 @debug_option
@@ -38,12 +38,15 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     \b
     placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
     placewright emit run/ --to ovms            a model repository and config.json of OpenVINO Model Server
+    placewright emit run/ --to ovms-dag        the same for a placement: a model per segment, joined by a pipeline
     placewright emit run/ --to python          a program that needs openvino and numpy only
     placewright emit run/ --to cpp             the same in C++, with its CMakeLists.txt
     placewright emit run/ --to olive           an Olive workflow
+    placewright emit run/ --to onnxruntime     the ONNX file with a device on every node, and its session option
 
-    A placement over several devices can be written as a program only, python or cpp: OpenVINO forgets affinities when
-    it saves a model, so that a tool that takes a model and a device string cannot have them.
+    A placement over several devices can be written as a program, python or cpp, in segments, ovms-dag, or for
+    onnxruntime: OpenVINO forgets affinities when it saves a model, so that a tool that takes a model and a device
+    string cannot have them.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.runs.emit import emit as write
 

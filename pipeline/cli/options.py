@@ -21,6 +21,8 @@ class Choices:
     budget: str | None
     shapes: tuple[str, ...]
     keep_dynamic: bool
+    split_directions: bool
+    split_groups: bool
     input: Path | None
     seed: int | None
     config: Path | None
@@ -43,6 +45,12 @@ shape_option = click.option(
 keep_dynamic_option = click.option(
     "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
 )
+split_directions_option = click.option(
+    "--split-directions", is_flag=True, help="Make two operations of every bidirectional LSTM, GRU or RNN."
+)
+split_groups_option = click.option(
+    "--split-groups", is_flag=True, help="Make two operations of every grouped convolution and multi-head attention."
+)
 input_option = click.option(
     "--input",
     type=click.Path(path_type=Path),
@@ -56,11 +64,20 @@ def objective_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--objective", type=click.Choice(["latency", "throughput"]), help="What is to be best."),
+            click.option(
+                "--runtime",
+                type=click.Choice(["hetero", "dataflow", "auto"]),
+                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured.",
+            ),
             click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
             click.option("--min-rate", type=float, metavar="N", help="Inferences per second that must be reached."),
             click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
             click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
             click.option("--rate", type=float, metavar="N", help="Arrivals per second when the answer runs alone."),
+            click.option(
+                "--samples-per-query", type=int, metavar="N", help="Inferences sent at once when the answer runs alone."
+            ),
+            click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
         command = option(command)
@@ -75,10 +92,10 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    taken = {
-        name: options.pop(name) for name in ("objective", "p99", "min_rate", "max_memory", "max_load_time", "rate")
-    }
-    found = {f"measure.{name}": taken[name] for name in ("objective", "min_rate", "rate")}
+    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query")
+    taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
+    found = {f"measure.{name}": taken[name] for name in plain}
+    found["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
         found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
     found["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])
@@ -93,6 +110,8 @@ def shared(command: Command) -> Command:
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
             shape_option,
             keep_dynamic_option,
+            split_directions_option,
+            split_groups_option,
             input_option,
             click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
@@ -148,6 +167,8 @@ def settings_from(choices: Choices, base: Any) -> Any:
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
     given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
+    given |= {"coarsen.split_directions": choices.split_directions or None}
+    given |= {"coarsen.split_groups": choices.split_groups or None}
     given |= {"coarsen.input": choices.input and str(choices.input.absolute())}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 

@@ -45,9 +45,5 @@ class Deadline:
             return self
         return Deadline(self.clock() + part * max(0.0, self.left_s - reserve_s), self.clock)
 
-    def sooner(self, other: Deadline) -> Deadline:
-        """Return the earlier of two deadlines."""
-        return self if self.at_s <= other.at_s else other
-
 
 NEVER = Deadline(math.inf)

@@ -13,6 +13,7 @@ from pipeline.core.arrays import Float64, Int64, frozen
 from pipeline.core.graph import Graph, Grouping, sum_per_group
 
 Origin = Literal["measured", "modelled", "given"]
+DATAFLOW = "DATAFLOW"  # begins the target of what runs in segments, as HETERO does of what OpenVINO splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class Topology:
     def p(self) -> int:
         """Return the number of devices."""
         return len(self.devices)
+
+    def later(self, seconds: float) -> Topology:
+        """Return the topology with links between different devices that take so many seconds more for any tensor."""
+        apart = ~np.eye(self.p, dtype=bool)
+        return Topology(self.devices, self.link_bytes_per_s, self.link_latency_s + np.where(apart, seconds, 0.0))
 
     def mean_transfer_s(self, size: Int64) -> Float64:
         """Return float64 [m], mean seconds over all links of tensors of int64 [m] bytes; 0 for one device."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from pipeline import registry
 from pipeline.config import Settings
@@ -26,10 +27,22 @@ from pipeline.placing.setup import problem_of, with_policy
 if TYPE_CHECKING:
     from coarsen.reading.graph_file import GraphFile
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
 
 SETTABLE = ("place", "measure")
-READING = ("coarsen.growth_bytes", "coarsen.read_timeout_s", "coarsen.shapes", "coarsen.keep_dynamic", "coarsen.input")
+READING = tuple(
+    f"coarsen.{key}"
+    for key in ("growth_bytes", "read_timeout_s", "shapes", "keep_dynamic", "split_directions", "split_groups", "input")
+)
+
+
+class Reading(TypedDict):
+    """How a model is read: what it may take, what becomes of its dynamic inputs, and what is rewritten in it."""
+
+    limits: ReadLimits
+    shapes: InputShapes
+    rewrites: Rewrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +84,22 @@ class Scenario:
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
 
-    def reading(self) -> tuple[ReadLimits, InputShapes]:
-        """Return what reading a model may take, and what becomes of its dynamic inputs.
+    def reading(self) -> Reading:
+        """Return how a model is read.
 
         Raises:
             UsageError: a value is wrong.
         """
         from coarsen.reading.growth import ReadLimits
+        from coarsen.reading.rewrites import Rewrites
         from coarsen.reading.shapes import InputShapes
 
         settings = Settings().updated(self.settings, "the settings").coarsen
-        return ReadLimits.of(settings), InputShapes.of(settings)
+        return {
+            "limits": ReadLimits.of(settings),
+            "shapes": InputShapes.of(settings),
+            "rewrites": Rewrites.of(settings),
+        }
 
     def measurer(self) -> Predictor:
         """Return what builds the simulator.
@@ -190,8 +208,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
     from coarsen.reading.graph_file import GraphFile, read_graph
 
     if not scenario.graph.startswith("zoo:"):
-        limits, shapes = scenario.reading()
-        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, limits=limits, shapes=shapes)
+        return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, **scenario.reading())
     from runtime import workloads, zoo
 
     text = scenario.graph.removeprefix("zoo:")
@@ -201,12 +218,13 @@ def read_graph(scenario: Scenario) -> GraphFile:
             raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
-            limits, shapes = scenario.reading()
-            return read_graph(Path(folder) / "model.xml", limits=limits, shapes=shapes)
+            return read_graph(Path(folder) / "model.xml", **scenario.reading())
     if name not in workloads.names():
         raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
-    if scenario.reading()[1].given:
+    reading = scenario.reading()
+    if reading["shapes"].given:
         raise UsageError(f"{scenario.graph} is no model: it has no inputs to give a shape.", "Leave --shape out.")
+    reading["rewrites"].refuse(scenario.graph)
     return GraphFile(workloads.build(text, seed=scenario.seed))
 
 

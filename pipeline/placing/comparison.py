@@ -12,22 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.artifacts.store import file_digest
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import candidate_name
+from pipeline.placing.in_segments import in_segments
 from pipeline.shared import payload
 
 if TYPE_CHECKING:
     from runtime.measuring.contest import Contest, Entrant
-    from runtime.measuring.pairs import PairBench
+    from runtime.measuring.pairs import PairBench, Start
     from runtime.measuring.variant import Variant
 
 Rows = Sequence[Mapping[str, Any]]
 ENOUGH_STARTS = 3  # for an interval
 PROMISING = 2  # settings that are tried before any split
+# Settings that the figures of a start depend on, or whether it counts.
+TOLD_BY_STARTS = (
+    *("objective", "percentile", "turn_s", "realtime", "decode_steps", "dynamic_size"),
+    *("tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
+)
 PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000}  # and how many latencies tell them
 
 
@@ -68,7 +75,7 @@ def on_devices(
         raise ValueError("a graph alone cannot be measured")
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
-    splits, placements = _splits(subject, finalists, settings.objective)
+    splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits)
     with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
@@ -112,8 +119,28 @@ def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Varian
     return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 
-def _splits(subject: Subject, finalists: Rows, objective: str) -> tuple[list[Variant], dict[str, Placement]]:
+def _splits(
+    subject: Subject, finalists: Rows, objective: str, runtime: str = "hetero"
+) -> tuple[list[Variant], dict[str, Placement]]:
     """Return the variants that run the finalists, and by name the placements as they are deployed.
+
+    runtime: "hetero", "dataflow" for segments, or "auto" for both.
+    """
+    variants, placements = [], {}
+    for rank, row in enumerate(finalists):
+        placement = Placement.from_document(row, subject.graph.names, subject.topology.names)
+        found = [] if runtime == "hetero" else in_segments(subject, row, placement, objective, first=rank == 0)
+        found += [] if runtime == "dataflow" else [_by_hetero(subject, row, placement, objective)]
+        for variant, deployed in found:
+            variants.append(variant)
+            placements[variant.name] = deployed
+    return variants, placements
+
+
+def _by_hetero(
+    subject: Subject, row: Mapping[str, Any], placement: Placement, objective: str
+) -> tuple[Variant, Placement]:
+    """Return the variant by which HETERO runs a finalist, and the placement as it is deployed.
 
     Where throughput counts, as many requests are in flight as the runtime advises.
     """
@@ -121,13 +148,8 @@ def _splits(subject: Subject, finalists: Rows, objective: str) -> tuple[list[Var
     from runtime.measuring.variant import hetero_variant
 
     graph, devices = subject.graph, subject.topology.devices
-    variants, placements = [], {}
-    for row in finalists:
-        name, placement = candidate_name(row), Placement.from_document(row, graph.names, subject.topology.names)
-        variant = hetero_variant(name, row["placer"], devices, affinities(graph, placement, devices))
-        variants.append(replace(variant, requests=0 if objective == "throughput" else 1))
-        placements[name] = settle(graph, placement)
-    return variants, placements
+    variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities(graph, placement, devices))
+    return replace(variant, requests=0 if objective == "throughput" else 1), settle(graph, placement)
 
 
 def _nothing_around(variant: Variant) -> list[Variant]:
@@ -136,8 +158,12 @@ def _nothing_around(variant: Variant) -> list[Variant]:
 
 def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
-    told = {"seed": subject.seed, "source": subject.graph.source, "turn_s": settings.turn_s}
-    told |= {"objective": settings.objective, "percentile": settings.percentile, "realtime": settings.realtime}
+    from runtime.measuring.quality import metric_file
+
+    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source}
+    told |= {name: getattr(settings, name) for name in TOLD_BY_STARTS}
+    if settings.metric:
+        told["metric"] = file_digest(metric_file(settings.metric))
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -155,7 +181,7 @@ def _alone(
         if seconds > 0:
             progress(f"running {name} alone")
             try:
-                latencies[name] = list(bench.alone(found.entries[name].variant, seconds, settings.rate))
+                latencies[name] = list(bench.alone(found.entries[name].variant, seconds))
             except ChildError as error:  # it ran beside others, which is what counts
                 progress(f"{name} did not run alone: {error.failed.message}")
     return latencies
@@ -184,12 +210,19 @@ def _contest_row(
         "percentiles": percentiles_of(latencies),
         "alone_s": alone_s,
         "alone": percentiles_of(alone_s),
+        "alone_between": intervals_of(alone_s),
         "cpu_s": float(np.median([s.cpu_s for s in starts])),
         "peak_bytes": max(s.peak_bytes for s in starts),
-        "compile_s": float(np.median([s.loaded["compile_s"] for s in starts])),
+        "compile_s": _compile_s(starts),
         "requests": starts[-1].loaded["requests"],
         "difference": starts[-1].loaded["difference"],
     }
+
+
+def _compile_s(starts: Sequence[Start]) -> float:
+    """Return the median of what compiling took, without the starts that took a compiled model from the cache."""
+    whole = [s.loaded["compile_s"] for s in starts if not s.loaded.get("cached")]
+    return float(np.median(whole or [s.loaded["compile_s"] for s in starts]))
 
 
 def latency_of(samples_s: Sequence[float]) -> dict[str, float | None]:
@@ -212,6 +245,17 @@ def percentiles_of(latencies_s: Sequence[float]) -> dict[str, float]:
     return {share: float(np.percentile(latencies_s, float(share))) for share in told}
 
 
+def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]:
+    """Return the exact 95 % intervals of the percentiles that so many latencies can tell, where they have one.
+
+    They hold for latencies that do not depend on one another.
+    """
+    from runtime.measuring.claims import quantile_interval
+
+    found = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
+    return {share: ends for share, ends in found.items() if ends is not None}
+
+
 def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]:
     """Return what was found out about the contest as a whole."""
     judgement = found.judgement
@@ -227,6 +271,7 @@ def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]
         "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
         "disturbed": bool(judgement and judgement.disturbed),
         "missing_s": found.missing_s,
+        "metric": settings.metric.rpartition(":")[2],
         "ratios": {n: asdict(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(found, found.default),
         "over_hint": _over(found, found.hint),
@@ -282,5 +327,7 @@ def _variant_record(variant: Variant, placement: Placement | None, graph: Graph)
         "target": variant.target,
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
+        "batch": variant.batch,
+        "runner": "" if variant.segments is None else variant.segments.runner,
         **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
     }

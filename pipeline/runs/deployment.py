@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.core.devices import DATAFLOW
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs.directory import RunDirectory
 from pipeline.runs.records import PlacementRecord, RegisteredRecord, from_json
 from pipeline.shared.payload import read_json
 
 PLACEMENT = "placement.json"
+SPLIT = "split"  # where in a run directory the segments of its answer lie, if it is run in segments
 EVERYTHING = "python and cpp"  # the targets that can express whatever can be measured
 
 
@@ -76,7 +78,20 @@ class Deployment:
     @property
     def is_split(self) -> bool:
         """Return whether operations have devices of their own, which OpenVINO forgets when a model is saved."""
-        return self.record.target.startswith("HETERO") and bool(self.record.placement)
+        target = self.record.target
+        return (target.startswith("HETERO") or in_segments(target)) and bool(self.record.placement)
+
+    def check_whole(self, why: str) -> None:
+        """Check that OpenVINO runs the model as one.
+
+        Raises:
+            UsageError: it runs in segments, and so what was asked for cannot be done; `why` says what that is.
+        """
+        if in_segments(self.record.target):
+            raise UsageError(
+                f"{self.path} runs the model in segments, {why}.",
+                f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, pipeline.load, or --to ovms-dag.",
+            )
 
     @property
     def affinities(self) -> dict[str, str]:
@@ -91,6 +106,7 @@ class Deployment:
             UsageError: the run cannot be told without named devices or affinities.
         """
         record = self.record
+        self.check_whole(f"which {target} cannot express")
         if self.is_split:
             raise UsageError(
                 f"{self.path} splits the model over {', '.join(record.devices)}, which {target} cannot express.",
@@ -118,6 +134,11 @@ class Deployment:
         """Return the plug-ins of the devices that the target lists, in its order."""
         plugins = {d.openvino_name: d.plugin for d in self.record.devices.values()}
         return [plugins[name] for name in self.record.target.partition(":")[2].split(",") if name]
+
+
+def in_segments(target: str) -> bool:
+    """Return whether a target stands for segments that the executor runs."""
+    return target.partition(":")[0] == DATAFLOW
 
 
 def _own(device: RegisteredRecord) -> dict[str, str]:

@@ -12,7 +12,9 @@ from typing import Any
 from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.private import copy_whole, make_alike
+from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
+from pipeline.runs.served import server_pipeline
 
 TOOL_MODEL = "model.xml"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
@@ -73,6 +75,7 @@ def model_server(found: Deployment, out: Path) -> list[Path]:
 
 def python_program(found: Deployment, out: Path) -> list[Path]:
     """Write a Python program that needs openvino and numpy only."""
+    found.check_whole("which it compiles as one")
     written = _model(found, out / TOOL_MODEL)
     if found.is_split:
         write_json(out / "affinities.json", found.affinities)
@@ -83,6 +86,7 @@ def python_program(found: Deployment, out: Path) -> list[Path]:
 
 def cpp_program(found: Deployment, out: Path) -> list[Path]:
     """Write a C++ program and what CMake builds it with."""
+    found.check_whole("which it compiles as one")
     written = _model(found, out / TOOL_MODEL)
     write_text(out / "main.cpp", _rendered("main.cpp.j2", found))
     write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", found))
@@ -221,8 +225,10 @@ def cpp_literal(text: str) -> str:
 TARGETS: Mapping[str, Writer] = {
     "benchmark-app": benchmark_app,
     "ovms": model_server,
+    "ovms-dag": server_pipeline,
     "python": python_program,
     "cpp": cpp_program,
     "olive": olive,
+    "onnxruntime": onnx_session,
 }
 """What can be written for, by name."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 5,
-    "precisions": 2,
+    "precisions": 3,
     "profile": 2,
     "embed": 2,
     "place": 8,
@@ -50,10 +50,13 @@ SAMPLED = ("place", "measure")
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
-# Settings of the measure stage that hold wherever a placement is measured.
-MEASURED_ALIKE = ("timeout_s", "tolerance", "low_tolerance", "dynamic_size", "memory_bytes")
+# Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
+COMPARED_ALIKE = ("tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
+MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
+# What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not
+# fused, layouts that are changed. Measured on a 2-core machine; docs/executor.md.
+BOUNDARY_S = 5e-5
 LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
-COMPARED_ALIKE = ("tolerance", "low_tolerance", "dynamic_size")  # and of those, where outputs are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
+        files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}
         keys = {name: tasks[name].key for name in inputs if name in tasks}
         mark = _machine(machine).fingerprint if measured else ""
@@ -136,7 +140,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings))
+    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings), **_rewrites(settings))
     if "fuse" in chain:
         add("kernels", {}, ("read",), measured=True)
     add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
@@ -165,6 +169,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
             blocks=list(s.embed.blocks),
         )
         add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
+    s = _by_runtime(s)
     asked, placers = _asked(s), placers_of(s)
     real = any(declared("measure", name).real for name in asked)
     add(
@@ -180,6 +185,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         finalists=s.place.finalists,
         budget_s=s.budget_s,
         real=real,
+        **({} if s.measure.runtime == "hetero" else {"boundary_s": BOUNDARY_S}),
         **_reward(s, asked),
     )
     add(
@@ -209,6 +215,14 @@ def _shapes(settings: Settings) -> dict[str, Any]:
         "input_sha256": shapes.data_sha256,
         **open_ones,
     }
+
+
+def _rewrites(settings: Settings) -> dict[str, Any]:
+    """Return what is rewritten in the model; nothing if nothing is, so that what was read before stays read."""
+    from coarsen.reading.rewrites import Rewrites
+
+    asked = Rewrites.of(settings.coarsen)
+    return {} if asked == Rewrites() else {"rewrites": asdict(asked)}
 
 
 def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:
@@ -249,9 +263,34 @@ def _files(settings: Settings, stage: str, name: str) -> list[str]:
     return [file_digest(path) for path in named if path.is_file()]
 
 
+def _metric_files(settings: Settings) -> list[str]:
+    """Return the sha256 of the file of the user's metric, if there is one.
+
+    Raises:
+        UsageError: it holds no such function.
+    """
+    from runtime.measuring.quality import metric_file
+
+    return [file_digest(metric_file(settings.measure.metric))] if settings.measure.metric else []
+
+
+def _by_runtime(settings: Settings) -> Settings:
+    """Return the settings of a search for what runs splits.
+
+    The usual simulator, and the calibration to measurements, know no two devices that work at the same time: for
+    segments that do, the default is the simulator of a dataflow machine alone.
+    """
+    place, usual = settings.place, PlaceSettings()
+    if settings.measure.runtime == "hetero" or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
+        return settings
+    return replace(settings, place=replace(place, evaluator="listsched", reward="simulated"))
+
+
 def _asked(settings: Settings) -> tuple[str, ...]:
     """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
     place, devices = settings.place, settings.measure.use
+    if place.reward == "measured" and devices == "hetero" and settings.measure.runtime != "hetero":
+        devices = "dataflow"
     if place.reward == "simulated" or declared("measure", place.evaluator).real:
         return (place.evaluator,)
     return (devices,) if place.reward == "measured" else (place.evaluator, devices)

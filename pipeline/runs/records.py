@@ -59,6 +59,7 @@ class ContestRecord:
     hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
     differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
+    metric: name of the user's own measure of quality; "" for none.
     """
 
     objective: Literal["latency", "throughput"]
@@ -75,6 +76,7 @@ class ContestRecord:
     over_default: dict[str, RatioRecord]
     over_hint: dict[str, RatioRecord]
     missing_s: float = 0.0
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,12 @@ class CandidateRecord:
 
     left: why it took no further part in the comparison, in words. times_as_fast: as the control; where there are no
     log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
-    was. percentiles: "50" to "99.9", seconds. alone: those of running on its own. rate: inferences per second. cpu_s:
-    processor seconds of an inference. difference: largest relative L2 difference of an output from the f32 reference.
-    limit: which of the user's limits it does not keep. target: the device string of compile_model. settings: properties
-    by device, and by the target where that is not a device.
+    was. batch: inferences that are computed at once; latencies are then of all of them. percentiles: "50" to "99.9",
+    seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
+    enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: largest relative L2
+    difference of an output from the f32 reference; with a metric, the share of it that is lost. limit: which of the
+    user's limits it does not keep. target: the device string of compile_model. settings: properties by device, and by
+    the target where that is not a device.
     """
 
     name: str
@@ -107,9 +111,11 @@ class CandidateRecord:
     left: str = ""
     times_as_fast: float | None = None
     requests: int = 1
+    batch: int = 1
     rate: float | None = None
     percentiles: dict[str, float] = field(default_factory=dict)
     alone: dict[str, float] = field(default_factory=dict)
+    alone_between: dict[str, tuple[float, float]] = field(default_factory=dict)
     cpu_s: float | None = None
     peak_bytes: int | None = None
     compile_s: float | None = None
@@ -234,7 +240,9 @@ class RegisteredRecord:
 class PlacementRecord:
     """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name.
 
-    requests: inferences in flight at a time. objective: what the candidate is the best for.
+    requests: inferences in flight at a time. batch: what the first dimension of the model's inputs is now where several
+    inferences are computed at once. objective: what the candidate is the best for. shapes: of the inputs that were
+    dynamic in the file, before any batch. runner: of segments, where the target is DATAFLOW.
     """
 
     schema: Literal["placewright.placement/1"]
@@ -246,7 +254,10 @@ class PlacementRecord:
     placement: dict[str, str]
     priority: dict[str, float] | None = None
     requests: int = 1
+    batch: int = 1
     objective: str = "latency"
+    shapes: dict[str, str] = field(default_factory=dict)
+    runner: str = ""
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:

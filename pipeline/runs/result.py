@@ -16,11 +16,13 @@ import numpy as np
 from pipeline.artifacts.store import Entry, file_digest, write_json
 from pipeline.artifacts.task import Outcome
 from pipeline.config import Settings
-from pipeline.core.devices import CostTable
+from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
+from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import CURVE, write_training
+from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.notes import device_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
@@ -103,9 +105,14 @@ class Result:
         return None if order is None else dict(order)
 
     def compile(self) -> ov.CompiledModel:
-        """Return the model compiled by OpenVINO, running the best candidate."""
+        """Return the model compiled by OpenVINO, running the best candidate.
+
+        Raises:
+            UsageError: it runs in segments; `pipeline.load` runs those.
+        """
         from runtime.measuring.deploy import compile_placed
 
+        Deployment.load(self.path).check_whole("which one compiled model cannot")
         return compile_placed(self.path / "placed.xml", payload.read_json(self.path / "placement.json"))
 
 
@@ -144,9 +151,11 @@ def candidate_rows(
                 left=row.get("left", ""),
                 times_as_fast=row.get("times_as_fast"),
                 requests=row.get("requests", 1),
+                batch=row.get("batch", 1),
                 rate=_rate(row, objective),
                 percentiles=row.get("percentiles", {}),
                 alone=row.get("alone", {}),
+                alone_between=row.get("alone_between", {}),
                 cpu_s=row.get("cpu_s"),
                 peak_bytes=row.get("peak_bytes"),
                 compile_s=row.get("compile_s"),
@@ -217,6 +226,7 @@ def write_result(
     winner = next(m for m in measured if m["name"] == verdict.best)
     winner = {**winner, "objective": asked.objective}
     files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
+    files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
     files |= write_sources(path, outcomes)
     files |= write_training(
@@ -250,9 +260,11 @@ def _notes(
     read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
-    from coarsen.reading.shapes import notes_of
+    from coarsen.reading import rewrites, shapes
 
-    assumed = notes_of(payload.read_json(read.entry.path("shapes.json")))
+    assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json")))
+    if rewrites.REWRITTEN in read.entry.files:
+        assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if precisions is None:
         return assumed
     from runtime.measuring.precisions import notes
@@ -305,9 +317,12 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
 
     names: of the operations. sha256: of the model as the user gave it.
     """
-    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
-        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
-            _place_file(read.path(source), path / name)
+    if best.get("batch", 1) > 1:
+        from runtime.measuring.batching import save_batched
+
+        save_batched(read.path("model.xml"), path / "placed.xml", best["batch"])
+    else:
+        _copy_model(path, read)
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
         placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
@@ -323,7 +338,10 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         placement=placement,
         priority=best.get("priority"),
         requests=best.get("requests", 1),
+        batch=best.get("batch", 1),
         objective=best.get("objective", "latency"),
+        shapes={c["name"]: c["shape"] for c in payload.read_json(read.path("shapes.json"))},
+        runner=best.get("runner", ""),
     )
     write_json(path / "placement.json", to_json(record))
     return {
@@ -333,6 +351,28 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         "result": "result.json",
         "report": "report.html",
     }
+
+
+def _copy_model(path: Path, read: Entry) -> None:
+    """Copy the model of the read stage into the run directory, unless it is there."""
+    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
+        if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
+            _place_file(read.path(source), path / name)
+
+
+def write_segments(path: Path, graph: Graph, best: Mapping[str, Any]) -> dict[str, str]:
+    """Write the folder of the segments in which the best candidate runs; return its name by role, {} without any."""
+    folder = path / SPLIT
+    if not in_segments(best["target"]):
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier answer
+        return {}
+    from runtime.executor.splitting import how_to_run, split_file
+
+    devices = tuple(DeviceSpec(**d) for d in best["devices"])
+    placement = Placement.from_document(best, graph.names, tuple(d.name for d in devices))
+    how = how_to_run(best["runner"], best["requests"])
+    split_file(path / "placed.xml", graph, placement, devices, folder, how)
+    return {"segments": SPLIT}
 
 
 def _place_file(source: Path, target: Path) -> None:

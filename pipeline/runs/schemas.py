@@ -12,6 +12,7 @@ TYPES: Mapping[str, str] = {
     "result": "pipeline.runs.records:ResultRecord",
     "placement": "pipeline.runs.records:PlacementRecord",
     "manifest": "pipeline.runs.directory:ManifestRecord",
+    "split": "runtime.executor.placed.manifest:SplitManifest",
     "where": "pipeline.runs.where:WhereRecord",
     "compare": "pipeline.runs.compare:ComparisonRecord",
     "search": "pipeline.offline.records:SearchDocument",

@@ -46,6 +46,7 @@ def read(work: StepContext) -> None:
     """Write graph.npz, shapes.json and the normalised model: shapes concrete, constants folded, names unique."""
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
@@ -53,7 +54,8 @@ def read(work: StepContext) -> None:
     data, digest = work.task.context["input"], params["input_sha256"]
     size = params.get("dynamic_size", 0)
     shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
-    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes)
+    rewrites = Rewrites(**params.get("rewrites", {}))
+    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes, rewrites=rewrites)
 
 
 def kernels(work: StepContext) -> None:
@@ -162,6 +164,7 @@ def place(work: StepContext) -> None:
     _check_time(work)
     graph = payload.load_graph(work.read("read", "graph.npz"))
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
+    topology = topology.later(work.task.params.get("boundary_s", 0.0))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     placers = [name for name, _ in work.task.params["use"]]
@@ -179,7 +182,9 @@ def measure(work: StepContext) -> None:
     graph = payload.load_graph(work.read("read", "graph.npz"))
     rows = payload.read_json(work.read("place", "candidates.json"))
     settings = MeasureSettings(**work.task.params["settings"])
-    finalists = distinct_finalists(rows, work.task.params["finalists"], ordered=settings.use != "hetero")
+    finalists = distinct_finalists(
+        rows, work.task.params["finalists"], ordered=(settings.use, settings.runtime) != ("hetero", "hetero")
+    )
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
@@ -242,7 +247,7 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     measurer: Measurer = registry.build("measure", *params["evaluator"])
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
     searchers = _searchers(work, subject, bind, watch)
-    budget = Budget(params["evaluations"], _placing(work, subject).left_s / len(searchers))
+    budget = Budget(params["evaluations"], max(LEAST_S, _placing(work, subject).left_s / len(searchers)))
     found = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
     for sought in found:

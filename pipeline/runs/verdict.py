@@ -43,8 +43,9 @@ class Limits:
     def broken_by(self, candidate: CandidateRecord) -> str:
         """Return in words which limits a candidate that ran does not keep; "" if it keeps them all."""
         c, found = candidate, []
-        if self.p99_s and c.percentiles and c.percentiles["99"] > self.p99_s:
-            found.append(f"p99 is {c.percentiles['99'] * 1e3:.2f} ms, {self.p99_s * 1e3:g} ms allowed")
+        share = max((s for s in c.percentiles if float(s) <= 99), key=float, default="")  # few latencies tell no p99
+        if self.p99_s and share and c.percentiles[share] > self.p99_s:
+            found.append(f"p{share} is {c.percentiles[share] * 1e3:.2f} ms, {self.p99_s * 1e3:g} ms allowed for p99")
         if self.min_rate and c.rate is not None and c.rate < self.min_rate:
             found.append(f"{c.rate:.1f} inferences per second, {self.min_rate:g} wanted")
         if self.max_memory_bytes and c.peak_bytes is not None and c.peak_bytes > self.max_memory_bytes:
@@ -52,6 +53,12 @@ class Limits:
         if self.max_load_s and c.compile_s is not None and c.compile_s > self.max_load_s:
             found.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
         return "; ".join(found)
+
+    def untold(self, candidate: CandidateRecord) -> tuple[str, ...]:
+        """Return a sentence on a limit of which too few latencies were seen to tell whether it is kept."""
+        if not self.p99_s or "99" in candidate.percentiles:
+            return ()
+        return (f"Too few latencies of {candidate.name} were measured to tell its p99; a larger budget would.",)
 
 
 def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
@@ -82,9 +89,10 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     known = {r.name: r for r in rows}
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
+    verdict = _claim(_simplest(allowed, known), known, contest) if allowed else _no_claim(contest, known)
+    verdict = replace(verdict, notes=(*verdict.notes, *limits.untold(known[verdict.best])))
     if allowed:
-        return _claim(_simplest(allowed, known), known, contest)
-    verdict = _no_claim(contest, known)
+        return verdict
     if not broken.get(contest.control):
         return verdict
     kept = [r for r in rows if r.latency_s is not None and not broken[r.name]]

@@ -124,6 +124,7 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     from runtime.machines.devices import discover
 
     found = Deployment.load(run)
+    found.check_whole("which OpenVINO does not see as one")
     if model is not None and look_at_model(model).sha256 != found.record.model.source_sha256:
         raise StoreError(f"{run} holds a run of another model than {model}.", "Leave one of the two out.")
     here = discover()

@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "crashed": "crashed: ",
     "wrong_output": "",  # the message says it all
 }
+MOST_NAMED = 4  # candidates in a sentence
 METHODS: Mapping[str, str] = {
     "single": "a single device",
     "start": "where the search began",
@@ -66,6 +67,20 @@ def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
+def untried_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return in one sentence what there was no time for; "" if everything was tried."""
+    names = [c.name for c in candidates if is_untried(c)]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"There was no time to try {', '.join(names[:MOST_NAMED])}{more}; a larger --budget goes on from here."
+
+
+def is_untried(candidate: CandidateRecord) -> bool:
+    """Return whether there was no time to run a candidate at all."""
+    return candidate.latency_s is None and candidate.failed is None
+
+
 def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
     """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
     parts = row.get("subgraphs") or 1
@@ -75,7 +90,8 @@ def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
     if row.get("kind") in ("default", "hint"):
         return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
-        return _device_text(row["devices"][0])
+        together = f", {row['batch']} inferences at once" if row.get("batch", 1) > 1 else ""
+        return _device_text(row["devices"][0]) + together
     ran = " and ".join(row.get("executed_on", ()))
     return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
 
@@ -111,10 +127,15 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     return f"Fastest split of each placer: {', '.join(words)}."
 
 
-def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
-    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown."""
+def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "") -> str:
+    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown.
+
+    metric: the user's own measure of quality, if there is one.
+    """
     c = next(c for c in candidates if c.name == best)
-    words = [f"p{share} {seconds * 1e3:.2f} ms" for share, seconds in c.alone.items()]
+    words = [
+        f"p{share} {seconds * 1e3:.2f} ms{_between(c.alone_between.get(share))}" for share, seconds in c.alone.items()
+    ]
     if not words:
         return ""
     if c.cpu_s is not None:
@@ -124,8 +145,13 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
     if c.difference is not None:
-        words.append(f"outputs differ by {100 * c.difference:.2g} % from f32")
+        lost = f"{100 * c.difference:.2g} %"
+        words.append(f"{metric} falls by {lost} from f32" if metric else f"outputs differ by {lost} from f32")
     return f"{c.name} alone: {', '.join(words)}."
+
+
+def _between(ends: tuple[float, float] | None) -> str:
+    return f" ({ends[0] * 1e3:.2f} to {ends[1] * 1e3:.2f})" if ends else ""
 
 
 def search_text(search: Mapping[str, Any]) -> str:

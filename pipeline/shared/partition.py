@@ -13,6 +13,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import CyclicGraphError, PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, adjacency, components, group_edges
+from pipeline.shared.cycles import strong_components
 
 NodeCost = Literal["flops", "bytes", "count"]
 
@@ -177,7 +178,7 @@ def make_acyclic(graph: Graph, grouping: Grouping) -> Grouping:
         CyclicGraphError: the graph itself has a cycle.
     """
     edges = group_edges(graph, grouping)[0]
-    component = _strong_components(grouping.k, edges)
+    component = strong_components(grouping.k, edges)
     cyclic = np.bincount(component, minlength=grouping.k)[component] > 1  # [k]
     if not cyclic.any():
         return grouping
@@ -251,42 +252,3 @@ class _Turns:
         for g in touched:
             count = len(self.runnable[g])
             heapq.heappush(self.queue, (-count / self.left[g], g, count))
-
-
-def _strong_components(n: int, edges: Int32) -> Int64:
-    """Return int64 [n], the number of the strongly connected component of each of n nodes.
-
-    edges: int32 [2, e], sorted by their first row.
-
-    Source: Tarjan, Depth-First Search and Linear Graph Algorithms, 1972; with a path in place of the recursion.
-    """
-    bounds: list[int] = np.searchsorted(edges[0], np.arange(n + 1)).tolist()
-    target: list[int] = edges[1].tolist()
-    coming = bounds[:-1]  # the next edge to follow from each node
-    found, low, component = [0] * n, [0] * n, [-1] * n
-    unassigned: list[int] = []
-    clock = count = 0
-    for root in range(n):
-        path = [] if found[root] else [root]
-        while path:
-            v = path[-1]
-            if not found[v]:
-                clock += 1
-                found[v] = low[v] = clock
-                unassigned.append(v)
-            if coming[v] < bounds[v + 1]:
-                w = target[coming[v]]
-                coming[v] += 1
-                if not found[w]:
-                    path.append(w)
-                elif component[w] < 0:
-                    low[v] = min(low[v], found[w])
-                continue
-            path.pop()
-            if path:
-                low[path[-1]] = min(low[path[-1]], low[v])
-            if low[v] == found[v]:
-                while component[v] < 0:
-                    component[unassigned.pop()] = count
-                count += 1
-    return np.array(component, dtype=np.int64)

@@ -23,16 +23,18 @@ from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
-from runtime.measuring.claims import TWIN, Judgement, Rules, judge
-from runtime.measuring.pairs import Bench, Part, Start, mean_log_ratio
+from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
+from runtime.measuring.pairs import SCREEN_PAIRS, Bench, Part, Start, mean_log_ratio
 from runtime.measuring.variant import Variant
 
 SCREENING = 0.4  # of the time, at most
-SCREEN_PAIRS = 3  # of turns in a start of the screening
+SCREEN_S = 0.36  # seconds of turns in it, where so many pairs take no longer
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
-NOISE = 0.02  # standard deviation of a short start's log ratio that is reckoned with at least
+UNSEEN = 0.02  # standard deviation between starts before any variant has had two
+QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
-LEAST_PAIRS = 4  # of turns in a start of the final
+LEAST_PAIRS = 4  # of turns in a start of the final, at least
+LEAST_START_S = 0.5  # seconds of turns in it
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
 STEPS = 2  # from the best settings to their neighbours
@@ -135,7 +137,13 @@ def contest(
     rules = Rules(settings.level, settings.least, settings.least_starts)
     entries = {v.name: Entrant(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
-    _Screening(entries, explore, bench, deadline.share(SCREENING), most, say).run()
+    screening = _Screening(entries, explore, bench, deadline.share(SCREENING), most, say)
+    first = screening.first()
+    if first is not None:
+        needed_s = _needed_s(entries, most, rules)
+        if needed_s > deadline.left_s:
+            say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
+        screening.run(first.variant)
     chosen = _chosen(entries)
     if not chosen.control:
         return Contest(entries, "", "", "", None, rules)
@@ -151,8 +159,8 @@ def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
     ran = [e for e in entries.values() if e.screened]
     ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
     untried = sum(not e.screened and e.failed is None for e in entries.values())
-    final = rules.look * (most + 1) * (2 * ready_s + LEAST_PAIRS * pair_s)
-    return untried * (ready_s + SCREEN_PAIRS * pair_s) + final
+    final = rules.look * (most + 1) * (2 * ready_s + max(LEAST_PAIRS * pair_s, LEAST_START_S))
+    return untried * (ready_s + max(SCREEN_PAIRS * pair_s, SCREEN_S)) + final
 
 
 @dataclass(slots=True)
@@ -167,12 +175,12 @@ class _Screening:
     say: Say
     longest_s: float = 0.0
 
-    def run(self) -> None:
-        """Screen until few are left, or the time is used up."""
-        first = _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
-        if first is None:
-            return
-        control = first.variant
+    def first(self) -> Entrant | None:
+        """Return the first variant that runs, after a start beside itself; None if there is none."""
+        return _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
+
+    def run(self, control: Variant) -> None:
+        """Screen the others beside the control until few are left, or the time is used up."""
         self._screen([e for e in self.entries.values() if e.variant is not control], control, 1)
         for _ in range(STEPS):
             self._screen(self._neighbours(), control, 1)
@@ -191,7 +199,7 @@ class _Screening:
                 continue
             begun = self.deadline.clock()
             self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
-            _begin(entry, control, self.bench, self.deadline.clock, "screening", number, SCREEN_PAIRS)
+            _begin(entry, control, self.bench, self.deadline.clock, "screening", number)
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
 
     def _neighbours(self) -> list[Entrant]:
@@ -210,7 +218,7 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
     for entry in entries:
         say(f"screening {entry.variant.name}")
         try:
-            _begin(entry, entry.variant, bench, clock, "screening", 1, SCREEN_PAIRS)
+            _begin(entry, entry.variant, bench, clock, "screening", 1)
         except ChildError as error:
             entry.failed, entry.left = error.failed, "failed"
         if entry.failed is None:
@@ -220,16 +228,19 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
     return None
 
 
-def _begin(entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, pairs: int) -> None:
+def _begin(
+    entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, seconds: float = SCREEN_S
+) -> None:
     """Give a variant one start; one that is disturbed has a second chance."""
-    begun = clock()
-    found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
+    begun, least = clock(), SCREEN_PAIRS if part == "screening" else LEAST_PAIRS
+    found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
     if is_transient(found):
-        found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
+        found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
     took_s = clock() - begun
     if isinstance(found, MeasurementFailed):
         entry.failed, entry.left = found, "failed"
     else:
+        pairs = len(found.variant_s)
         entry.pair_s = min(sum(found.turns_s) / pairs, took_s / pairs)
         entry.ready_s = took_s - pairs * entry.pair_s
         (entry.screened if part == "screening" else entry.final)[number] = found
@@ -240,12 +251,24 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
     ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
     if not ran:
         return []
-    spread = NEAR * NOISE * np.sqrt(1.0 + 1.0 / starts)
+    spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
     leader = ran[0].advance
     for entry in ran:
         if entry.advance < leader - spread and not entry.left and not entry.variant.baseline:
             entry.left = "clearly slower"
     return [e for e in ran if not e.left]
+
+
+def noise_of(entries: Sequence[Entrant]) -> float:
+    """Return the standard deviation of the log ratio of a screening's start, by what the starts show.
+
+    Turns of a start scatter, and so do starts of a variant: they are reckoned as UNSEEN until some variant has two.
+    """
+    starts = [[s.log_ratio for s in e.screened.values()] for e in entries if e.failed is None and e.screened]
+    within = [s.error for e in entries if e.failed is None for s in e.screened.values()]
+    between = Spread.of(starts)
+    seen = between.sd if between.freedom else math.hypot(UNSEEN, math.sqrt(float(np.mean(np.square(within or [0.0])))))
+    return max(seen, QUIETEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +317,7 @@ class _Final:
             for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
             if n not in ("", self.chosen.control)
         ]
-        pairs, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
+        seconds, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
         if not contenders:
             return None
         judgement: Judgement | None = None
@@ -308,7 +331,7 @@ class _Final:
             present = [twin, *yardsticks, *contenders]
             for entry in present if number % 2 else reversed(present):
                 if not entry.left:
-                    _begin(entry, control, self.bench, self.deadline.clock, "final", number, pairs)
+                    _begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(len(contenders))
             if self._decided(judgement, contenders, yardsticks, number):
@@ -316,14 +339,19 @@ class _Final:
         return judgement
 
     def _contenders(self) -> list[Entrant]:
-        """Return the fastest of what is searched, a split among them where one ran, and own choices that are close."""
+        """Return the fastest of what is searched, and an own choice of the runtime's that is close.
+
+        Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
+        time is short, and settings are the simpler answer.
+        """
         ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
-        ran.sort(key=lambda e: -e.advance)
+        noise = noise_of(ran)
+        ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
         searched = [e for e in ran if not e.variant.baseline]
         found = [e for e in searched if not e.left][: self.settings.finalists]
         own = [e for e in ran if e.variant.baseline and not e.variant.single]
         leader = max([e.advance for e in found], default=0.0)
-        found += [e for e in own if e.advance > leader - NEAR * NOISE][:1]
+        found += [e for e in own if e.advance > leader - NEAR * noise][:1]
         for entry in searched:
             if entry not in found and not entry.left:
                 entry.left = "slower than those compared"
@@ -331,23 +359,23 @@ class _Final:
 
     def _that_fit(
         self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
-    ) -> tuple[int, list[Entrant], list[Entrant]]:
-        """Return the pairs of turns in a start, and who can have the least number of starts in the time that is left.
+    ) -> tuple[float, list[Entrant], list[Entrant]]:
+        """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
-        Pairs are as many as let everybody have as many starts as a decision wants; where even the fewest are too many,
-        yardsticks go first, then contenders, the slowest first.
+        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
+        Where even the least number is too many, yardsticks go first, then contenders, the slowest first.
         """
-        wanted_s = self.deadline.left_s / self.rules.look
-        least_s = self.deadline.left_s / self.settings.least_starts
         while contenders:
             present = (twin, *contenders, *yardsticks)
-            ready_s, pair_s = sum(e.ready_s for e in present), sum(e.pair_s for e in present)
-            pairs = int(min((wanted_s - ready_s) / pair_s, self.settings.pairs)) if pair_s else self.settings.pairs
-            if pairs >= LEAST_PAIRS or ready_s + pair_s * LEAST_PAIRS <= least_s:
-                return max(pairs, LEAST_PAIRS), contenders, yardsticks
+            ready_s = sum(e.ready_s for e in present)
+            least_s = sum(max(LEAST_PAIRS * e.pair_s, LEAST_START_S) for e in present)
+            for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+                turns_s = self.deadline.left_s / starts - ready_s
+                if turns_s >= least_s:
+                    return min(self.settings.start_s, turns_s / len(present)), contenders, yardsticks
             leaver = (yardsticks or contenders).pop()
             leaver.left = leaver.left or "no time to compare it"
-        return LEAST_PAIRS, [], []
+        return 0.0, [], []
 
     def _judge(self, contenders: int) -> Judgement:
         ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}
@@ -385,7 +413,8 @@ class _Final:
         if number < 2 or not alive:
             return
         means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
+        noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
         leader = max(means.values())
         for entry in alive:
-            if means[entry.variant.name] < leader - NEAR * NOISE / np.sqrt(number / 2):
+            if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
                 entry.left = "clearly slower"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -21,22 +21,33 @@ from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.outputs import Reference
-from runtime.measuring.pairs import PairBench, Start
+from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
+
+VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
+
+
+def by_hetero(subject: Subject, placement: Placement) -> Variant:
+    """Return the variant by which HETERO runs a placement of the subject's operations."""
+    devices = subject.topology.devices
+    return hetero_variant("placement", "search", devices, affinities(subject.graph, placement, devices))
 
 
 @dataclass(frozen=True, slots=True)
 class Hetero:
     """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     real: ClassVar[bool] = True
 
     seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
     timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
     tolerance: float = param(1e-3, "largest relative L2 difference from the f32 reference for f32 devices")
     low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
+    metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
+    metric_drop: float = param(0.01, "share by which the metric may fall from the f32 reference")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
+    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
     memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
@@ -51,10 +62,13 @@ class Hetero:
             timeout_s=self.timeout_s,
             tolerance=self.tolerance,
             low_tolerance=self.low_tolerance,
+            metric=self.metric,
+            metric_drop=self.metric_drop,
             dynamic_size=self.dynamic_size,
+            decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings, max(1, round(self.seconds / (2 * settings.turn_s))))
+        return HeteroEvaluator(subject, subject.model, settings, self.seconds, by_hetero)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -62,15 +76,18 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices, each in short turns with the reference.
 
     What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
-    The processes stay until the evaluator is let go. pairs: of turns, for every placement.
+    The processes stay until the evaluator is let go. seconds: of turns, for every placement. variant: what runs a
+    placement. executed_by: what tells that from HETERO in the fingerprint.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     subject: Subject
     model: Path
     settings: MeasureSettings
-    pairs: int
+    seconds: float
+    variant: VariantOf
+    executed_by: str = ""
     evaluations: int = 0
     _bench: PairBench | None = field(default=None, repr=False)
     _reference_s: float = 0.0
@@ -78,7 +95,8 @@ class HeteroEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
-        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.pairs)]
+        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.seconds)]
+        parts += [self.executed_by] if self.executed_by else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Measurement | MeasurementFailed]:
@@ -88,9 +106,11 @@ class HeteroEvaluator:
     def _evaluate(self, placement: Placement) -> Measurement | MeasurementFailed:
         self.evaluations += 1
         lifted = placement.lift(self.subject.grouping)
-        affinity = affinities(self.subject.graph, lifted, self.subject.topology.devices)
-        variant = hetero_variant("placement", "search", self.subject.topology.devices, affinity)
-        start = self._ready().start(variant, reference_variant(), part="screening", number=1, pairs=self.pairs)
+        variant = self.variant(self.subject, lifted)
+        if isinstance(variant, MeasurementFailed):
+            return variant
+        bench, reference = self._ready(), reference_variant()
+        start = bench.start(variant, reference, part="screening", number=1, pairs=SCREEN_PAIRS, seconds=self.seconds)
         if isinstance(start, MeasurementFailed):
             return start
         self._reference_s = self._reference_s or float(np.median(start.control_s))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,13 +11,12 @@ from pipeline.core.measurement import FailureKind, MeasurementFailed
 from runtime.measuring.child import ChildError
 
 MOST_WORDS = 300  # of a device's own words
-WHERE = re.compile(r"(?:Exception from )?\S+\.[ch]pp:\d+:\s*")  # lines of the runtime's source
 COMPILE, RUN = "compile the model", "run the model"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Why a device is left out: the kind of failure, the device's own words, and what it was to do."""
+    """Why a device is left out: the kind of failure, the device's words as the child tells them, what it was to do."""
 
     kind: FailureKind
     message: str
@@ -36,7 +34,7 @@ class LeftOut:
         >>> LeftOut("refused", "no such layer", COMPILE).words
         'it cannot compile the model (no such layer)'
         """
-        said = WHERE.sub("", self.message)
+        said = self.message
         said = said if len(said) <= MOST_WORDS else f"... {said[-MOST_WORDS:]}"  # the innermost reason comes last
         how = {
             "refused": f"it cannot {self.doing}",

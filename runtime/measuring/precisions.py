@@ -15,7 +15,8 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.outputs import Outputs, difference_of, percent
+from runtime.measuring.outputs import Outputs, percent
+from runtime.measuring.quality import loss, most_allowed
 from runtime.measuring.variant import Variant, outputs_of, start
 
 FULL = "f32"
@@ -25,9 +26,10 @@ FULL = "f32"
 class Borne:
     """What became of a model computed in one precision.
 
-    difference: largest relative L2 difference of an output from f32; None where it did not run, or is infinite.
+    difference: largest relative L2 difference of an output from f32, or with a metric the share of quality that is
+    lost; None where it did not run, or is infinite.
     allowed: the largest that counts as right. why_not: in words; "" where the precision is as good as f32. transient:
-    whether it did not run for a reason that may be gone another time.
+    whether it did not run for a reason that may be gone another time. setting: which one allows more.
     """
 
     plugin: str
@@ -36,6 +38,7 @@ class Borne:
     allowed: float
     why_not: str
     transient: bool = False
+    setting: str = "measure.low_tolerance"
 
 
 def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[tuple[str, str]]:
@@ -63,7 +66,7 @@ def _tried(
     kind = KINDS.get(plugin.partition(".")[0], "other")
     device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
     variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
-    allowed = settings.low_tolerance
+    allowed = most_allowed(settings)
 
     def outputs() -> Outputs:
         child, _ = start(variant, model, settings, seed=seed)
@@ -71,7 +74,7 @@ def _tried(
             return outputs_of(child)
 
     try:
-        found = difference_of(asked_again(outputs), expected)
+        found = loss(asked_again(outputs), expected, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return Borne(plugin, precision, None, allowed, why_not, error.failed.transient)
@@ -79,8 +82,10 @@ def _tried(
         return Borne(plugin, precision, None, allowed, found.message)
     if found <= allowed:
         return Borne(plugin, precision, found, allowed, "")
-    why_not = f"outputs would differ by {percent(found)} from {FULL}, more than the {percent(allowed)} allowed"
-    return Borne(plugin, precision, found if math.isfinite(found) else None, allowed, why_not)
+    what = f"{settings.metric.rpartition(':')[2]} would fall" if settings.metric else "outputs would differ"
+    setting = "measure.metric_drop" if settings.metric else "measure.low_tolerance"
+    why_not = f"{what} by {percent(found)} from {FULL}, more than the {percent(allowed)} allowed"
+    return Borne(plugin, precision, found if math.isfinite(found) else None, allowed, why_not, setting=setting)
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
@@ -118,7 +123,7 @@ def notes(
 ) -> list[str]:
     """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
     words = [
-        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']} (measure.low_tolerance)."
+        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']} ({t['setting']})."
         for t in tried
         if t["why_not"]
     ]

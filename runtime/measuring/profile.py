@@ -24,8 +24,8 @@ from runtime.measuring.child import Child, ChildError
 from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody_left, notes, to_json
 from runtime.measuring.links import fit_link
-from runtime.measuring.outputs import compare_outputs
-from runtime.measuring.variant import Variant, outputs_of, start, tolerance_for
+from runtime.measuring.quality import accepted
+from runtime.measuring.variant import Variant, outputs_of, start
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
@@ -94,7 +94,7 @@ def profile(
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue
-        wrong = compare_outputs(found["outputs"], expected().outputs, tolerance_for(found["precisions"], measuring))
+        wrong = accepted(found["outputs"], expected().outputs, found["precisions"], measuring)
         if isinstance(wrong, MeasurementFailed):
             left_out[device.name] = LeftOut(wrong.kind, wrong.message, RUN)
         else:

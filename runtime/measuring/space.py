@@ -37,6 +37,7 @@ WORDS: Mapping[tuple[str, str], str] = {
     (PARTITIONER, "AUTO"): "automatic partitions",
 }
 MOST_REQUESTS = 4  # times the streams
+BATCHES = (1, 4, 16, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Space:
             return []
         (device,) = variant.devices
         steps: list[tuple[dict[str, str], int]] = []
+        batches: list[int] = []
         if device.kind == "cpu":
             for key, values in self.further.items():
                 now = device.properties.get(key, DEFAULTS.get(key))
@@ -78,9 +80,11 @@ class Space:
             for requests in (2 * variant.requests, variant.requests // 2):
                 if streams <= requests <= MOST_REQUESTS * streams:
                     steps.append(({}, requests))
-        return [
-            settings_variant(device.plugin, {**device.properties, **changed}, requests) for changed, requests in steps
-        ]
+            at = BATCHES.index(variant.batch)
+            batches = [b for b in BATCHES[max(0, at - 1) : at + 2] if b != variant.batch]
+        plugin, given = device.plugin, device.properties
+        found = [settings_variant(plugin, dict(given), variant.requests, batch) for batch in batches]
+        return [*found, *(settings_variant(plugin, {**given, **new}, n, variant.batch) for new, n in steps)]
 
     def _grid(self, name: str) -> list[Variant]:
         plugin = self.plugins[name]
@@ -127,14 +131,14 @@ def thread_counts(most: int) -> list[int]:
     return sorted({*range(1, min(most, 4) + 1), *powers, most})
 
 
-def settings_variant(plugin: str, properties: Mapping[str, str], requests: int) -> Variant:
+def settings_variant(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1) -> Variant:
     """Return a plug-in with these properties, as a variant that is searched."""
     device = DeviceSpec(plugin, plugin, plugin, dict(properties), _kind(plugin))
-    name = settings_name(plugin, properties, requests)
-    return Variant(name, "settings", plugin, (device,), single=True, kind="settings", requests=requests)
+    name = settings_name(plugin, properties, requests, batch)
+    return Variant(name, "settings", plugin, (device,), single=True, kind="settings", requests=requests, batch=batch)
 
 
-def settings_name(plugin: str, properties: Mapping[str, str], requests: int) -> str:
+def settings_name(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1) -> str:
     """Return what settings are called.
 
     >>> settings_name("CPU", {"INFERENCE_NUM_THREADS": "2", "INFERENCE_PRECISION_HINT": "f32"}, 1)
@@ -147,6 +151,7 @@ def settings_name(plugin: str, properties: Mapping[str, str], requests: int) -> 
         words.append(f"{properties[STREAMS]} stream{'' if properties[STREAMS] == '1' else 's'}")
     if requests > int(properties.get(STREAMS, "1")):
         words.append(f"{requests} requests")
+    words += [f"batch {batch}"] if batch > 1 else []
     words += [properties[PRECISION]] if PRECISION in properties else []
     words += [word for (key, value), word in WORDS.items() if properties.get(key) == value]
     return " ".join(words)

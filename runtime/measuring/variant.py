@@ -7,18 +7,21 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.measuring.batching import repeated
 from runtime.measuring.child import Child
-from runtime.measuring.outputs import Outputs, Reference, compare_outputs, lost_int8
+from runtime.measuring.outputs import Outputs, Reference, lost_int8
+from runtime.measuring.quality import accepted
 
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
@@ -30,12 +33,27 @@ VariantKind = Literal["default", "hint", "device", "own choice", "settings", "sp
 
 
 @dataclass(frozen=True, slots=True)
+class InSegments:
+    """How a model is run in segments: which, by which runner, and whether earlier compilations of them may be used."""
+
+    parts: tuple[SegmentSpec, ...]
+    runner: str
+    reuse: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a child's command says of it."""
+        return {"runner": self.runner, "reuse": self.reuse, "parts": [asdict(part) for part in self.parts]}
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a model.
 
     name: what the result calls it. placer: who proposed it, "baseline" for none. target: the device string of
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
+    segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
+    batch: inferences that are computed at once, as one.
     """
 
     name: str
@@ -47,6 +65,8 @@ class Variant:
     single: bool = False
     kind: VariantKind = "device"
     requests: int = 1
+    segments: InSegments | None = None
+    batch: int = 1
 
     @property
     def baseline(self) -> bool:
@@ -62,6 +82,8 @@ class Variant:
             "properties": sorted(self.properties.items()),
             "affinity": None if self.affinity is None else sorted(self.affinity.items()),
             "requests": self.requests,
+            "batch": self.batch,
+            **({} if self.segments is None else {"segments": self.segments.to_json()}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -72,6 +94,20 @@ def hetero_variant(name: str, placer: str, devices: Sequence[DeviceSpec], affini
     if len(used) == 1:
         return Variant(name, placer, used[0].openvino_name, used, single=True, kind="settings")
     return Variant(name, placer, hetero_target(used), used, HETERO_PROPERTIES, affinity, kind="split")
+
+
+def dataflow_variant(
+    name: str, placer: str, devices: Sequence[DeviceSpec], affinity: Mapping[str, str], segments: InSegments
+) -> Variant:
+    """Return the variant that runs a placement in segments; one that uses a single device is compiled on it directly.
+
+    affinity: {operation: device as OpenVINO knows it}.
+    """
+    used = tuple(d for d in devices if d.openvino_name in set(affinity.values()))
+    if len(used) == 1:
+        return hetero_variant(name, placer, devices, affinity)
+    target = f"{DATAFLOW}:{','.join(d.openvino_name for d in used)}"
+    return Variant(name, placer, target, used, {}, affinity, kind="split", segments=segments)
 
 
 def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, dict[str, Any]]:
@@ -87,13 +123,19 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
     return child, loaded
 
 
-def load(child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
+def load(
+    child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int, cache: str = ""
+) -> dict[str, Any]:
     """Let a child compile the variant, in place of what it had before; return what it says about it.
+
+    cache: folder of what has been compiled before, for devices on their own; "" to compile it whole.
 
     Raises:
         ChildError: the variant could not be compiled.
     """
-    return child.ask("load", requests=variant.requests, **described(variant, model, settings, seed=seed))
+    cache = cache if variant.single and variant.affinity is None and ":" not in variant.target else ""
+    how = described(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
+    return child.ask("load", cache=cache, **how)
 
 
 def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
@@ -104,8 +146,10 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
         "target": variant.target,
         "properties": dict(variant.properties),
         "affinity": None if variant.affinity is None else dict(variant.affinity),
+        "segments": None if variant.segments is None else variant.segments.to_json(),
         "seed": seed,
         "dynamic_size": settings.dynamic_size,
+        "decode_steps": settings.decode_steps,
     }
 
 
@@ -116,7 +160,7 @@ def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MIN
 
 
 def outputs_of(child: Child) -> Outputs:
-    """Return the outputs of one inference, by their position in the model ("output_0", ...)."""
+    """Return the outputs of one inference, or of a sequence's last, by their position: "output_0" ..."""
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         path = Path(folder) / "outputs.npz"
         child.ask("outputs", path=str(path))
@@ -130,7 +174,10 @@ def check(
     """Return by how much the outputs of a loaded variant differ, or why it must not count.
 
     It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
-    outputs differ by more than its precisions may.
+    outputs differ by more than its precisions may, or lose too much by the user's metric.
+
+    Raises:
+        UsageError: that metric fails.
     """
     asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
     really = executed_names(variant, sorted(really))
@@ -140,15 +187,11 @@ def check(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    return compare_outputs(outputs_of(child), expected.outputs, tolerance_for(loaded["precisions"], settings))
+    whole = repeated(expected.outputs, variant.batch)
+    return accepted(outputs_of(child), whole, loaded["precisions"], settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:
     """Return the user's names of devices that OpenVINO names; GPUs add their number to their name, "GPU_B.1"."""
     names = {d.openvino_name: d.name for d in variant.devices}
     return tuple(names.get(device) or names.get(device.partition(".")[0], device) for device in openvino_names)
-
-
-def tolerance_for(precisions: Mapping[str, str], settings: MeasureSettings) -> float:
-    """Return the tolerance that fits the precisions a model really runs in."""
-    return settings.tolerance if set(precisions.values()) <= {"f32"} else settings.low_tolerance

@@ -1,15 +1,19 @@
-"""The measuring child: one process that holds one compiled model and answers commands.
+"""The measuring child: one process that holds one compiled model, or one in segments, and answers commands.
 
 It is started by `child` through `launch` and speaks one JSON object per line: a command on standard input, an answer on
 standard output. A model that is loaded takes the place of the one before. Whatever native code prints goes to standard
 error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
 anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
-                                                  int8_kernels}
+    load     {variant, cache}                 -> {compile_s, cached, executed_on, subgraphs, precisions, threads,
+                                                  requests, int8_kernels}, of segments with `compilations`; cache:
+                                                  folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}
+    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
+                                                 state begins anew, and its last sequence is run to its end; samples
+                                                 are of whole batches, the next two of one inference of them
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
+    burst    {seconds}                        -> {samples_s}, from sending one to every request till all have ended
     memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
     kernels  {count, seconds}                 -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
@@ -29,6 +33,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -39,10 +44,16 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
-from runtime.machines.devices import PRECISION, core_for, precision_name
-from runtime.measuring import kernels, links, located
-from runtime.measuring.affinity import set_affinities
+from runtime.machines.devices import core_for
+from runtime.measuring import batching, kernels, links, located
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
+from runtime.measuring.executable import (
+    CompiledExecutable,
+    Executable,
+    InferenceRequest,
+    KeptSegments,
+    executable,
+)
 from runtime.measuring.inputs import inputs_of
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
@@ -50,42 +61,52 @@ HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever fa
 
 
 class Session:
-    """One compiled model and its requests."""
+    """What is loaded, and its requests.
+
+    decode_steps: inferences of a model with state before a request's state is reset. decoded: how many each request has
+    behind it since then. batch: inferences that are computed at once. kept: segments compiled for earlier commands.
+    """
 
     def __init__(self) -> None:
-        self.requests: list[ov.InferRequest] = []
-        self.compiled: ov.CompiledModel | None = None
+        self.requests: Sequence[InferenceRequest] = []
+        self.loaded: Executable | None = None
         self.model: ov.Model | None = None
         self.stateful = False
+        self.decode_steps = 1
+        self.decoded: list[int] = []
+        self.batch = 1
+        self.kept = KeptSegments()
 
     def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
-        self.requests, self.compiled, self.model = [], None, None
+        if self.loaded is not None:
+            self.loaded.close()
+        self.requests, self.loaded, self.model = [], None, None
         _forget_peak()
-        core = core_for([DeviceSpec(**d) for d in command["devices"]])
-        self.model = core.read_model(command["model"])
-        if command["affinity"]:
-            set_affinities(self.model, command["affinity"])
-        # Asked of the model: AUTO over several devices refuses to say whether a request has state.
+        path = Path(command["model"])
+        self.model = ov.Core().read_model(path)
+        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        self.batch = command["batch"]
+        if self.batch > 1:
+            batching.batch(self.model, self.batch)
+            inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
         self.stateful = bool(self.model.get_variables())
-        start = time.perf_counter()
-        self.compiled = core.compile_model(self.model, command["target"], dict(command["properties"]))
-        compile_s = time.perf_counter() - start
-        count = command["requests"] or _optimal_requests(self.compiled)
-        self.requests = [self.compiled.create_infer_request() for _ in range(count)]
-        path, size = Path(command["model"]), command["dynamic_size"]
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=size)
-        for request in self.requests:
-            for port, value in zip(self.compiled.inputs, inputs, strict=True):
-                request.set_tensor(port, ov.Tensor(value))
-        return {"compile_s": compile_s, "requests": count, **_describe(self.compiled)}
+        self.loaded = executable(command, self.model, self.kept)
+        self.requests = self.loaded.requests
+        self.decode_steps = command["decode_steps"] if self.stateful else 1
+        self._begin_sequences()
+        self.loaded.load(inputs)
+        told = {"compile_s": self.loaded.compile_s, "requests": len(self.requests)}
+        return told | self.loaded.describe()
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one inference and write its outputs."""
-        request = self._loaded()[0]
-        self._reset(request)
-        request.infer()
-        arrays: dict[str, Any] = {f"output_{i}": np.array(t.data) for i, t in enumerate(request.output_tensors)}
+        """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
+        loaded = self._executable()
+        self._begin_sequences()
+        for _ in range(self.decode_steps):
+            self._step(0)
+            loaded.infer()
+        arrays: dict[str, Any] = {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
         np.savez(command["path"], **arrays)
         return {}
 
@@ -96,40 +117,45 @@ class Session:
         several requests while all of them are busy.
         """
         requests = self._loaded()
+        self._begin_sequences()
         before, cpu_before_s = _scheduled_ns(), time.process_time()
         with _Realtime(command["realtime"]):
             if len(requests) == 1:
-                samples = self._one_after_another(requests[0], command["seconds"], command["minimum"])
+                samples = self._one_after_another(command["seconds"], command["minimum"])
                 period_s = float(np.mean(samples))
             else:
                 samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / len(samples)
-        told = {"samples_s": samples, "period_s": period_s, "cpu_s": cpu_s}
+        told = {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch}
         return told | waited_between(before, _scheduled_ns())
 
-    def _one_after_another(self, request: ov.InferRequest, seconds: float, minimum: int) -> list[float]:
-        samples: list[float] = []
+    def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
+        request, samples = self.requests[0], list[float]()
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(samples) < minimum:
-            self._reset(request)
+        while time.perf_counter() < end or len(samples) < minimum or len(samples) % self.decode_steps:
+            self._step(0)
             start = time.perf_counter()
             request.infer()
             samples.append(time.perf_counter() - start)
         return samples
 
     def _all_at_once(
-        self, requests: Sequence[ov.InferRequest], seconds: float, minimum: int
+        self, requests: Sequence[InferenceRequest], seconds: float, minimum: int
     ) -> tuple[list[float], float]:
         """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
         waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
+
+        def ended(number: int, _: None) -> None:
+            waiting.put((number, time.perf_counter()))
+
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: waiting.put((number, time.perf_counter())), None)
+            request.set_callback(partial(ended, i), None)
         begun = [0.0] * len(requests)
         finished: list[float] = []
         samples: list[float] = []
 
         def begin(i: int) -> None:
-            self._reset(requests[i])
+            self._step(i)
             begun[i] = time.perf_counter()
             requests[i].start_async()
 
@@ -153,28 +179,46 @@ class Session:
     def arrive(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Answer requests that arrive at a mean rate, at random (Poisson), and time each from its arrival."""
         requests = self._loaded()
+        self._begin_sequences()
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         arrived = [0.0] * len(requests)
         samples: list[float] = []
 
-        def done(number: int) -> None:
+        def done(number: int, _: None) -> None:
             samples.append(time.perf_counter() - arrived[number])
             waiting.put(number)
 
         for i, request in enumerate(requests):
-            request.set_callback(lambda _, number=i: done(number), None)
+            request.set_callback(partial(done, i), None)
             waiting.put(i)
         rng = np.random.default_rng(command["seed"])
         due = start = time.perf_counter()
         while due - start < command["seconds"]:
             time.sleep(max(0.0, due - time.perf_counter()))
             i = waiting.get()
-            self._reset(requests[i])
+            self._step(i)
             arrived[i] = due
             requests[i].start_async()
-            due += float(rng.exponential(1.0 / command["rate"]))
+            due += float(rng.exponential(self.batch / command["rate"]))
         for request in requests:
             request.wait()
+        return {"samples_s": samples}
+
+    def burst(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Send an inference to every request at once, wait for all of them, and time that; again and again."""
+        requests = self._loaded()
+        self._begin_sequences()
+        samples: list[float] = []
+        end = time.perf_counter() + command["seconds"]
+        while time.perf_counter() < end or not samples:
+            for i in range(len(requests)):
+                self._step(i)
+            begun = time.perf_counter()
+            for request in requests:
+                request.start_async()
+            for request in requests:
+                request.wait()
+            samples.append(time.perf_counter() - begun)
         return {"samples_s": samples}
 
     def memory(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,24 +227,35 @@ class Session:
 
     def kernels(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what every kernel of the compiled model takes and which operations it runs."""
-        request = self._loaded()[0]
+        self._begin_sequences()
         samples: list[float] = []
         end = time.perf_counter() + command["seconds"]
         while len(samples) < LEAST_PROFILED or (len(samples) < command["count"] and time.perf_counter() < end):
-            samples += self._one_after_another(request, 0.0, 1)
-        if self.compiled is None or self.model is None:
-            raise RuntimeError("kernels before load")
-        found = kernels.kernel_times(self.model, self.compiled, request)
+            samples += self._one_after_another(0.0, 1)
+        if not isinstance(self.loaded, CompiledExecutable) or self.model is None:
+            raise RuntimeError("kernels of what is not one compiled model")
+        found = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
         return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
-    def _loaded(self) -> list[ov.InferRequest]:
+    def _executable(self) -> Executable:
+        if self.loaded is None:
+            raise RuntimeError("a command before load")
+        return self.loaded
+
+    def _loaded(self) -> Sequence[InferenceRequest]:
         if not self.requests:
             raise RuntimeError("a command before load")
         return self.requests
 
-    def _reset(self, request: ov.InferRequest) -> None:
-        if self.stateful:
-            request.reset_state()
+    def _begin_sequences(self) -> None:
+        """Let the next inference of every request begin a new sequence."""
+        self.decoded = [0] * len(self.requests)
+
+    def _step(self, i: int) -> None:
+        """Count an inference of request i; the first of a sequence has its state reset."""
+        if self.stateful and self.decoded[i] % self.decode_steps == 0:
+            self.requests[i].reset_state()
+        self.decoded[i] += 1
 
 
 def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,34 +285,6 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
     model = core.read_model(command["model"])
     compiled = core.compile_model(model, device.openvino_name)
     return {"groups": kernels.kernel_groups(model, compiled)}
-
-
-def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
-
-    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
-    """
-    known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
-    executed = list(compiled.get_property("EXECUTION_DEVICES"))
-    parts = "HETERO_NUMBER_OF_SUBMODELS"
-    subgraphs = int(compiled.get_property(parts)) if parts in known else 1
-    by_device: Mapping[str, Any] = compiled.get_property("DEVICE_PROPERTIES") if "DEVICE_PROPERTIES" in known else {}
-    if not by_device and len(executed) == 1:
-        names = (PRECISION, "INFERENCE_NUM_THREADS")
-        by_device = {executed[0]: {key: compiled.get_property(key) for key in names if key in known}}
-    return {
-        "executed_on": executed,
-        "subgraphs": subgraphs,
-        "precisions": {d: precision_name(p[PRECISION]) for d, p in by_device.items() if PRECISION in p},
-        "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
-        "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
-    }
-
-
-def _optimal_requests(compiled: ov.CompiledModel) -> int:
-    """Return how many requests the runtime advises to keep in flight."""
-    key = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
-    return int(compiled.get_property(key)) if key in compiled.get_property("SUPPORTED_PROPERTIES") else 1
 
 
 def _forget_peak() -> None:
@@ -339,6 +366,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "outputs": session.outputs,
         "run": session.run,
         "arrive": session.arrive,
+        "burst": session.burst,
         "memory": session.memory,
         "kernels": session.kernels,
         "realtime": realtime,

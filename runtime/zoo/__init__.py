@@ -1,7 +1,7 @@
-"""Networks of the literature, built in code with seeded random weights: nothing is downloaded.
+"""Networks of the literature, and small ones of many branches, built in code: nothing is downloaded.
 
-Their weights mean nothing, their cost is the real one. Each is built the way a converter leaves it: weights stored
-as fp16 with the Convert that unpacks them, batch normalisation folded into weight and bias.
+Their weights are drawn from a seed and mean nothing, their cost is the real one. Each is built the way a converter
+leaves it: weights stored as fp16 with the Convert that unpacks them, batch normalisation folded into weight and bias.
 """
 
 from __future__ import annotations
@@ -19,15 +19,35 @@ if TYPE_CHECKING:
 # A name is either here or a graph's in runtime/workloads.
 TABLE = {
     "bert-base": "runtime.zoo.bert_base:bert_base",
+    "bilstm-128": "runtime.zoo.recurrent:bilstm_128",
+    "bilstm-512": "runtime.zoo.recurrent:bilstm_512",
+    "ensemble": "runtime.zoo.ensembles:ensemble",
+    "four-towers": "runtime.zoo.recommenders:four_towers",
+    "gnmt-encoder": "runtime.zoo.recurrent:gnmt_encoder",
     "inception-v3": "runtime.zoo.inception_v3:inception_v3",
+    "mixture-of-experts": "runtime.zoo.ensembles:mixture_of_experts",
+    "nasnet-cells": "runtime.zoo.searched:nasnet_cells",
+    "randwire": "runtime.zoo.searched:randwire",
     "resnet50": "runtime.zoo.resnet50:resnet50",
+    "two-towers": "runtime.zoo.recommenders:two_towers",
 }
 # Here and not in the modules of the networks, which load the runtime.
 DESCRIPTIONS = {
     "bert-base": "BERT-base, uncased: the inference of one sentence of 32 tokens, as IR.",
+    "bilstm-128": "Two bidirectional LSTM layers of 128 over 32 steps, one operation each.",
+    "bilstm-512": "Two bidirectional LSTM layers of 512 over 32 steps, one operation each.",
+    "ensemble": "Four convolutional classifiers of one image of 64 x 64, and their mean.",
+    "four-towers": "A recommender of four towers and the products of all pairs, for a batch of 32.",
+    "gnmt-encoder": "GNMT's encoder of 6 LSTM layers over 32 tokens, in 4 pieces of time.",
     "inception-v3": "Inception-v3: the inference of one image of 299 x 299, as IR.",
+    "mixture-of-experts": "Two layers of four experts with a dense gate, for 16 tokens.",
+    "nasnet-cells": "Three normal cells of NASNet-A on 28 x 28.",
+    "randwire": "Two randomly wired graphs of 16 small convolutions each.",
     "resnet50": "ResNet-50: the inference of one image of 224 x 224, as IR.",
+    "two-towers": "A recommender of a user and an item tower, for a batch of 32.",
 }
+PUBLISHED = ("bert-base", "inception-v3", "resnet50")
+"""Networks as they were published; the others have parts that run side by side, and sizes of our own."""
 
 VERSION = 1  # raised when a network comes out differently for an equal seed
 

@@ -58,10 +58,10 @@ def average_pool(x: Node, name: str) -> Node:
     return op.avg_pool(x, [1, 1], [1, 1], [1, 1], [3, 3], False, name=name)
 
 
-def flat_mean(x: Node, channels: int, name: str) -> Node:
+def flat_mean(x: Node, channels: int, name: str, *, flat: str = "flatten") -> Node:
     """Return the mean over height and width, [1, channels]."""
     mean = op.reduce_mean(x, integers([2, 3], f"{name}.axes"), keep_dims=True, name=name)
-    return op.reshape(mean, integers([1, channels], "flatten.shape"), False, name="flatten")
+    return op.reshape(mean, integers([1, channels], f"{flat}.shape"), False, name=flat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,13 @@ class RandomWeights:
         unpacked = self.packed(weight, f"{name}.weight")
         y = op.convolution(x, unpacked, [stride] * 2, pads, pads, [1, 1], name=name)
         return op.add(y, self.normal((1, after, 1, 1), f"{name}.bias", std=0.1), name=f"{name}.add")
+
+    def depthwise(self, x: Node, channels: int, name: str, *, size: int, stride: int = 1) -> Node:
+        """Return a convolution of each channel on its own that keeps the size at stride 1, without bias."""
+        weight = self.rng.standard_normal((channels, 1, 1, size, size), dtype=np.float32)
+        unpacked = self.packed(weight * np.float32(1 / size), f"{name}.weight")
+        pads = [size // 2] * 2
+        return op.group_convolution(x, unpacked, [stride] * 2, pads, pads, [1, 1], name=name)
 
     def linear(self, x: Node, sizes: Pair, name: str) -> Node:
         """Return x W^T + b, a fully connected layer of sizes (in, out), at about x's standard deviation."""

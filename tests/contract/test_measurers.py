@@ -21,6 +21,7 @@ from tests.two_cpus import NAMES, subject_of, write
 
 NAMES_OF_ALL = sorted(registry.table("measure"))
 OVERLAPPING = ("listsched", "pipelined")
+REAL = ("dataflow", "hetero")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     """Return the parameters that a measurer needs here."""
     records = tmp_path_factory.mktemp("records") / "records.json"
     records.write_text(json.dumps({"records": [], "otherwise_s": 1.0}))
-    return {"replay": {"path": str(records)}, "hetero": {"seconds": 0.01}}
+    return {"replay": {"path": str(records)}, **{name: {"seconds": 0.01} for name in REAL}}
 
 
 def build(name: str, values: dict[str, dict[str, Any]]) -> Any:
@@ -52,7 +53,7 @@ def test_a_measurer_keeps_its_promises(name: str, subject: Subject, values: dict
     check_measurer(build(name, values), subject)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES_OF_ALL if name != "hetero"])
+@pytest.mark.parametrize("name", [name for name in NAMES_OF_ALL if name not in REAL])
 def test_a_subject_without_a_model_is_enough_to_compute_with(name: str, values: dict[str, dict[str, Any]]) -> None:
     check_measurer(build(name, values))
 
@@ -65,10 +66,11 @@ def test_an_answer_says_where_a_placement_ran(name: str, subject: Subject, value
     assert (alone.executed_on, alone.subgraphs) == (("A",), 1)
 
 
-def test_a_placement_that_a_device_refuses_is_an_answer(subject: Subject) -> None:
+@pytest.mark.parametrize("name", REAL)
+def test_a_placement_that_a_device_refuses_is_an_answer(name: str, subject: Subject) -> None:
     a, b = subject.topology.devices
     broken = replace(b, properties={"NO_SUCH_PROPERTY": "1"})
-    evaluator = registry.build("measure", "hetero", {"seconds": 0.01}).bind(
+    evaluator = registry.build("measure", name, {"seconds": 0.01}).bind(
         replace(subject, topology=Topology.uniform((a, broken), bytes_per_s=1.0, latency_s=0.0))
     )
     refused, fine = evaluator.evaluate([by_tower(subject, 1), by_tower(subject, 0)])
@@ -79,12 +81,13 @@ def test_a_placement_that_a_device_refuses_is_an_answer(subject: Subject) -> Non
     assert evaluator.evaluations == 2
 
 
-def test_other_devices_or_settings_are_not_comparable(subject: Subject) -> None:
-    def fingerprint(of: Subject, **values: float) -> str:
-        return str(registry.build("measure", "hetero", values).bind(of).fingerprint)
+def test_other_devices_runtimes_or_settings_are_not_comparable(subject: Subject) -> None:
+    def fingerprint(of: Subject, name: str = "hetero", **values: Any) -> str:
+        return str(registry.build("measure", name, values).bind(of).fingerprint)
 
     a, b = subject.topology.devices
     other = replace(
         subject, topology=Topology.uniform((a, replace(b, fingerprint="?")), bytes_per_s=1.0, latency_s=0.0)
     )
-    assert len({fingerprint(subject), fingerprint(other), fingerprint(subject, seconds=0.5)}) == 3
+    runners = {fingerprint(subject, "dataflow", runner=runner) for runner in ("threads", "serial")}
+    assert len(runners | {fingerprint(subject), fingerprint(other), fingerprint(subject, seconds=0.5)}) == 5

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coarsen.reading.read import save_model
+from coarsen.reading.files import model_sha256
+from coarsen.reading.read import read_model, save_model
 from pipeline.cli.main import run
 from pipeline.runs.emit import TARGETS
 from pipeline.runs.result import Result
 from tests.deployments import deployed, halves, measured, write
 from tests.e2e.conftest import Warm
 from tests.models import dynamic, through_file, two_towers
+from tests.onnx_models import convolution_onnx
 from tests.two_cpus import two_cpus
 
 Ran = Callable[..., Any]
@@ -81,7 +83,11 @@ def test_what_emit_writes_of_a_tuned_run_gives_the_outputs_of_its_result(copy: W
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_emit_writes_for_every_target_and_says_what(target: str, tmp_path: Path, says: Callable[..., str]) -> None:
-    single = deployed(tmp_path / "run", two_towers(), two_cpus()[:1])
+    source, (device, _) = convolution_onnx(tmp_path / "net.onnx"), two_cpus()
+    model, sha256 = read_model(source), model_sha256(source)
+    placement = dict.fromkeys([op.get_friendly_name() for op in model.get_ordered_ops()], "A")
+    here = {"source": str(source), "sha256": sha256, "target": device.openvino_name}
+    single = deployed(tmp_path / "run", model, [device], placement=placement, **here)
     said = says(0, "emit", str(single), "--to", target, "--out", str(tmp_path / "out"))
     assert said.startswith(f"Written to {tmp_path / 'out'}: ")
     assert (tmp_path / "out").is_dir()

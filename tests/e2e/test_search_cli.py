@@ -296,6 +296,23 @@ def test_limits_of_reading_hold_for_models_of_the_zoo(fails: Fails) -> None:
     assert "coarsen.read_timeout_s" in fix
 
 
+def test_directions_are_searched_one_by_one_if_asked_for(ran: Ran) -> None:
+    question = ("search", "zoo:bilstm-128", "--topology", "equal:2", *QUICK)
+    whole = ran(*question)
+    split = ran(*question, "--set", "coarsen.split_directions=true")
+    assert "layer0/reverse" in set(split["placement"]) - set(whole["placement"])
+    assert split["operations"] > whole["operations"]
+
+
+def test_what_is_no_model_has_no_directions_to_split(fails: Fails, tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text(json.dumps(GRAPH), encoding="utf-8")
+    for graph in (str(tmp_path / "graph.json"), "zoo:chainmm"):
+        asked = ("--set", "coarsen.split_directions=true")
+        cause, fix = fails(2, "search", graph, "--topology", "equal:2", *asked, *QUICK)
+        assert "no model" in cause
+        assert "coarsen.split_directions" in fix
+
+
 def test_a_model_of_the_zoo_takes_no_options(fails: Fails) -> None:
     cause, fix = fails(2, "search", "zoo:resnet50?batch=2", "--topology", "equal:2", *QUICK)
     assert "resnet50 has no options" in cause

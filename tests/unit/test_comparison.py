@@ -45,6 +45,24 @@ def test_splits_have_as_many_requests_in_flight_as_their_rivals(objective: Any, 
     assert list(placements) == ["greedy 1"]
 
 
+def test_percentiles_alone_have_exact_intervals_where_there_are_latencies_enough() -> None:
+    assert comparison.intervals_of([1.0] * 5) == {}
+    ends = comparison.intervals_of([float(i) for i in range(1, 101)])
+    assert ends == {"50": (40.0, 61.0), "90": (84.0, 96.0)}
+
+
+def test_starts_measured_under_another_tolerance_are_not_taken_for_these(tmp_path: Path) -> None:
+    subject = subject_of(*write(two_towers(), tmp_path))
+    metric = tmp_path / "quality.py"
+    metric.write_text("def top1(outputs): return 1.0")
+    kinds = [MeasureSettings(), MeasureSettings(low_tolerance=0.3), MeasureSettings(decode_steps=2)]
+    kinds += [MeasureSettings(metric=f"{metric}:top1")]
+    told = [comparison._conditions(subject, settings) for settings in kinds]
+    metric.write_text("def top1(outputs): return 2.0")
+    told.append(comparison._conditions(subject, kinds[-1]))
+    assert len(set(told)) == 5
+
+
 def test_an_answer_that_fails_alone_at_the_end_is_an_answer_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import TWIN, Rules
-from runtime.measuring.contest import Contest, contest
+from runtime.measuring.contest import QUIETEST, UNSEEN, Contest, Entrant, contest, noise_of
 from runtime.measuring.pairs import Part, Start
 from runtime.measuring.variant import Variant, VariantKind
 
@@ -48,7 +48,7 @@ class Truth:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         self.calls.append((part, number, variant.name, pairs))
         self.clock.now += self.cost_s
@@ -128,6 +128,42 @@ def test_who_is_clearly_slower_gets_no_further_start() -> None:
     found = compete(truth, DEFAULT, *slow, variant("fast"))
     assert all(truth.count(v.name, "screening") == 1 and not truth.count(v.name, "final") for v in slow)
     assert {found.entries[v.name].left for v in slow} == {"clearly slower"}
+
+
+def short(*log_ratios: float) -> Entrant:
+    """Return who has had a start in the screening for each of these, of one pair of turns."""
+    starts = {i: Start((math.exp(-x),), (1.0,), (1.0,), {}) for i, x in enumerate(log_ratios, 1)}
+    return Entrant(variant("v"), starts)
+
+
+def test_noise_is_what_the_starts_of_variants_show() -> None:
+    assert noise_of([short(0.1), short(0.4)]) == pytest.approx(UNSEEN)  # nobody has had two
+    assert noise_of([short(0.1, 0.3), short(0.5, 0.7)]) == pytest.approx(math.sqrt(0.02))
+    assert noise_of([short(0.1, 0.1)]) == QUIETEST
+    scattered = Entrant(variant("v"), {1: Start((1.0, math.exp(0.3)), (1.0, 1.0), (1.0,), {})})
+    assert noise_of([scattered]) == pytest.approx(math.hypot(UNSEEN, 1.2533 * 0.15), rel=1e-3)
+
+
+def test_of_settings_and_a_split_that_noise_cannot_tell_apart_settings_have_the_time() -> None:
+    split = variant("split", "split", single=False)
+    truth = Truth({"default": 1.0, "split": 0.495, "fast": 0.5}, sd=0.0, cost_s=1.0)
+    found = compete(truth, DEFAULT, split, variant("fast"), seconds=16.0)
+    assert truth.count("fast", "final")
+    assert found.entries["split"].left == "no time to compare it"
+
+
+def test_it_is_told_at_once_how_long_comparing_all_would_take() -> None:
+    truth, said = Truth({"default": 1.0, "a": 1.0, "b": 1.0}, cost_s=2.0), list[str]()
+    contest(
+        [DEFAULT, variant("a"), variant("b")],
+        lambda best: [],
+        truth,
+        MeasureSettings(),
+        Deadline.after(20.0, truth.clock),
+        say=said.append,
+    )
+    assert said[1].startswith("comparing all would take about")
+    assert said[1].endswith("18 s are left for it")
 
 
 def test_no_more_finalists_than_asked_for_meet_the_control_and_the_fastest_are_among_them() -> None:

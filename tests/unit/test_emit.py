@@ -346,7 +346,7 @@ def test_two_named_devices_of_one_plugin_are_refused_where_they_are_one(target: 
 def test_a_misspelt_target_gets_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"no target named 'benchmark_app'\. Did you mean 'benchmark-app'"):
         emit(tmp_path, "benchmark_app")
-    assert list(TARGETS) == ["benchmark-app", "ovms", "python", "cpp", "olive"]
+    assert list(TARGETS) == ["benchmark-app", "ovms", "ovms-dag", "python", "cpp", "olive", "onnxruntime"]
 
 
 def test_a_folder_without_a_finished_run_says_what_it_lacks(tmp_path: Path) -> None:

@@ -197,10 +197,6 @@ def test_what_fails_for_good_is_not_tried_again(machine: Machine, kind: FailureK
         ),
         (LeftOut("out_of_memory", "x", COMPILE), "memory ran out when it was to compile the model (x)"),
         (LeftOut("refused", "y" + "x" * 300, RUN), f"it cannot run the model (... {'x' * 300})"),
-        (
-            LeftOut("refused", "Exception from src/a/b.cpp:12: Check failed at src/c.hpp:3: no layer", RUN),
-            "it cannot run the model (Check failed at no layer)",
-        ),
     ],
 )
 def test_reasons_read_as_sentences(reason: LeftOut, words: str) -> None:

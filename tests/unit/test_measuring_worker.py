@@ -5,12 +5,18 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pipeline.core.settings import MeasureSettings
 from runtime.measuring import worker
+from runtime.measuring.baselines import reference_variant
+from runtime.measuring.variant import outputs_of, start
+from tests.exported_models import lstm_with_state
 
 
 class Impatient(queue.SimpleQueue[Any]):
@@ -57,6 +63,67 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = SimpleNamespace(perf_counter=lambda: float(next(ticks)), process_time=lambda: 0.0)
     monkeypatch.setattr(worker, "time", counting)
     monkeypatch.setattr(worker, "queue", SimpleNamespace(SimpleQueue=Impatient))
+
+
+class Remembering:
+    """A request that writes down what is done with it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def reset_state(self) -> None:
+        self.done.append("reset")
+
+    def infer(self) -> None:
+        self.done.append("infer")
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(("stateful", "least", "inferences"), [(True, 4, 6), (True, 3, 3), (False, 4, 4)])
+def test_state_is_kept_over_a_sequence_and_every_run_is_of_whole_sequences(
+    stateful: bool, least: int, inferences: int
+) -> None:
+    session, request = worker.Session(), Remembering()
+    session.requests = [request]  # type: ignore[list-item]
+    session.stateful, session.decode_steps = stateful, 3 if stateful else 1
+    for _ in range(2):
+        session.run({"seconds": 0.0, "minimum": least, "realtime": False})
+    sequence = ["reset", "infer", "infer", "infer"] if stateful else ["infer"] * inferences
+    assert request.done == sequence * (2 * inferences // 3 if stateful else 2)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_batch_counts_as_as_many_inferences() -> None:
+    session = worker.Session()
+    session.requests, session.batch = [Remembering()], 4  # type: ignore[list-item]
+    told = session.run({"seconds": 0.0, "minimum": 3, "realtime": False})
+    assert told["period_s"] == sum(told["samples_s"]) / 12
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_query_of_several_inferences_counts_until_the_last_has_ended() -> None:
+    session = worker.Session()
+    batch = Together(3)
+    session.requests = [Request(batch) for _ in range(3)]  # type: ignore[misc]
+    for request in session.requests:
+        request.set_callback(lambda _: None, None)
+    assert session.burst({"seconds": 0.0})["samples_s"] == [1.0]
+    assert batch.most == 3
+
+
+def test_outputs_are_those_at_the_end_of_a_sequence(tmp_path: Path) -> None:
+    model = lstm_with_state(tmp_path)
+    found = []
+    for steps in (1, 1, 4):
+        settings = MeasureSettings(decode_steps=steps)
+        with start(reference_variant(), model, settings, seed=0)[0] as child:
+            for _ in range(2):  # the second begins anew, too
+                found.append(outputs_of(child)["output_0"])
+    one, again, other, _, four, last = found
+    assert np.array_equal(one, again)
+    assert np.array_equal(one, other)
+    assert np.array_equal(four, last)
+    assert not np.allclose(one, four)
 
 
 @pytest.mark.usefixtures("clock")

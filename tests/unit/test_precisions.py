@@ -22,7 +22,14 @@ from runtime.measuring.outputs import Reference
 from runtime.measuring.precisions import low_precisions, notes, raised, to_json, try_precisions, without
 from tests.unit.test_devices import CPU, PLUGINS
 
-OUT = [{"plugin": "CPU", "precision": "bf16", "why_not": "outputs would differ by 11.5 % from f32"}]
+OUT = [
+    {
+        "plugin": "CPU",
+        "precision": "bf16",
+        "why_not": "outputs would differ by 11.5 % from f32",
+        "setting": "measure.low_tolerance",
+    }
+]
 BORNE = [{"plugin": "CPU", "precision": "bf16", "why_not": ""}]
 
 

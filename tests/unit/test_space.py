@@ -92,9 +92,12 @@ def test_core_types_and_hyper_threading_are_axes_where_the_machine_has_them(monk
 def test_requests_are_an_axis_of_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
     found = space(monkeypatch, "throughput")
     best = found.first()[0]
-    assert [v.requests for v in found.around(best)] == [2, 4]  # unpinned, and twice the requests
+    assert [(v.requests, v.batch) for v in found.around(best)] == [(2, 4), (2, 1), (4, 1)]  # unpinned is the second
     eight = settings_variant("CPU", {**best.devices[0].properties}, 8)
-    assert [v.requests for v in found.around(eight)] == [8, 4]
+    assert [v.requests for v in found.around(eight)] == [8, 8, 4]
+    sixteen = replace(eight, batch=16)
+    assert [v.batch for v in found.around(sixteen)] == [4, 64, 16, 16]
+    assert len({v.name for v in found.around(sixteen)}) == 4
 
 
 def test_what_is_no_settings_has_no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_change_of_precision_is_told_with_the_best_that_does_without() -> None
 @pytest.mark.parametrize(
     ("limits", "more", "words"),
     [
-        (Limits(p99_s=0.01), {"percentiles": {"99": 0.02}}, "p99 is 20.00 ms, 10 ms allowed"),
+        (Limits(p99_s=0.01), {"percentiles": {"99": 0.02}}, "p99 is 20.00 ms, 10 ms allowed for p99"),
         (Limits(min_rate=100), {"rate": 50.0}, "50.0 inferences per second, 100 wanted"),
         (Limits(max_memory_bytes=10**8), {"peak_bytes": 2 * 10**8}, "200 MB of memory, 100 MB allowed"),
         (Limits(max_load_s=1.0), {"compile_s": 1.5}, "loads in 1.50 s, 1 s allowed"),
@@ -115,6 +115,16 @@ def test_the_fastest_that_keeps_the_limits_wins(limits: Limits, more: dict[str, 
     found = contest(["over", "fast"], {"over": ratio(4.0), "fast": ratio(2.0)})
     assert decide([over, FAST, HALF], found, limits).best == "fast"
     assert decide([over, FAST, HALF], found, FREE).best == "over"
+
+
+def test_few_latencies_tell_of_a_p99_what_lower_percentiles_can() -> None:
+    limits = Limits(p99_s=0.01)
+    slow, untold = (candidate("half", baseline=True, percentiles={"50": ms * 1e-3, "90": ms * 1e-3}) for ms in (20, 5))
+    verdict = decide([slow], contest([], {}), limits)
+    assert "p90 is 20.00 ms, 10 ms allowed for p99" in verdict.text
+    verdict = decide([untold], contest([], {}), limits)
+    assert verdict.best == "half"
+    assert verdict.notes == ("Too few latencies of half were measured to tell its p99; a larger budget would.",)
 
 
 def test_limits_that_the_control_breaks_are_told() -> None:

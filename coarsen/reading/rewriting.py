@@ -1,0 +1,15 @@
+"""Rewrites of a model, one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coarsen.reading.directions import split_directions
+from coarsen.reading.groups import split_groups
+from coarsen.reading.rewrites import Rewrites, Rewritten
+
+
+def rewrite(model: Any, asked: Rewrites) -> list[Rewritten]:
+    """Rewrite an OpenVINO model, which is changed, as far as asked for; return what was rewritten."""
+    found = split_directions(model) if asked.directions else []
+    return found + (split_groups(model) if asked.groups else [])

@@ -1,0 +1,160 @@
+"""A placement for OpenVINO Model Server: a model per segment, and a pipeline that starts each as soon as it can.
+
+Source: openvinotoolkit/model_server, docs/dag_scheduler.md and src/schema.cpp.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.artifacts.store import write_json
+from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.private import copy_whole, make_alike
+from pipeline.runs.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
+
+if TYPE_CHECKING:
+    from runtime.executor.placed import SplitManifest
+    from runtime.executor.placed.manifest import SegmentEntry
+
+REQUEST = "request"  # the server's word for what the client sends
+VERSION = "1"  # a model repository has a folder per version of a model
+OUT_CONFIG, OUT_MODELS, SEGMENT_IR = "config.json", "models", "model.xml"
+
+
+def server_pipeline(found: Deployment, out: Path) -> list[Path]:
+    """Write a model repository of the segments of a run, and a config.json whose pipeline joins them.
+
+    Raises:
+        UsageError: the run leaves it to a device string where operations run, or the server cannot express the model.
+    """
+    _check(found)
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        manifest, source = _segments(found, Path(folder))
+        _check_joints(found, manifest)
+        paths = [
+            _write_segment(segment, source, Path(folder) / segment.id, out / _base(found, segment))
+            for segment in manifest.segments
+        ]
+    models = [{"config": _model_config(found, manifest, segment)} for segment in manifest.segments]
+    config = {"model_config_list": models, "pipeline_config_list": [_pipeline(found, manifest)]}
+    write_json(out / OUT_CONFIG, config)
+    return [out / OUT_CONFIG, *(path for pair in paths for path in pair)]
+
+
+def _segments(found: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
+    """Return the segments of a run and the folder that they are in: those that were measured, else made now.
+
+    Raises:
+        StoreError: those that were measured are damaged.
+    """
+    from coarsen.reading.shapes import InputShapes
+    from pipeline.runs.split import split
+    from runtime.executor.placed.errors import ManifestError
+    from runtime.executor.placed.manifest import read_manifest
+
+    if in_segments(found.record.target):
+        try:
+            return read_manifest(found.path / SPLIT), found.path / SPLIT
+        except ManifestError as error:
+            raise StoreError(f"{error}.", f"Write it anew: placewright measure --run {found.path}") from error
+    as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
+    return split(found.model, found.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
+
+
+def _check(found: Deployment) -> None:
+    from runtime.executor.served import keeps_state
+
+    if not found.record.placement or (len(found.record.devices) > 1 and not found.is_split):
+        raise UsageError(
+            f"{found.path} leaves it to {found.record.target} where operations run: there are no segments.",
+            "The target ovms can.",
+        )
+    if keeps_state(found.model):
+        raise UsageError(
+            f"The model of {found.path} keeps a state from one inference to the next; the server's pipelines cannot.",
+            f"The targets {EVERYTHING} can.",
+        )
+
+
+def _check_joints(found: Deployment, manifest: SplitManifest) -> None:
+    """Check that the server can join the segments: each waits for something, and outputs are made by one of them."""
+    given = {port.tensor for port in manifest.inputs}
+    passed = [port.names[0] for port in manifest.outputs if port.tensor in given]
+    if passed or not all(segment.inputs for segment in manifest.segments):
+        what = f"its output {passed[0]} is an input" if passed else "a segment depends on no input"
+        raise UsageError(f"{found.path} has no pipeline for the server: {what}.", f"The targets {EVERYTHING} can.")
+
+
+def _model_name(found: Deployment, segment: SegmentEntry) -> str:
+    return f"{found.name}_{segment.id}"
+
+
+def _base(found: Deployment, segment: SegmentEntry) -> Path:
+    return Path(OUT_MODELS) / _model_name(found, segment)
+
+
+def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Path) -> list[Path]:
+    """Write the only version of a segment's model; return its files. source: the folder of the segments."""
+    from runtime.executor.served import save_served
+
+    made = scratch / SEGMENT_IR
+    scratch.mkdir()
+    save_served(segment, source / segment.file, made)
+    copies = [base / VERSION / made.with_suffix(suffix).name for suffix in (".xml", ".bin")]
+    try:
+        make_alike(base / VERSION)
+        for copy in copies:
+            copy_whole(made.with_name(copy.name), copy)
+    except OSError as error:
+        raise StoreError(
+            f"{base} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."
+        ) from error
+    return copies
+
+
+def _model_config(found: Deployment, manifest: SplitManifest, segment: SegmentEntry) -> dict[str, Any]:
+    """Return the server's entry for a segment: its plug-in, and the properties of its device.
+
+    Every model has properties of its own, so that two named devices of one plug-in stay two.
+    """
+    device = manifest.devices[segment.device]
+    return {
+        "name": _model_name(found, segment),
+        "base_path": _base(found, segment).as_posix(),
+        "target_device": device.plugin,
+        "nireq": found.record.requests,
+        "plugin_config": {key: str(value) for key, value in device.properties.items() if key != "DEVICE_ID"},
+    }
+
+
+def _pipeline(found: Deployment, manifest: SplitManifest) -> dict[str, Any]:
+    """Return the pipeline: what it takes and gives is called as the model calls it, between segments go tensors."""
+    source = {port.tensor: (REQUEST, port.names[0]) for port in manifest.inputs}
+    source |= {name: (segment.id, name) for segment in manifest.segments for name in segment.outputs}
+    nodes = [_node(found, segment, source) for segment in manifest.segments]
+    outputs = {port.names[0]: port for port in manifest.outputs}  # two Results of one tensor are one output
+    return {
+        "name": found.name,
+        "inputs": [port.names[0] for port in manifest.inputs],
+        "nodes": nodes,
+        "outputs": [{label: _from(source[port.tensor])} for label, port in outputs.items()],
+    }
+
+
+def _node(found: Deployment, segment: SegmentEntry, source: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the node of a segment; source: tensor -> the node that gives it, and what that calls it."""
+    return {
+        "name": segment.id,
+        "model_name": _model_name(found, segment),
+        "type": "DL model",
+        "inputs": [{name: _from(source[name])} for name in segment.inputs],
+        "outputs": [{"data_item": name, "alias": name} for name in segment.outputs],
+    }
+
+
+def _from(source: tuple[str, str]) -> dict[str, str]:
+    node, item = source
+    return {"node_name": node, "data_item": item}

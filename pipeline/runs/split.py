@@ -1,0 +1,178 @@
+"""A placed model in segments, written to a folder, and such folders and runs loaded."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.graph import Graph, followed
+from pipeline.core.placement import Placement
+from pipeline.runs.deployment import SPLIT, Deployment
+from pipeline.runs.directory import MANIFEST
+from pipeline.runs.plan import look_at_model
+from pipeline.runs.records import RegisteredRecord, from_json
+from pipeline.shared.payload import load_graph, read_json
+
+if TYPE_CHECKING:
+    from coarsen.reading.shapes import InputShapes
+    from runtime.executor.placed import PlacedModel, SplitManifest
+    from runtime.executor.splitting import HowToRun
+
+
+def split(
+    model: Path,
+    placement: Path,
+    out: Path,
+    *,
+    devices: str | None = None,
+    how: HowToRun | None = None,
+    shapes: InputShapes | None = None,
+) -> SplitManifest:
+    """Write the folder that runs a model in the segments of a placement; return its manifest.
+
+    placement: JSON {operation: device}, or a document with `placement`, perhaps `priority` and perhaps `devices`, such
+    as a run's placement.json. Constants, inputs and outputs may be left out. devices: as the command line takes them;
+    None for those of the document, or else the machine's own. how: by threads, one inference at a time, if None.
+
+    Raises:
+        UsageError: the placement does not fit the model, or parts what must run in one sub-model.
+        ModelError: the model cannot be read.
+        DeviceError: the machine does not have a device.
+        StoreError: the folder cannot be written.
+    """
+    document = _document(placement)
+    specs = _devices(document, devices)
+    return _split(model, document, specs, out, how=how, shapes=shapes)
+
+
+def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> PlacedModel:
+    """Return the model of a folder that `split` wrote, or of a finished run, compiled and ready to run in segments.
+
+    runner: serial, level, threads or pipeline; None for what the folder says. requests: inferences in flight.
+
+    Raises:
+        StoreError: the folder holds neither.
+        UsageError: the run leaves it to AUTO or HETERO where operations run.
+        PlacedError: the segments are damaged, or a device refuses one.
+    """
+    from coarsen.reading.shapes import InputShapes
+    from runtime.executor import placed
+    from runtime.executor.splitting import HowToRun
+
+    path = Path(folder)
+    for place in (path, path / SPLIT):
+        if _is_split(place):
+            return placed.load(place, runner=runner, requests=requests)
+    found = Deployment.load(path)
+    record = found.record
+    devices = tuple(registered(name, device) for name, device in record.devices.items())
+    if not record.placement or (len(devices) > 1 and not found.is_split):
+        raise UsageError(
+            f"{path} leaves it to {record.target} where operations run.", "Take pipeline.Result.load(run).compile()."
+        )
+    with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
+        out = Path(scratch) / SPLIT
+        how = HowToRun(requests=record.requests)
+        as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
+        document = {"placement": record.placement, "priority": record.priority}
+        _split(found.model, document, devices, out, how=how, shapes=as_placed)
+        return placed.load(out, runner=runner, requests=requests)
+
+
+def registered(name: str, device: RegisteredRecord) -> DeviceSpec:
+    """Return the device of a placement's record."""
+    from runtime.machines.devices import KINDS
+
+    kind = KINDS.get(device.plugin.partition(".")[0], "other")
+    return DeviceSpec(name, device.plugin, device.openvino_name, device.properties, kind)
+
+
+def _is_split(folder: Path) -> bool:
+    """Return whether a folder holds the manifest of a split model."""
+    from runtime.executor.placed.manifest import SCHEMA
+
+    file = folder / MANIFEST
+    if not file.is_file():
+        return False
+    try:
+        document = read_json(file)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{file} is damaged.", "Write it anew with `placewright split`.") from error
+    return isinstance(document, Mapping) and document.get("schema") == SCHEMA
+
+
+def _split(
+    model: Path,
+    document: Mapping[str, Any],
+    devices: Sequence[DeviceSpec],
+    out: Path,
+    *,
+    how: HowToRun | None = None,
+    shapes: InputShapes | None = None,
+) -> SplitManifest:
+    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.read_apart import read_apart
+    from runtime.executor.splitting import HowToRun, split_file
+
+    known = look_at_model(model)
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        scratch = Path(folder)
+        read_apart(known.path, scratch, source=known.sha256, limits=ReadLimits(), shapes=shapes, dynamic_cuts=True)
+        graph = load_graph(scratch / "graph.npz")
+        placement = _filled(document, graph, tuple(d.name for d in devices))
+        return split_file(scratch / "model.xml", graph, placement, devices, out, how or HowToRun())
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    """Return the document of a placement, its operations under `placement`."""
+    try:
+        document = read_json(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a placement.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}.", "Give a placement.json, or {operation: device}.") from error
+    if not isinstance(document, Mapping):
+        raise UsageError(f"{path} holds no placement.", "Give a placement.json, or {operation: device}.")
+    found = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
+    if not found["placement"] or not all(isinstance(device, str) for device in found["placement"].values()):
+        raise UsageError(f"{path} holds no placement of operations.", "Give a placement.json, or {operation: device}.")
+    return found
+
+
+def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSpec, ...]:
+    """Return the devices of a placement: those that are named, those of its document, or the machine's own."""
+    from runtime.machines.devices import discover, parse_devices
+
+    used = sorted(set(document["placement"].values()))
+    if devices is not None:
+        return parse_devices([devices], discover())
+    if isinstance(document.get("devices"), Mapping):
+        try:
+            records = {name: from_json(RegisteredRecord, device) for name, device in document["devices"].items()}
+        except ValueError as error:
+            raise UsageError("The placement's `devices` are damaged.", "Name them with --devices.") from error
+        return tuple(registered(name, device) for name, device in records.items())
+    here = discover()
+    strange = [name for name in used if name not in here]
+    if strange:
+        raise UsageError(
+            f"The placement does not say what {', '.join(strange)} is.", "Name the devices: --devices 'A=CPU{...},GPU'."
+        )
+    return parse_devices(used, here)
+
+
+def _filled(document: Mapping[str, Any], graph: Graph, devices: tuple[str, ...]) -> Placement:
+    """Return the placement; inputs, constants and outputs that it leaves out go where they are read or made."""
+    given: dict[str, str] = dict(document["placement"])
+    leader = followed(graph)
+    for i in np.flatnonzero(leader != np.arange(graph.n)).tolist():
+        name, first = graph.names[i], graph.names[leader[i]]
+        if name not in given and first in given:
+            given[name] = given[first]
+    return Placement.from_document({"placement": given, "priority": document.get("priority")}, graph.names, devices)

@@ -1,0 +1,237 @@
+"""Which operations of a placed graph run as one segment.
+
+A segment is a sub-model that one device runs at a stretch. Segments wait for one another as a whole, so that they must
+not wait in a circle, and what others wait for must not stand behind what they do not. They are formed in three steps:
+
+1. Operations that must not be parted become one: colocation constraints, a Result and its producer, kernels of the
+   runtime as far as their operations share a device, and whatever lies on a path between two of these.
+2. Along every path the level rises where the device changes, and behind whatever another device waits for. What
+   is connected and has one device and one level is a segment: edges between segments lead to higher levels only.
+3. Two segments of a device become one where nobody waits longer for that.
+
+Inputs, and what is computed from constants alone, belong to no segment: every segment has a copy of what it reads.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.errors import UsageError, listed
+from pipeline.core.graph import (
+    Graph,
+    Grouping,
+    adjacency,
+    components,
+    contract,
+    followed,
+    topological_order,
+    weight_side,
+)
+from pipeline.core.placement import Placement
+from pipeline.shared.cycles import strong_components
+from runtime.executor.merging import merged
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpec:
+    """One segment: the names of its operations, sorted, the device that runs it, and when it should (smaller first)."""
+
+    operations: tuple[str, ...]
+    device: str
+    priority: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segmentation:
+    """The segments of a placed graph, in an order in which one thread can run them.
+
+    moved: names of operations that run elsewhere than placed, because they lie between two that must not be parted.
+    """
+
+    segments: tuple[SegmentSpec, ...]
+    moved: tuple[str, ...] = ()
+
+
+def segmentation(graph: Graph, placement: Placement) -> Segmentation:
+    """Return the segments of a placement of the graph's operations.
+
+    A placement that states no priorities gives first what the longest chain of FLOPs waits for.
+
+    Raises:
+        UsageError: the placement parts operations that must run in one sub-model; they are named.
+    """
+    free = _free(graph)
+    device = placement.device[followed(graph)]
+    _check_constraints(graph, placement.devices, device, free)
+    joined = _closed(graph, free, _pairs(graph, free, graph.colocate))
+    moved = _settle(graph, joined, free, device)
+    joined = _with_kernels(graph, free, device, joined)
+    group = _stages(graph, joined, free, device)
+    labels = np.where(free, -1, group)
+    named = tuple(graph.names[i] for i in moved.tolist())
+    return Segmentation(_ordered(graph, labels, device, placement), named)
+
+
+def _free(graph: Graph) -> Bool:
+    """Return bool [n], whether an operation belongs to no segment."""
+    kind = _kinds(graph)
+    free: Bool = (weight_side(graph) & (kind != "Assign")) | (kind == "Parameter")
+    producer, consumer = graph.edges
+    # A Result of an input or of constants runs where any other operation does.
+    fed = np.zeros(graph.n, bool)
+    fed[consumer[~free[producer]]] = True
+    free |= (kind == "Result") & ~fed
+    return free
+
+
+def _kinds(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    return np.array(graph.type_names)[graph.op_type]
+
+
+def _check_constraints(graph: Graph, devices: Sequence[str], device: Int32, free: Bool) -> None:
+    for label in np.unique(graph.colocate[(graph.colocate >= 0) & ~free]).tolist():
+        members = np.flatnonzero((graph.colocate == label) & ~free)
+        first, away = members[0], members[device[members] != device[members[0]]]
+        if away.size:
+            raise UsageError(
+                f"The placement parts {graph.names[first]} on {devices[device[first]]} from "
+                f"{listed([graph.names[i] for i in away.tolist()])}, which must run in one sub-model with it.",
+                "Place them on one device.",
+            )
+
+
+def _pairs(graph: Graph, free: Bool, label: Int32 | Int64) -> Int32:
+    """Return int32 [2, ...], pairs that join operations of equal label, -1 for none, and Results with producers."""
+    held = np.flatnonzero((label >= 0) & ~free)
+    _, first, inverse = np.unique(label[held], return_index=True, return_inverse=True)
+    to_result = (_kinds(graph)[graph.edges[1]] == "Result") & ~free[graph.edges[0]]
+    return np.concatenate([np.stack([held[first[inverse]], held]), graph.edges[:, to_result]], axis=1).astype(np.int32)
+
+
+def _closed(graph: Graph, free: Bool, pairs: Int32) -> Grouping:
+    """Return the operations joined by pairs, with what lies on a path from one of a group to another of it."""
+    joined = components(graph.n, pairs[0], pairs[1])
+    inner = graph.edges[:, ~free[graph.edges[0]]]
+    ends = np.unique(joined.group[inner], axis=1)
+    circle = strong_components(joined.k, ends[:, ends[0] != ends[1]])
+    return joined.then(Grouping.of_labels(circle))
+
+
+def _settle(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int64:
+    """Give the operations of each group one device, in place, and return which ones that moved, int64.
+
+    The device is the one on which the constrained operations of the group have the most FLOPs.
+    """
+    tied = (graph.colocate >= 0) & ~free
+    before = device.copy()
+    for group in np.flatnonzero(_mixed(joined, device, free)).tolist():
+        members = np.flatnonzero((joined.group == group) & ~free)
+        weight = np.bincount(device[members], np.where(tied[members], 1.0 + graph.flops[members], 0.0))
+        device[members] = np.argmax(weight)
+    return np.flatnonzero(before != device)
+
+
+def _mixed(joined: Grouping, device: Int32, free: Bool) -> Bool:
+    """Return bool [k], whether the operations of a group have several devices."""
+    low = np.full(joined.k, np.iinfo(np.int32).max, np.int32)
+    high = np.full(joined.k, -1, np.int32)
+    np.minimum.at(low, joined.group[~free], device[~free])
+    np.maximum.at(high, joined.group[~free], device[~free])
+    mixed: Bool = low < high
+    return mixed
+
+
+def _with_kernels(graph: Graph, free: Bool, device: Int32, joined: Grouping) -> Grouping:
+    """Return the groups, joined where the runtime runs operations of one device as one kernel.
+
+    A kernel between whose operations one on another device lies is given up.
+    """
+    count = int(device.max(initial=0)) + 1
+    kernel = np.where(graph.kernel >= 0, graph.kernel.astype(np.int64) * count + device, -1)
+    first = np.unique(joined.group, return_index=True)[1][joined.group]
+    base = np.stack([np.arange(graph.n), first])
+    while True:
+        found = _closed(graph, free, np.concatenate([base, _pairs(graph, free, kernel)], axis=1).astype(np.int32))
+        torn = _mixed(found, device, free)[found.group] & (kernel >= 0)
+        if not torn.any():
+            return found
+        kernel[np.isin(kernel, kernel[torn])] = -1
+
+
+def _stages(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int32:
+    """Return int32 [n], equal for operations of one segment; what is free has labels of its own."""
+    small = contract(graph, joined)
+    first = np.unique(joined.group, return_index=True)[1]
+    on, outside = device[first], free[first]
+    producer, consumer = small.edges
+    sends = np.zeros(small.n, bool)
+    sends[producer[on[producer] != on[consumer]]] = True
+    ptr, producers = adjacency(small, reverse=True)
+    level = np.zeros(small.n, np.int32)
+    for i in topological_order(small).tolist():
+        before = producers[ptr[i] : ptr[i + 1]]
+        before = before[~outside[before]]
+        level[i] = (level[before] + ((on[before] != on[i]) | sends[before])).max(initial=0)
+    within = (level[producer] == level[consumer]) & (on[producer] == on[consumer]) & ~outside[producer]
+    stage = components(small.n, producer[within], consumer[within])
+    start = np.unique(stage.group, return_index=True)[1]
+    crossing = np.unique(stage.group[small.edges[:, ~within & ~outside[producer]]], axis=1)
+    few = merged(crossing, on[start], ~outside[start])
+    label: Int32 = few[stage.group[joined.group]].astype(np.int32)
+    return label
+
+
+def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) -> tuple[SegmentSpec, ...]:
+    """Return the segments of int32 [n] labels, -1 for none, producers first and among ready ones by priority."""
+    labels, segment = np.unique(label, return_inverse=True)
+    segment = segment - int(labels[0] < 0)
+    k = int(segment.max(initial=-1)) + 1
+    if k == 0:  # every output is an input or a constant
+        return (SegmentSpec((), placement.devices[device[0]], 0.0),)
+    ends = segment[graph.edges]
+    after: list[set[int]] = [set() for _ in range(k)]
+    for a, b in ends[:, (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])].T.tolist():
+        after[a].add(b)
+    members = [np.flatnonzero(segment == s) for s in range(k)]
+    priority = _priorities(after, [float(graph.flops[m].sum()) + m.size for m in members])
+    if placement.priority is not None:
+        priority = np.array([placement.priority[m].min() for m in members])
+    return tuple(
+        SegmentSpec(
+            tuple(sorted(graph.names[i] for i in members[s].tolist())),
+            placement.devices[device[members[s][0]]],
+            float(priority[s]),
+        )
+        for s in _order(after, priority)
+    )
+
+
+def _priorities(after: Sequence[set[int]], work: Sequence[float]) -> Float64:
+    """Return float64 [k], minus the most work on a path from the start of each segment to an end."""
+    longest = [0.0] * len(after)
+    for s in reversed(_order(after, np.zeros(len(after)))):
+        longest[s] = work[s] + max((longest[t] for t in after[s]), default=0.0)
+    return -np.array(longest)
+
+
+def _order(after: Sequence[set[int]], priority: Float64) -> list[int]:
+    """Return the segments, producers before consumers and among ready ones the smaller priority first."""
+    waiting = [0] * len(after)
+    for t in (t for consumers in after for t in consumers):
+        waiting[t] += 1
+    ready = [(priority[s], s) for s, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, s = heapq.heappop(ready)
+        order.append(s)
+        for t in after[s]:
+            waiting[t] -= 1
+            if waiting[t] == 0:
+                heapq.heappush(ready, (priority[t], t))
+    return order

@@ -1,0 +1,23 @@
+"""A finished run in segments: its placed model keeps the shapes that it was placed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import pipeline
+from tests.deployments import deployed
+from tests.models import dynamic, through_file
+from tests.two_cpus import two_cpus
+
+
+def test_a_run_whose_model_is_dynamic_stays_dynamic_in_segments(tmp_path: Path) -> None:
+    model = through_file(dynamic(), tmp_path)
+    names = [op.get_friendly_name() for op in model.get_ordered_ops()]
+    placement = dict.fromkeys(names, "A") | {"product": "B", "weight": "B", "out": "B"}
+    run = deployed(tmp_path / "run", model, two_cpus(), placement=placement)
+    with pipeline.load(run) as loaded:
+        for rows in (5, 2):
+            x = np.arange(rows * 12, dtype=np.float32).reshape(rows, 3, 4)
+            np.testing.assert_array_equal(loaded({"x": x})[0], x.reshape(rows, 12) @ np.ones((12, 5), np.float32))
