@@ -250,6 +250,7 @@ def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str
     columns: list[dict[str, str]] = []
     for c in chosen:
         column = {"device string": c.target, "requests in flight": str(c.requests), "computed in": c.precision}
+        column["inferences at once"] = str(c.batch)
         for device, properties in c.settings.items():
             column |= {f"{device}: {key}": value_text(value) for key, value in properties.items()}
         columns.append(column)

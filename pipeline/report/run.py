@@ -22,11 +22,10 @@ from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
-from pipeline.runs.deployment import PLACEMENT
+from pipeline.runs.deployment import PLACEMENT, in_segments
 from pipeline.runs.directory import ManifestRecord, RunDirectory
 from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
 from pipeline.runs.result import Result
-from pipeline.runs.where import MODES
 from pipeline.shared import payload
 
 VERSION = 1  # of the page; one that an earlier version made is made again
@@ -107,9 +106,8 @@ class RunRecords:
 
     @property
     def in_segments(self) -> bool:
-        """Return whether the answer runs as several models at the same time, which is no target of OpenVINO's own."""
-        mode, colon, _ = self.placement.target.partition(":")
-        return bool(colon) and mode not in MODES
+        """Return whether the answer runs as several models, which devices may run at the same time."""
+        return in_segments(self.placement.target)
 
     def placed_graph(self) -> PlacedGraph | None:
         """Return the graph under the best placement, None where the run did not keep it."""
