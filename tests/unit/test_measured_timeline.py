@@ -23,7 +23,7 @@ from tests.reports import finished
 ONE = {"INFERENCE_NUM_THREADS": "1"}
 DEVICES = tuple(DeviceSpec(name, "CPU", f"CPU_{name}", ONE) for name in "AB")
 CLOCK_S = 1e-6  # by which two clocks of one process may differ; all else follows from the order of events
-CODE = 2  # of a usage that makes no sense
+USAGE, NO_MEASUREMENT = 2, 5  # exit codes
 
 
 def in_segments(folder: Path, runner: str) -> Path:
@@ -65,5 +65,16 @@ def test_an_answer_that_runs_as_one_model_has_no_timeline_to_measure(
     folder = finished(tmp_path / "run")
     for name in ("placed.xml", "placed.bin"):
         (folder / name).touch()
-    assert run(["report", str(folder), "--measure"]) == CODE
+    assert run(["report", str(folder), "--measure"]) == USAGE
     assert "runs as one compiled model" in capsys.readouterr().err
+
+
+def test_damaged_segments_are_one_line_of_cause_and_one_of_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = in_segments(tmp_path / "run", "serial")
+    (folder / SPLIT / "manifest.json").write_text("{}", encoding="utf-8")
+    assert run(["report", str(folder), "--measure"]) == NO_MEASUREMENT
+    err = capsys.readouterr().err
+    assert "cannot be run" in err
+    assert err.count("\n") == 2
