@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
     """Return by "predicted" and "measured" the timelines of the answer, or why there is none."""
     measured = run.measured
     none = "Devices tell no timeline of an inference that runs as one compiled model, so there is nothing measured."
+    if run.in_segments:
+        none = f"Nothing was measured yet; this does: placewright report {shlex.quote(str(run.path))} --measure"
     return {"predicted": run.timeline(), "measured": none if measured is None else measured}
 
 

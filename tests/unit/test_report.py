@@ -184,6 +184,7 @@ def test_an_answer_in_segments_is_loaded_as_such_and_predicted_to_overlap(folder
     text = Page(page_of(segments)).text
     assert f"model = pipeline.load('{folder}')" in text
     assert "core.compile_model" not in text
+    assert f"placewright report {folder} --measure" in text
     together = segments.timeline()
     assert isinstance(one_after_another, Timeline)
     assert isinstance(together, Timeline)
