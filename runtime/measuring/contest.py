@@ -35,6 +35,7 @@ QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned w
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_PAIRS = 4  # of turns in a start of the final, at least
 LEAST_START_S = 0.5  # seconds of turns in it
+SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
 STEPS = 2  # from the best settings to their neighbours
@@ -213,6 +214,11 @@ class _Screening:
         return found
 
 
+def _leave(entries: Sequence[Entrant]) -> None:
+    for entry in entries:
+        entry.left = entry.left or "no time to compare it"
+
+
 def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
     """Return the first variant that runs, after a start beside itself; baselines come first."""
     for entry in entries:
@@ -363,19 +369,28 @@ class _Final:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
         Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
-        Where even the least number is too many, yardsticks go first, then contenders, the slowest first.
+        Where even the least number is too many, yardsticks go first, then contenders, the slowest first; where nobody
+        is left, starts may be shorter.
         """
-        while contenders:
-            present = (twin, *contenders, *yardsticks)
-            ready_s = sum(e.ready_s for e in present)
-            least_s = sum(max(LEAST_PAIRS * e.pair_s, LEAST_START_S) for e in present)
-            for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
-                turns_s = self.deadline.left_s / starts - ready_s
-                if turns_s >= least_s:
-                    return min(self.settings.start_s, turns_s / len(present)), contenders, yardsticks
-            leaver = (yardsticks or contenders).pop()
-            leaver.left = leaver.left or "no time to compare it"
+        ordered = [*contenders, *yardsticks]
+        for shortest_s in (LEAST_START_S, SHORTEST_START_S):
+            for count in range(len(ordered), 0, -1):
+                seconds = self._seconds_of_starts((twin, *ordered[:count]), shortest_s)
+                if seconds is not None:
+                    _leave(ordered[count:])
+                    return seconds, contenders[:count], yardsticks[: max(0, count - len(contenders))]
+        _leave(ordered)
         return 0.0, [], []
+
+    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float) -> float | None:
+        """Return the seconds of turns in a start if so many have the least number of starts; None if they cannot."""
+        ready_s = sum(e.ready_s for e in present)
+        least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
+        for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+            turns_s = self.deadline.left_s / starts - ready_s
+            if turns_s >= least_s:
+                return min(self.settings.start_s, turns_s / len(present))
+        return None
 
     def _judge(self, contenders: int) -> Judgement:
         ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}
