@@ -31,6 +31,7 @@ SCRIPTS = (
     "placeto_tuned",
     "large_graphs",
     "profiler_ratio",
+    "executor",
     "false_claims",
     "calibration_error",
     "tune_time",
