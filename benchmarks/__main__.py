@@ -33,6 +33,7 @@ SCRIPTS = (
     "profiler_ratio",
     "executor",
     "false_claims",
+    "deadlines",
     "calibration_error",
     "tune_time",
 )

@@ -62,6 +62,8 @@ def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
     total = (claims + sum(false)) / (len(found) + DRAWN)
     yield figure("false_claims.all", 100 * total, "%", f"of {len(found) + DRAWN}", target=5.0)
     for word, some, target in (("alone", alone, 10.0), ("all", records, None)):
+        if not some:
+            continue
         spread = np.concatenate([r.ravel() for r in some])
         how = f"log ratios of {spread.size} starts, {word}"
         yield figure(f"false_claims.noise.{word}", 100 * float(spread.std()), "%", f"standard deviation of {how}")
@@ -122,7 +124,7 @@ class DrawnBench:
     order: Sequence[int] = field(default_factory=list)
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         """Return the start of a variant that takes a second beside the control."""
         column = {name: i for i, name in enumerate((*NAMES, TWIN))}.get(variant.name)

@@ -59,7 +59,7 @@ def figures(objective: str = "latency", budget_s: float = BUDGET_S, contest_s: f
             place.mkdir()
             path = make(place)
             spent_s, result = timed(lambda path=path, place=place: tuned(path, place, objective, budget_s))  # type: ignore[misc]
-            found = against_usual(result, objective, contest_s)
+            found = against_usual(result, whole_model(result, place), objective, contest_s)
             ratios = [] if found.judgement is None else [r.ratio for r in found.judgement.ratios.values()]
             best = max(ratios, default=None)
             faster = found.judgement.claimed if found.judgement else ()
@@ -100,12 +100,21 @@ def tuned(path: Path, folder: Path, objective: str, budget_s: float) -> Result:
     return found.result
 
 
-def against_usual(result: Result, objective: str, seconds: float) -> Contest:
+def whole_model(result: Result, folder: Path) -> Path:
+    """Return the model as it was read, before any batch, from the store in a folder."""
+    read = next(stage for stage in result.record.stages if stage.stage == "read")
+    entry = Store(folder / "store").find(read.key)
+    if entry is None:
+        raise RuntimeError("a run that has just ended has its model in the store")
+    return entry.path("model.xml")
+
+
+def against_usual(result: Result, model: Path, objective: str, seconds: float) -> Contest:
     """Return the contest of a run's answer, as its control, with the usual settings; those are what is searched."""
     settings = MeasureSettings(objective="throughput" if objective == "throughput" else "latency", alone_s=0.0)
     control = answer(read_json(result.path / "placement.json"))
     variants = [control, *usual(objective, result.best.precision)]
-    with PairBench(result.path / "placed.xml", settings, result.record.seed) as bench:
+    with PairBench(model, settings, result.record.seed) as bench:
         return contest(variants, lambda _: [], bench, settings, Deadline.after(seconds), say=silent, everyone=True)
 
 
@@ -119,7 +128,8 @@ def answer(document: Mapping[str, Any]) -> Variant:
     known = {d.name: d.openvino_name for d in devices}
     affinity = {op: known[d] for op, d in document["placement"].items()} if split else None
     how = (document["target"], devices, document["properties"], affinity)
-    return Variant("answer", "answer", *how, single=True, kind="default", requests=document["requests"])
+    many = {"requests": document["requests"], "batch": document["batch"]}
+    return Variant("answer", "answer", *how, single=True, kind="default", **many)
 
 
 def usual(objective: str, precision: str) -> list[Variant]:

@@ -16,6 +16,7 @@ from pipeline.config import Settings
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
+from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, execute, forecast, look_at_machine, look_at_model, plan
 from pipeline.runs.remeasure import forget_measured, forgetting
@@ -140,6 +141,7 @@ def advance(
     result = None
     if upto == "measure":
         result = write_result(folder, model, settings, _known(machine), outcomes)
+        write_report(folder)
     return Advance(outcomes, result)
 
 

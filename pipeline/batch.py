@@ -27,6 +27,7 @@ from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.workers import Answer, Workers
+from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_machine, look_at_model, plan
 from pipeline.runs.remeasure import forget_measured
@@ -306,6 +307,7 @@ def _advance(p: _Progress, outcome: Outcome, say: Say) -> None:
         p.directory.record(p.manifest, outcome)
         if len(p.outcomes) == len(p.tasks):
             result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
+            write_report(p.directory.path)
             say(f"{p.job.name}: done: {result.verdict}")
     except PlacewrightError as error:
         p.failed = str(error)

@@ -175,10 +175,10 @@ LEAST: Mapping[str, float] = {
     "measure.finalists": 1,
     "measure.starts": 1,
     "measure.least_starts": 2,
-    "measure.pairs": 1,
     "measure.timeout_s": 1e-3,
     "measure.dynamic_size": 1,
     "measure.decode_steps": 1,
+    "measure.samples_per_query": 1,
 }
 
 

@@ -34,8 +34,8 @@ WEIGHTS = 3
 def split_directions(model: ov.Model) -> list[Rewritten]:
     """Make two operations of every bidirectional sequence of a model, which is changed; return which, in order.
 
-    The outputs stay the same. Sequences in bodies are left alone: a body is placed as a whole. Names in the model must
-    be unique, and are afterwards.
+    The outputs stay the same. Sequences in bodies are left alone: a body is placed as a whole; so are quantised ones.
+    Names in the model must be unique, and are afterwards.
     """
     operations = model.get_ordered_ops()
     taken = {op.get_friendly_name() for op in operations}
@@ -45,11 +45,15 @@ def split_directions(model: ov.Model) -> list[Rewritten]:
 
 
 def _is_bidirectional(op: Any) -> bool:
-    """Return whether an operation is a bidirectional sequence of the present form: older ones have more inputs."""
+    """Return whether an operation is a bidirectional sequence of the present form: older ones have more inputs.
+
+    One with quantised weights is none: the runtime computes in int8 only where it finds FakeQuantize right at them.
+    """
     kind = op.get_type_name()
     if kind not in SEQUENCES or op.get_input_size() != 2 + SEQUENCES[kind][0] + WEIGHTS:
         return False
-    return bool(op.get_attributes()["direction"] == "bidirectional")
+    weights = [op.input_value(op.get_input_size() - WEIGHTS + i).get_node().get_type_name() for i in range(WEIGHTS)]
+    return bool(op.get_attributes()["direction"] == "bidirectional") and "FakeQuantize" not in weights
 
 
 def _split(op: Any, taken: set[str]) -> Rewritten:

@@ -30,6 +30,7 @@ COMMANDS = {
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
+    "report": "pipeline.cli.report:report",
     "devices": "pipeline.cli.look:devices",
     "zoo": "pipeline.cli.look:zoo",
     "list": "pipeline.cli.look:list_",

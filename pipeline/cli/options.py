@@ -74,6 +74,9 @@ def objective_options(command: Command) -> Command:
             click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
             click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
             click.option("--rate", type=float, metavar="N", help="Arrivals per second when the answer runs alone."),
+            click.option(
+                "--samples-per-query", type=int, metavar="N", help="Inferences sent at once when the answer runs alone."
+            ),
             click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
@@ -89,9 +92,9 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    names = ("objective", "runtime", "p99", "min_rate", "max_memory", "max_load_time", "rate", "metric")
-    taken = {name: options.pop(name) for name in names}
-    found = {f"measure.{name}": taken[name] for name in ("objective", "runtime", "min_rate", "rate")}
+    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query")
+    taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
+    found = {f"measure.{name}": taken[name] for name in plain}
     found["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
         found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,17 +14,20 @@ from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, keep_dynamic_option, shape_option
 
 if TYPE_CHECKING:
+    from pipeline.core.problem import Progress
     from pipeline.offline.records import BoundRecord, FiguresRecord, ScenarioRecord, SearchDocument, SimulateRecord
     from pipeline.offline.scenario import Scenario
+    from pipeline.progress.curve import Row
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 MB = 1e6
-WRITTEN = ("trace", "curve", "tensorboard", "checkpoint")  # options that name files or folders to write
+WRITTEN = ("trace", "curve", "tensorboard", "checkpoint", "report")  # options that name files or folders to write
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
 )
+report_option = click.option("--report", type=PATH, help="Write a page about the answer, with the placed graph: .html.")
 
 
 def scenario_options(command: Command) -> Command:
@@ -62,6 +67,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
 @click.option("--policy", type=PATH, help="A policy that a search left in its --checkpoint, to begin with.")
 @trace_option
+@report_option
 def search(**options: Any) -> None:
     """Find where the operations of GRAPH should run, without hardware.
 
@@ -69,8 +75,10 @@ def search(**options: Any) -> None:
     """
     from pipeline.config import parse_budget
     from pipeline.offline import search as offline
+    from pipeline.progress.curve import Curve
     from pipeline.progress.watch import watching
 
+    _check_page(options["report"])
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
     effort = offline.Effort(
         options["placer"], budget_s, options["evaluations"], checkpoint=options["checkpoint"], policy=options["policy"]
@@ -80,7 +88,14 @@ def search(**options: Any) -> None:
         watching(options["curve"], options["tensorboard"]) as watch,
         console.progress(quiet=options["quiet"]) as progress,
     ):
-        document = offline.search(scenario, effort, trace=options["trace"], progress=progress, watch=watch)
+        curve = Curve()
+
+        def told(placer: str, made: Progress) -> None:
+            curve(placer, made)
+            watch(placer, made)
+
+        document = offline.search(scenario, effort, trace=options["trace"], progress=progress, watch=told)
+    _report(scenario, document, options["report"], curve.rows)
     _show(document, _of_search(document), options, placed=document)
 
 
@@ -88,11 +103,15 @@ def search(**options: Any) -> None:
 @scenario_options
 @click.option("--placement", type=PATH, required=True, help="JSON {operation: device}, or the answer of a search.")
 @trace_option
+@report_option
 def simulate(**options: Any) -> None:
     """Say what a placement of GRAPH costs, without hardware."""
     from pipeline.offline import search as offline
 
-    document = offline.simulate(_scenario(options), options["placement"], trace=options["trace"])
+    _check_page(options["report"])
+    scenario = _scenario(options)
+    document = offline.simulate(scenario, options["placement"], trace=options["trace"])
+    _report(scenario, document, options["report"])
     _show(document, _of_simulation(document), options, placed=document)
 
 
@@ -107,6 +126,29 @@ def bound(**options: Any) -> None:
     with console.progress(quiet=options["quiet"]) as progress:
         document = offline.bound(scenario, write_costs=options["write_costs"], progress=progress)
     _show(document, _of_bound(document), options)
+
+
+def _check_page(path: Path | None) -> None:
+    """Check, before a long search, that a page can be written.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    from pipeline.progress.trace import check_writable
+
+    if path is not None:
+        check_writable(path)
+
+
+def _report(
+    scenario: Scenario, document: SearchDocument | SimulateRecord, path: Path | None, curve: Sequence[Row] = ()
+) -> None:
+    """Write the page of an answer, if one is asked for."""
+    from pipeline.report.search_page import write_search_page
+
+    if path is not None:
+        command = shlex.join(["placewright", *sys.argv[1:]])
+        write_search_page(scenario, document, path, command=command, curve=curve)
 
 
 def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:

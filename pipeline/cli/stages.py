@@ -232,17 +232,25 @@ def _per_second(candidate: CandidateRecord) -> str:
 
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
-    from pipeline.runs.words import alone_text, compared, failure_text, search_text, winner_text
+    from pipeline.runs.words import (
+        alone_text,
+        compared,
+        failure_text,
+        is_untried,
+        search_text,
+        untried_text,
+        winner_text,
+    )
     from runtime.measuring.claims import TWIN
 
     record = result.record
     rows = []
     for c in record.candidates:
-        if c.name == TWIN:  # stands for noise, not for a way to run the model
+        if c.name == TWIN or is_untried(c):  # the twin stands for noise, not for a way to run the model
             continue
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:
-            failure = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
+            failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
             rows.append([mark + c.name, "-", "", "", failure[:MOST_WORDS]])
             continue
         cells = [f"{c.latency_s.median * 1e3:.3f}", _per_second(c), compared(c, record.contest), c.limit or c.about]
@@ -250,7 +258,8 @@ def show_result(result: Result) -> None:
     yardstick = f"times as fast as {record.contest.control}" if record.contest else ""
     console.table("", ["candidate", "ms", "per second", yardstick, "what it is"], rows)
     metric = record.contest.metric if record.contest else ""
-    told = (winner_text(record.candidates), *record.notes, alone_text(record.candidates, record.best, metric))
+    told = (untried_text(record.candidates), winner_text(record.candidates), *record.notes)
+    told += (alone_text(record.candidates, record.best, metric),)
     for line in (*map(search_text, record.searches), *told):
         if line:
             console.say(line)

@@ -176,8 +176,8 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
     """Draw the best of every placer, and across them the best single device and the bound."""
-    for i, (placer, mine) in enumerate(_by_placer(rows).items()):
-        done, value_s = _points(mine, "value_s")
+    for i, (placer, mine) in enumerate(rows_by_placer(rows).items()):
+        done, value_s = points_of(mine, "value_s")
         if done:
             axis.step(
                 *(done, [v * MS for v in value_s]),
@@ -190,7 +190,7 @@ def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
         ("single_s", min, "best single device", "--"),
         ("bound_s", max, "bound", ":"),
     ):
-        found = _points(rows, name)[1]
+        found = points_of(rows, name)[1]
         if found:
             level = pick(found) * MS
             axis.axhline(level, color="#555555", linestyle=style, label=f"{label}: {level:.4g} ms", gid=name)
@@ -199,22 +199,23 @@ def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_detail(axis: Axes, rows: Sequence[Row], name: str) -> None:
-    for i, (placer, mine) in enumerate(_by_placer(rows).items()):
-        done, values = _points(mine, name)
+    for i, (placer, mine) in enumerate(rows_by_placer(rows).items()):
+        done, values = points_of(mine, name)
         if done:
             axis.plot(done, values, color=COLOURS[i % len(COLOURS)], gid=f"{name}-{placer}")
     axis.set_ylabel(name)
     axis.grid(alpha=0.3)
 
 
-def _by_placer(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def rows_by_placer(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each placer, in order."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["placer"], []).append(row)
     return found
 
 
-def _points(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
+def points_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
     """Return evaluations, and the values of the rows that have one."""
     known = [row for row in rows if row.get(name) is not None]
     return [row["done"] for row in known], [row[name] for row in known]

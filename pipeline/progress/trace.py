@@ -87,7 +87,16 @@ def write_trace(path: Path, timeline: Timeline) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    content = json.dumps(trace_of(timeline)).encode()
+    write_events(path, trace_of(timeline))
+
+
+def write_events(path: Path, trace: dict[str, Any]) -> None:
+    """Write a trace, compressed if the name ends in .gz.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    content = json.dumps(trace).encode()
     try:
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:

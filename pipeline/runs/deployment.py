@@ -90,7 +90,7 @@ class Deployment:
         if in_segments(self.record.target):
             raise UsageError(
                 f"{self.path} runs the model in segments, {why}.",
-                f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, or pipeline.load.",
+                f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, pipeline.load, or --to ovms-dag.",
             )
 
     @property

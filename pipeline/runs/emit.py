@@ -183,7 +183,7 @@ def _rendered(template: str, found: Deployment) -> str:
     environment.filters |= {"python": python_literal, "cpp": cpp_literal}
     record = found.record
     devices = {
-        d.openvino_name: (None if d.openvino_name == d.plugin else _library(d.plugin), d.properties)
+        d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
         for d in record.devices.values()
     }
     return environment.from_string(text).render(
@@ -196,7 +196,7 @@ def _rendered(template: str, found: Deployment) -> str:
     )
 
 
-def _library(plugin: str) -> str:
+def library_of(plugin: str) -> str:
     """Return the library of a plug-in that is registered once more."""
     from runtime.machines.devices import LIBRARIES
 

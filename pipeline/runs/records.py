@@ -89,7 +89,8 @@ class CandidateRecord:
     seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
     enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: largest relative L2
     difference of an output from the f32 reference; with a metric, the share of it that is lost. limit: which of the
-    user's limits it does not keep.
+    user's limits it does not keep. target: the device string of compile_model. settings: properties by device, and by
+    the target where that is not a device.
     """
 
     name: str
@@ -121,6 +122,8 @@ class CandidateRecord:
     difference: float | None = None
     log_ratios: dict[str, float] = field(default_factory=dict)
     limit: str = ""
+    target: str = ""
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

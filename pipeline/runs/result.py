@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.artifacts.store import Entry, file_digest, write_json, write_text
+from pipeline.artifacts.store import Entry, file_digest, write_json
 from pipeline.artifacts.task import Outcome
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable, DeviceSpec
@@ -21,7 +21,7 @@ from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
-from pipeline.progress.watch import write_training
+from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.notes import device_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
@@ -40,7 +40,6 @@ from pipeline.runs.records import (
     from_json,
     to_json,
 )
-from pipeline.runs.report import render
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
@@ -162,9 +161,18 @@ def candidate_rows(
                 compile_s=row.get("compile_s"),
                 difference=row.get("difference"),
                 log_ratios=row.get("log_ratios", {}),
+                target=row.get("target", ""),
+                settings=_settings(row),
             )
         )
     return sorted(rows, key=_slowness)
+
+
+def _settings(row: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the properties of a row's devices, by name, and of its target where that has some of its own."""
+    found = {d["name"]: dict(d["properties"]) for d in row.get("devices", ())}
+    own = dict(row.get("properties", {}))
+    return found | ({row["target"]: {**found.get(row["target"], {}), **own}} if own else {})
 
 
 def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
@@ -199,7 +207,7 @@ def _limited(rows: Sequence[CandidateRecord], limits: Limits) -> list[CandidateR
 def write_result(
     path: Path, model: ModelFile, settings: Settings, machine: HostMachine, outcomes: Mapping[str, Outcome]
 ) -> Result:
-    """Write result.json, placement.json and the placed model into the run directory; return the result.
+    """Write result.json, placement.json, the placed model and what a report is drawn from; return the result.
 
     Raises:
         OutputMismatchError: all candidates that ran gave wrong outputs.
@@ -220,6 +228,7 @@ def write_result(
     files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
     files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
+    files |= write_sources(path, outcomes)
     files |= write_training(
         path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
     )
@@ -244,8 +253,6 @@ def write_result(
         files=files,
     )
     write_json(path / "result.json", to_json(record))
-    placement = payload.read_json(path / files["placement"])["placement"]
-    write_text(path / files["report"], render(record, placement))
     return Result(path, record)
 
 
@@ -290,6 +297,19 @@ def write_samples(path: Path, measured: Sequence[Mapping[str, Any]]) -> dict[str
         arrays |= {f"{i}_alone": np.array(row["alone_s"])} if row.get("alone_s") else {}
     payload.save_arrays(path / "samples.npz", arrays)
     return {"samples": "samples.npz"}
+
+
+def write_sources(path: Path, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Copy what the report is drawn from beside the result: the graph, its costs, the curve; return names by role."""
+    sources = {"graph": ("read", "graph.npz"), "profile": ("profile", "profile.npz"), "curve_rows": ("place", CURVE)}
+    written = {}
+    for role, (stage, name) in sources.items():
+        entry = outcomes[stage].entry
+        if name in entry.files:
+            written[role] = name
+            if not (path / name).is_file() or file_digest(path / name) != entry.files[name]:
+                _place_file(entry.path(name), path / name)
+    return written
 
 
 def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[str, Any], sha256: str) -> dict[str, str]:

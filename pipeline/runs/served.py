@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.artifacts.store import write_json
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.private import copy_whole, make_alike
-from pipeline.runs.deployment import EVERYTHING, PLACEMENT, Deployment
+from pipeline.runs.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
 
 if TYPE_CHECKING:
     from runtime.executor.placed import SplitManifest
@@ -30,20 +30,38 @@ def server_pipeline(found: Deployment, out: Path) -> list[Path]:
     Raises:
         UsageError: the run leaves it to a device string where operations run, or the server cannot express the model.
     """
-    from coarsen.reading.shapes import InputShapes
-    from pipeline.runs.split import split
-
     _check(found)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        scratch = Path(folder)
-        as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
-        manifest = split(found.model, found.path / PLACEMENT, scratch, shapes=as_placed)
+        manifest, source = _segments(found, Path(folder))
         _check_joints(found, manifest)
-        written = [path for s in manifest.segments for path in _write_segment(s, scratch, out / _base(found, s))]
+        paths = [
+            _write_segment(segment, source, Path(folder) / segment.id, out / _base(found, segment))
+            for segment in manifest.segments
+        ]
     models = [{"config": _model_config(found, manifest, segment)} for segment in manifest.segments]
     config = {"model_config_list": models, "pipeline_config_list": [_pipeline(found, manifest)]}
     write_json(out / OUT_CONFIG, config)
-    return [out / OUT_CONFIG, *written]
+    return [out / OUT_CONFIG, *(path for pair in paths for path in pair)]
+
+
+def _segments(found: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
+    """Return the segments of a run and the folder that they are in: those that were measured, else made now.
+
+    Raises:
+        StoreError: those that were measured are damaged.
+    """
+    from coarsen.reading.shapes import InputShapes
+    from pipeline.runs.split import split
+    from runtime.executor.placed.errors import ManifestError
+    from runtime.executor.placed.manifest import read_manifest
+
+    if in_segments(found.record.target):
+        try:
+            return read_manifest(found.path / SPLIT), found.path / SPLIT
+        except ManifestError as error:
+            raise StoreError(f"{error}.", f"Write it anew: placewright measure --run {found.path}") from error
+    as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
+    return split(found.model, found.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
 
 
 def _check(found: Deployment) -> None:
@@ -78,12 +96,12 @@ def _base(found: Deployment, segment: SegmentEntry) -> Path:
     return Path(OUT_MODELS) / _model_name(found, segment)
 
 
-def _write_segment(segment: SegmentEntry, source: Path, base: Path) -> list[Path]:
-    """Write the only version of a segment's model; return its files."""
+def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Path) -> list[Path]:
+    """Write the only version of a segment's model; return its files. source: the folder of the segments."""
     from runtime.executor.served import save_served
 
-    made = source / VERSION / SEGMENT_IR
-    made.parent.mkdir(exist_ok=True)
+    made = scratch / SEGMENT_IR
+    scratch.mkdir()
     save_served(segment, source / segment.file, made)
     copies = [base / VERSION / made.with_suffix(suffix).name for suffix in (".xml", ".bin")]
     try:

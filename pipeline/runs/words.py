@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "crashed": "crashed: ",
     "wrong_output": "",  # the message says it all
 }
+MOST_NAMED = 4  # candidates in a sentence
 METHODS: Mapping[str, str] = {
     "single": "a single device",
     "start": "where the search began",
@@ -64,6 +65,20 @@ def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     if ratio is None:
         return f"about {candidate.times_as_fast:.2f}"
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def untried_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return in one sentence what there was no time for; "" if everything was tried."""
+    names = [c.name for c in candidates if is_untried(c)]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"There was no time to try {', '.join(names[:MOST_NAMED])}{more}; a larger --budget goes on from here."
+
+
+def is_untried(candidate: CandidateRecord) -> bool:
+    """Return whether there was no time to run a candidate at all."""
+    return candidate.latency_s is None and candidate.failed is None
 
 
 def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:

@@ -24,17 +24,17 @@ from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
-from runtime.measuring.pairs import Bench, Part, Start, mean_log_ratio
+from runtime.measuring.pairs import SCREEN_PAIRS, Bench, Part, Start, mean_log_ratio
 from runtime.measuring.variant import Variant
 
 SCREENING = 0.4  # of the time, at most
-SCREEN_PAIRS = 3  # of turns in a start of the screening
+SCREEN_S = 0.36  # seconds of turns in it, where so many pairs take no longer
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
 UNSEEN = 0.02  # standard deviation between starts before any variant has had two
 QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
-SHORTEST_S = 1e-9  # pair of turns
-LEAST_PAIRS = 4  # of turns in a start of the final
+LEAST_PAIRS = 4  # of turns in a start of the final, at least
+LEAST_START_S = 0.5  # seconds of turns in it
 DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
 
 STEPS = 2  # from the best settings to their neighbours
@@ -159,8 +159,8 @@ def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
     ran = [e for e in entries.values() if e.screened]
     ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
     untried = sum(not e.screened and e.failed is None for e in entries.values())
-    final = rules.look * (most + 1) * (2 * ready_s + LEAST_PAIRS * pair_s)
-    return untried * (ready_s + SCREEN_PAIRS * pair_s) + final
+    final = rules.look * (most + 1) * (2 * ready_s + max(LEAST_PAIRS * pair_s, LEAST_START_S))
+    return untried * (ready_s + max(SCREEN_PAIRS * pair_s, SCREEN_S)) + final
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class _Screening:
                 continue
             begun = self.deadline.clock()
             self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
-            _begin(entry, control, self.bench, self.deadline.clock, "screening", number, SCREEN_PAIRS)
+            _begin(entry, control, self.bench, self.deadline.clock, "screening", number)
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
 
     def _neighbours(self) -> list[Entrant]:
@@ -218,7 +218,7 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
     for entry in entries:
         say(f"screening {entry.variant.name}")
         try:
-            _begin(entry, entry.variant, bench, clock, "screening", 1, SCREEN_PAIRS)
+            _begin(entry, entry.variant, bench, clock, "screening", 1)
         except ChildError as error:
             entry.failed, entry.left = error.failed, "failed"
         if entry.failed is None:
@@ -228,16 +228,19 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
     return None
 
 
-def _begin(entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, pairs: int) -> None:
+def _begin(
+    entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, seconds: float = SCREEN_S
+) -> None:
     """Give a variant one start; one that is disturbed has a second chance."""
-    begun = clock()
-    found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
+    begun, least = clock(), SCREEN_PAIRS if part == "screening" else LEAST_PAIRS
+    found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
     if is_transient(found):
-        found = bench.start(entry.variant, control, part=part, number=number, pairs=pairs)
+        found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
     took_s = clock() - begun
     if isinstance(found, MeasurementFailed):
         entry.failed, entry.left = found, "failed"
     else:
+        pairs = len(found.variant_s)
         entry.pair_s = min(sum(found.turns_s) / pairs, took_s / pairs)
         entry.ready_s = took_s - pairs * entry.pair_s
         (entry.screened if part == "screening" else entry.final)[number] = found
@@ -314,7 +317,7 @@ class _Final:
             for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
             if n not in ("", self.chosen.control)
         ]
-        pairs, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
+        seconds, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
         if not contenders:
             return None
         judgement: Judgement | None = None
@@ -328,7 +331,7 @@ class _Final:
             present = [twin, *yardsticks, *contenders]
             for entry in present if number % 2 else reversed(present):
                 if not entry.left:
-                    _begin(entry, control, self.bench, self.deadline.clock, "final", number, pairs)
+                    _begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(len(contenders))
             if self._decided(judgement, contenders, yardsticks, number):
@@ -356,23 +359,23 @@ class _Final:
 
     def _that_fit(
         self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
-    ) -> tuple[int, list[Entrant], list[Entrant]]:
-        """Return the pairs of turns in a start, and who can have the least number of starts in the time that is left.
+    ) -> tuple[float, list[Entrant], list[Entrant]]:
+        """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
-        Pairs are as many as let everybody have as many starts as a decision wants; where even the fewest are too many,
-        yardsticks go first, then contenders, the slowest first.
+        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
+        Where even the least number is too many, yardsticks go first, then contenders, the slowest first.
         """
-        wanted_s = self.deadline.left_s / self.rules.look
-        least_s = self.deadline.left_s / self.settings.least_starts
         while contenders:
             present = (twin, *contenders, *yardsticks)
-            ready_s, pair_s = sum(e.ready_s for e in present), sum(e.pair_s for e in present)
-            pairs = int(min((wanted_s - ready_s) / max(pair_s, SHORTEST_S), self.settings.pairs))
-            if pairs >= LEAST_PAIRS or ready_s + pair_s * LEAST_PAIRS <= least_s:
-                return max(pairs, LEAST_PAIRS), contenders, yardsticks
+            ready_s = sum(e.ready_s for e in present)
+            least_s = sum(max(LEAST_PAIRS * e.pair_s, LEAST_START_S) for e in present)
+            for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+                turns_s = self.deadline.left_s / starts - ready_s
+                if turns_s >= least_s:
+                    return min(self.settings.start_s, turns_s / len(present)), contenders, yardsticks
             leaver = (yardsticks or contenders).pop()
             leaver.left = leaver.left or "no time to compare it"
-        return LEAST_PAIRS, [], []
+        return 0.0, [], []
 
     def _judge(self, contenders: int) -> Judgement:
         ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}

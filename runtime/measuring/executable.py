@@ -113,19 +113,24 @@ class CompiledExecutable:
     requests: Sequence[ov.InferRequest]
     stateful: bool
     compile_s: float
+    cached: bool
 
     @classmethod
     def of(cls, command: Mapping[str, Any], model: ov.Model, devices: Sequence[DeviceSpec]) -> Self:
-        """Return the model placed and compiled as a command says."""
+        """Return the model placed and compiled as a command says, or taken from the folder that is its cache."""
+        properties = dict(command["properties"])
         if command["affinity"]:
             set_affinities(model, command["affinity"])
+        elif command["cache"]:  # of a split it could hold what was compiled for other affinities
+            properties["CACHE_DIR"] = command["cache"]
         core, begun = core_for(devices), time.perf_counter()
-        compiled = core.compile_model(model, command["target"], dict(command["properties"]))
+        compiled = core.compile_model(model, command["target"], properties)
         compile_s = time.perf_counter() - begun
         count = command["requests"] or _optimal_requests(compiled)
         # Asked of the model: AUTO over several devices refuses to say whether a request has state.
         stateful = bool(model.get_variables())
-        return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful, compile_s)
+        cached = "CACHE_DIR" in properties and bool(compiled.get_property("LOADED_FROM_CACHE"))
+        return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful, compile_s, cached)
 
     def load(self, arrays: Arrays) -> None:
         """Take the inputs of all inferences to come."""
@@ -152,7 +157,7 @@ class CompiledExecutable:
         int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing
         alike.
         """
-        return _describe(self.compiled)
+        return _describe(self.compiled) | {"cached": self.cached}
 
     def close(self) -> None:
         """Do nothing: whoever forgets a compiled model ends it."""
@@ -208,6 +213,7 @@ class SegmentsExecutable:
             "int8_kernels": None if None in int8 else [name for names in int8 for name in names],
             "threads": {d: t for told in each for d, t in told["threads"].items()},
             "compilations": self.compilations,
+            "cached": False,
         }
 
     def close(self) -> None:

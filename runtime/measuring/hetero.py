@@ -21,7 +21,7 @@ from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.outputs import Reference
-from runtime.measuring.pairs import PairBench, Start
+from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
 
 VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
@@ -37,7 +37,7 @@ def by_hetero(subject: Subject, placement: Placement) -> Variant:
 class Hetero:
     """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     real: ClassVar[bool] = True
 
     seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
@@ -68,8 +68,7 @@ class Hetero:
             decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
-        pairs = max(1, round(self.seconds / (2 * settings.turn_s)))
-        return HeteroEvaluator(subject, subject.model, settings, pairs, by_hetero)
+        return HeteroEvaluator(subject, subject.model, settings, self.seconds, by_hetero)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -77,16 +76,16 @@ class HeteroEvaluator:
     """Evaluates placements of one subject on real devices, each in short turns with the reference.
 
     What disturbs the machine disturbs both, so a latency is the reference's first one, times the ratio of the turns.
-    The processes stay until the evaluator is let go. pairs: of turns, for every placement. variant: what runs a
+    The processes stay until the evaluator is let go. seconds: of turns, for every placement. variant: what runs a
     placement. executed_by: what tells that from HETERO in the fingerprint.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     subject: Subject
     model: Path
     settings: MeasureSettings
-    pairs: int
+    seconds: float
     variant: VariantOf
     executed_by: str = ""
     evaluations: int = 0
@@ -96,7 +95,7 @@ class HeteroEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the devices and of how they are measured."""
-        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.pairs)]
+        parts = [d.fingerprint for d in self.subject.topology.devices] + [repr(self.settings), repr(self.seconds)]
         parts += [self.executed_by] if self.executed_by else []
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -110,7 +109,8 @@ class HeteroEvaluator:
         variant = self.variant(self.subject, lifted)
         if isinstance(variant, MeasurementFailed):
             return variant
-        start = self._ready().start(variant, reference_variant(), part="screening", number=1, pairs=self.pairs)
+        bench, reference = self._ready(), reference_variant()
+        start = bench.start(variant, reference, part="screening", number=1, pairs=SCREEN_PAIRS, seconds=self.seconds)
         if isinstance(start, MeasurementFailed):
             return start
         self._reference_s = self._reference_s or float(np.median(start.control_s))

@@ -1,9 +1,10 @@
 """Measures a variant beside a control: two resident processes that take turns.
 
 A start of the final compiles the variant anew, and the control once for all variants of that number. They take turns of
-a fraction of a second in the order control, variant, variant, control and so on, so that what disturbs the machine
-disturbs both. The processes change roles from start to start: what one of them has more of than the other, an early
-place in memory, say, then goes to neither side. While variants are screened, the control stays as it is.
+a hundredth of a second in the order control, variant, variant, control and so on, so that what disturbs the machine
+disturbs both: its speed changes within tenths of a second, and longer turns were seen to scatter five times as far. The
+processes change roles from start to start: what one of them has more of than the other, an early place in memory, say,
+then goes to neither side. While variants are screened, the control stays as it is.
 
 Source: the protocol and the noise behind it are in docs/measuring.md.
 """
@@ -11,10 +12,13 @@ Source: the protocol and the noise behind it are in docs/measuring.md.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -28,6 +32,7 @@ from runtime.measuring.child import Child, ChildError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import Variant, check, load, outputs_of, warm_up
 
+SCREEN_PAIRS = 3  # of turns in a start that is to give a first sight, at least
 MEDIAN = 1.2533  # how much further a median of normal values scatters than their mean: sqrt(pi / 2)
 REALTIME_HARM = 1.2
 REALTIME_NEEDED = 0.03
@@ -79,9 +84,12 @@ class Bench(Protocol):
     """Where variants are measured."""
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
-        """Return one start of a variant beside the control: so many pairs of turns, the processes' roles by number."""
+        """Return one start of a variant beside the control, the processes' roles by its number.
+
+        pairs: of turns, at least; others follow until they have taken so many seconds.
+        """
 
 
 @dataclass(slots=True)
@@ -97,8 +105,8 @@ class Seat:
         if self.child is None:
             self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
 
-    def load(self, variant: Variant, model: Path, *, seed: int) -> dict[str, Any]:
-        """Compile a variant afresh; a process that has died is replaced.
+    def load(self, variant: Variant, model: Path, *, seed: int, cache: str) -> dict[str, Any]:
+        """Compile a variant afresh, or take it from a folder of compiled models; a process that has died is replaced.
 
         Raises:
             ChildError: it cannot be compiled.
@@ -106,7 +114,8 @@ class Seat:
         self.begin()
         self.holds = ""
         with self.asked() as child:
-            told = load(child, variant, model, self.settings, seed=seed)
+            own = str(Path(cache) / variant.identity)  # so that everybody's first start is compiled whole
+            told = load(child, variant, model, self.settings, seed=seed, cache=own)
         self.holds = variant.identity
         return told
 
@@ -145,6 +154,7 @@ class PairBench:
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
     _controlled: int = 0
+    _cache: tempfile.TemporaryDirectory[str] | None = None
 
     def __post_init__(self) -> None:
         self._seats = Seat(self.settings), Seat(self.settings)
@@ -156,14 +166,24 @@ class PairBench:
         self.close()
 
     def close(self) -> None:
-        """End the processes; another start begins new ones."""
+        """End the processes, and forget what was compiled."""
         for seat in self._seats:
             seat.close()
+        if self._cache is not None:
+            self._cache.cleanup()
+        self._cache = None
+
+    @property
+    def _compiled(self) -> str:
+        """Return the folder of compiled models, which lasts as long as the processes."""
+        if self._cache is None:
+            self._cache = tempfile.TemporaryDirectory(prefix="placewright-compiled-", ignore_cleanup_errors=True)
+        return self._cache.name
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
-        """Return one start of a variant beside the control, or why there is none.
+        """Return one start of a variant beside the control, or why there is none; see `Bench`.
 
         Raises:
             ChildError: the control, which has run before, does not run, or the reference on the CPU.
@@ -174,7 +194,7 @@ class PairBench:
             self._load_control(theirs, control)
             self._controlled = number if part == "final" else 0
         try:
-            loaded = ours.load(variant, self.model, seed=self.seed)
+            loaded = ours.load(variant, self.model, seed=self.seed, cache=self._compiled)
             difference = self._check(variant, loaded, ours, expected)
             if isinstance(difference, MeasurementFailed):
                 return difference
@@ -184,14 +204,15 @@ class PairBench:
         if self.realtime is None:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
         told = {**loaded, "difference": difference, "realtime": self.realtime}
-        found = self._turns(ours, theirs, told, pairs)
+        found = self._turns(ours, theirs, told, pairs, seconds)
         return found if isinstance(found, MeasurementFailed) else replace(found, warm_up=warm)
 
     def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
+        again = partial(seat.load, control, self.model, seed=self.seed, cache=self._compiled)
         try:
-            told = seat.load(control, self.model, seed=self.seed)
+            told = again()
         except ChildError:  # it has run before; perhaps something else has ended its process
-            told = seat.load(control, self.model, seed=self.seed)
+            told = again()
         self._warm_up(seat)
         return told
 
@@ -212,22 +233,25 @@ class PairBench:
     def _check(
         self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Reference
     ) -> float | MeasurementFailed:
-        if variant.identity not in self.checked:
+        key = f"{variant.identity} {loaded['cached']}"
+        if key not in self.checked:
             with seat.asked() as child:
-                self.checked[variant.identity] = check(variant, loaded, child, expected, self.settings)
-        return self.checked[variant.identity]
+                self.checked[key] = check(variant, loaded, child, expected, self.settings)
+        return self.checked[key]
 
     def _warm_up(self, seat: Seat) -> int:
         with seat.asked() as child:
             return warm_up(child, self.settings.turn_s, 1)
 
-    def _turns(self, ours: Seat, theirs: Seat, loaded: Mapping[str, Any], pairs: int) -> Start | MeasurementFailed:
+    def _turns(
+        self, ours: Seat, theirs: Seat, loaded: Mapping[str, Any], pairs: int, seconds: float
+    ) -> Start | MeasurementFailed:
         values: dict[bool, list[float]] = {True: [], False: []}
         samples: list[float] = []
         delay_s = runnable_s = 0.0
         cpu_s: list[float] = []
         spent = {True: 0.0, False: 0.0}
-        for own in order_of_turns(pairs):
+        for own in order_of_turns(lambda i: i < pairs or sum(spent.values()) < seconds):
             begun = time.monotonic()
             try:
                 with (ours if own else theirs).asked() as child:
@@ -260,28 +284,36 @@ class PairBench:
             waited_share=delay_s / runnable_s if runnable_s else 0.0,
         )
 
-    def alone(self, variant: Variant, seconds: float, rate: float) -> Sequence[float]:
-        """Return the latencies of a variant that runs on its own: back to back where the rate per second is 0.
+    def alone(self, variant: Variant, seconds: float) -> Sequence[float]:
+        """Return the latencies of a variant that runs on its own, under the load that is set.
+
+        Inferences come back to back, at random at a mean rate, or several at once, which count till the last has ended.
 
         Raises:
             ChildError: it does not run.
         """
-        seat = self._seats[0]
-        seat.load(variant, self.model, seed=self.seed)
+        seat, rate, together = self._seats[0], self.settings.rate, self.settings.samples_per_query
+        variant = replace(variant, requests=together) if together > 1 else variant
+        seat.load(variant, self.model, seed=self.seed, cache=self._compiled)
         self._warm_up(seat)
         with seat.asked() as child:
+            if together > 1:
+                return list(child.ask("burst", seconds=seconds)["samples_s"])
             if rate:
                 return list(child.ask("arrive", seconds=seconds, rate=rate, seed=self.seed)["samples_s"])
             return list(child.ask("run", seconds=seconds, minimum=1, realtime=False)["samples_s"])
 
 
-def order_of_turns(pairs: int) -> list[bool]:
-    """Return whose turn it is, the variant's or not: control and variant alternate in who begins a pair.
+def order_of_turns(goes_on: Callable[[int], bool]) -> Iterator[bool]:
+    """Yield whose turn it is, the variant's or not: control and variant alternate in who begins a pair.
 
-    >>> order_of_turns(2)
+    goes_on: whether there is another pair after so many.
+
+    >>> list(order_of_turns(lambda i: i < 2))
     [False, True, True, False]
     """
-    return [own for i in range(pairs) for own in ((False, True) if i % 2 == 0 else (True, False))]
+    for i in itertools.takewhile(goes_on, itertools.count()):
+        yield from (False, True) if i % 2 == 0 else (True, False)
 
 
 def thinned(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:

@@ -35,12 +35,12 @@ class Written:
         return found
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         """Return one start, measured now unless it is known; a failure that may pass is not written down."""
         key = f"{part} {number} {variant.identity} {control.identity}"
         if key not in self.known:
-            result = self.bench.start(variant, control, part=part, number=number, pairs=pairs)
+            result = self.bench.start(variant, control, part=part, number=number, pairs=pairs, seconds=seconds)
             if is_transient(result):
                 return result
             append_line(self.path, {"context": self.context, "key": key, **_document(result)})

@@ -123,15 +123,19 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
     return child, loaded
 
 
-def load(child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
+def load(
+    child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int, cache: str = ""
+) -> dict[str, Any]:
     """Let a child compile the variant, in place of what it had before; return what it says about it.
+
+    cache: folder of what has been compiled before, for devices on their own; "" to compile it whole.
 
     Raises:
         ChildError: the variant could not be compiled.
     """
-    return child.ask(
-        "load", requests=variant.requests, batch=variant.batch, **described(variant, model, settings, seed=seed)
-    )
+    cache = cache if variant.single and variant.affinity is None and ":" not in variant.target else ""
+    how = described(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
+    return child.ask("load", cache=cache, **how)
 
 
 def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:

@@ -5,13 +5,15 @@ standard output. A model that is loaded takes the place of the one before. Whate
 error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
 anything.
 
-    load     {variant}                        -> {compile_s, executed_on, subgraphs, precisions, threads, requests,
-                                                  int8_kernels}, of segments with `compilations`
+    load     {variant, cache}                 -> {compile_s, cached, executed_on, subgraphs, precisions, threads,
+                                                  requests, int8_kernels}, of segments with `compilations`; cache:
+                                                  folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
                                                  state begins anew, and its last sequence is run to its end; samples
                                                  are of whole batches, the next two of one inference of them
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
+    burst    {seconds}                        -> {samples_s}, from sending one to every request till all have ended
     memory   {}                               -> {peak_bytes} since the model was loaded
     realtime {}                               -> {allowed}
     kernels  {count, seconds}                 -> {kernels: [[operation names], seconds], latency_s, mean_s, unmapped_s}
@@ -202,6 +204,23 @@ class Session:
             request.wait()
         return {"samples_s": samples}
 
+    def burst(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Send an inference to every request at once, wait for all of them, and time that; again and again."""
+        requests = self._loaded()
+        self._begin_sequences()
+        samples: list[float] = []
+        end = time.perf_counter() + command["seconds"]
+        while time.perf_counter() < end or not samples:
+            for i in range(len(requests)):
+                self._step(i)
+            begun = time.perf_counter()
+            for request in requests:
+                request.start_async()
+            for request in requests:
+                request.wait()
+            samples.append(time.perf_counter() - begun)
+        return {"samples_s": samples}
+
     def memory(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return the most memory that this process has had since the model was loaded."""
         return {"peak_bytes": _peak_bytes()}
@@ -347,6 +366,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "outputs": session.outputs,
         "run": session.run,
         "arrive": session.arrive,
+        "burst": session.burst,
         "memory": session.memory,
         "kernels": session.kernels,
         "realtime": realtime,

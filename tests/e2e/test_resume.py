@@ -25,7 +25,7 @@ REAL = {
     "measure__use": "hetero",
     "measure__starts": 3,
     "measure__settings": "false",
-    "measure__pairs": 2,
+    "measure__start_s": 0.1,
     "measure__turn_s": 0.02,
     "measure__alone_s": 0.05,
     "measure__seconds": 30,

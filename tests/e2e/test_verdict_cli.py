@@ -16,7 +16,7 @@ from tests.e2e.conftest import Warm, options
 Ran = Callable[..., Any]
 REAL = {
     "measure__use": "hetero",
-    "measure__pairs": 2,
+    "measure__start_s": 0.1,
     "measure__turn_s": 0.01,
     "measure__alone_s": 0.1,
     "measure__finalists": 2,

@@ -21,7 +21,7 @@ def test_a_stack_of_split_directions_is_tuned_and_runs_as_its_result_says(
     tmp_path: Path, ran: Callable[..., Any]
 ) -> None:
     run = tmp_path / "run"
-    common = ("--devices", DEVICES, "--store", str(tmp_path / "store"), "--out", str(run), "--budget", "30s")
+    common = ("--devices", DEVICES, "--store", str(tmp_path / "store"), "--out", str(run), "--budget", "90s")
     document = ran("tune", "zoo:bilstm-128", "--split-directions", *common)
     assert any("layer0 is now layer0/forward and layer0/reverse" in note for note in document["notes"])
     best = next(c for c in document["candidates"] if c["name"] == document["best"])

@@ -48,7 +48,7 @@ class Truth:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def start(
-        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
     ) -> Start | MeasurementFailed:
         self.calls.append((part, number, variant.name, pairs))
         self.clock.now += self.cost_s
@@ -147,7 +147,7 @@ def test_noise_is_what_the_starts_of_variants_show() -> None:
 def test_of_settings_and_a_split_that_noise_cannot_tell_apart_settings_have_the_time() -> None:
     split = variant("split", "split", single=False)
     truth = Truth({"default": 1.0, "split": 0.495, "fast": 0.5}, sd=0.0, cost_s=1.0)
-    found = compete(truth, DEFAULT, split, variant("fast"), seconds=12.0)
+    found = compete(truth, DEFAULT, split, variant("fast"), seconds=16.0)
     assert truth.count("fast", "final")
     assert found.entries["split"].left == "no time to compare it"
 

@@ -83,6 +83,17 @@ def test_one_direction_and_all_else_are_left_alone(tmp_path: Path) -> None:
         assert [o.get_friendly_name() for o in model.get_ordered_ops()] == before
 
 
+def test_quantised_weights_keep_a_sequence_whole() -> None:
+    x = op.parameter([1, 3, 2], np.float32, name="x")
+    state = op.constant(np.zeros((1, 2, 4), np.float32))
+    limits = [op.constant(np.float32(v)) for v in (-1.0, 1.0, -1.0, 1.0)]
+    w, r, b = (op.constant(np.ones(shape, np.float32)) for shape in ((2, 4, 2), (2, 4, 4), (2, 4)))
+    rnn = op.rnn_sequence(
+        x, state, op.constant(np.array([3])), op.fake_quantize(w, *limits, 255), r, b, 4, "bidirectional"
+    )
+    assert split_directions(ov.Model([op.result(rnn.output(0))], [x], "quantised")) == []
+
+
 def test_names_that_are_taken_get_a_suffix() -> None:
     x = op.parameter([1, 3, 2], np.float32, name="rnn/forward")
     state = op.constant(np.zeros((1, 2, 4), np.float32), name="state")

@@ -100,6 +100,17 @@ def test_a_batch_counts_as_as_many_inferences() -> None:
     assert told["period_s"] == sum(told["samples_s"]) / 12
 
 
+@pytest.mark.usefixtures("clock")
+def test_a_query_of_several_inferences_counts_until_the_last_has_ended() -> None:
+    session = worker.Session()
+    batch = Together(3)
+    session.requests = [Request(batch) for _ in range(3)]  # type: ignore[misc]
+    for request in session.requests:
+        request.set_callback(lambda _: None, None)
+    assert session.burst({"seconds": 0.0})["samples_s"] == [1.0]
+    assert batch.most == 3
+
+
 def test_outputs_are_those_at_the_end_of_a_sequence(tmp_path: Path) -> None:
     model = lstm_with_state(tmp_path)
     found = []

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import openvino as ov
 import pytest
 
 from pipeline.core.measurement import MeasurementFailed
@@ -51,7 +52,7 @@ def started(bench: PairBench, variant: Variant, number: int = 1, pairs: int = 2)
 
 
 def test_turns_alternate_in_who_begins_a_pair() -> None:
-    assert order_of_turns(3) == [False, True, True, False, False, True]
+    assert list(order_of_turns(lambda i: i < 3)) == [False, True, True, False, False, True]
 
 
 def test_the_log_ratio_is_the_median_over_neighbouring_turns() -> None:
@@ -69,6 +70,13 @@ def test_a_start_has_as_many_turns_of_either_and_all_latencies(bench: PairBench)
     assert 0 <= start.loaded["difference"] <= SETTINGS.low_tolerance
     assert start.cpu_s > 0
     assert start.peak_bytes > 1e6
+
+
+def test_turns_go_on_until_the_seconds_are_over(bench: PairBench) -> None:
+    found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=2, seconds=0.2)
+    assert isinstance(found, Start)
+    assert len(found.variant_s) == len(found.control_s) >= 2
+    assert sum(found.turns_s) >= 0.2
 
 
 def test_processes_stay_and_change_roles_from_start_to_start(bench: PairBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +153,25 @@ def test_the_objective_says_what_a_turn_is_worth() -> None:
 
 def test_alone_a_variant_runs_back_to_back_or_at_a_rate(bench: PairBench) -> None:
     variant = settings_variant("CPU", {}, 1)
-    assert len(bench.alone(variant, 0.05, 0.0)) > 1
-    arrived = bench.alone(variant, 0.5, 100.0)
+    assert len(bench.alone(variant, 0.05)) >= 1
+    bench.settings = replace(SETTINGS, rate=100.0)
+    arrived = bench.alone(variant, 0.5)
     assert 20 <= len(arrived) <= 90  # 50 in the mean
-    assert len(bench.alone(variant, 0.5, 100.0)) == len(arrived)  # arrivals are drawn from the seed
+    assert len(bench.alone(variant, 0.5)) == len(arrived)  # arrivals are drawn from the seed
+
+
+def test_alone_several_inferences_may_be_sent_at_once(bench: PairBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.settings = replace(SETTINGS, samples_per_query=3)
+    ask = Child.ask
+    asked: list[tuple[str, Any]] = []
+
+    def noting(self: Child, do: str, **command: Any) -> dict[str, Any]:
+        asked.append((do, command.get("requests")))
+        return ask(self, do, **command)
+
+    monkeypatch.setattr(Child, "ask", noting)
+    assert len(bench.alone(settings_variant("CPU", {}, 1), 0.01)) >= 1
+    assert asked == [("load", 3), ("run", None), ("burst", None)]
 
 
 class Counting:
@@ -227,3 +250,17 @@ class Scripted:
 )
 def test_real_time_is_taken_where_it_is_allowed_needed_and_harmless(children: list[Any], helps: bool) -> None:
     assert realtime_helps(children, SETTINGS) == helps
+
+
+def test_a_device_alone_is_compiled_once_and_then_taken_from_the_cache_and_a_split_is_not(
+    bench: PairBench, model: Path
+) -> None:
+    alone = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
+    names = [op.get_friendly_name() for op in ov.Core().read_model(model).get_ops()]
+    assert [started(bench, alone, number).loaded["cached"] for number in (1, 2)] == [False, True]
+    other = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}, 1)
+    assert started(bench, other, 3).loaded["threads"] == {"CPU": 1}  # whatever the cache holds
+    assert [started(bench, split(names), number).loaded["cached"] for number in (1, 2)] == [False, False]
+    folder = Path(bench._compiled)
+    bench.close()
+    assert not folder.exists()

@@ -11,11 +11,13 @@ import pytest
 from pydantic import BaseModel, Field
 
 from coarsen.reading.read import to_graph
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs.emit import emit
+from pipeline.runs.split import split
 from pipeline.shared.model_inputs import make_inputs
+from pipeline.shared.payload import read_json
 from runtime import zoo
-from tests.deployments import deployed, halves
+from tests.deployments import deployed, halves, write
 from tests.models import dynamic, quantised, through_file, two_towers, with_if, with_state
 from tests.two_cpus import two_cpus
 from tests.unit.test_emit import ModelEntry, one_cpu
@@ -177,6 +179,24 @@ def test_branches_on_two_devices_do_not_wait_for_one_another(tmp_path: Path) -> 
     first = [n for n in nodes if all(s.node_name == "request" for joint in n.inputs for s in joint.values())]
     assert len(first) == 2
     assert len(nodes) == 3
+
+
+def test_the_segments_of_a_run_that_was_measured_in_segments_are_those_that_are_served(tmp_path: Path) -> None:
+    model = through_file(two_towers(3), tmp_path)
+    run = deployed(tmp_path / "run", model, two_cpus(), placement=halves(model), target="DATAFLOW:CPU_A,CPU_B")
+    with pytest.raises(StoreError, match="cannot be read"):
+        emit(run, "ovms-dag")
+    manifest = split(run / "placed.xml", run / "placement.json", run / "split")
+    document = read_json(run / "split" / "manifest.json")
+    document["devices"]["A"]["properties"]["INFERENCE_NUM_THREADS"] = "2"  # which no other file says
+    write(run / "split" / "manifest.json", document)
+    config = emitted(run, tmp_path / "out")
+    assert "2" in {(entry.config.plugin_config or {})["INFERENCE_NUM_THREADS"] for entry in config.model_config_list}
+    assert [node.name for node in config.pipeline_config_list[0].nodes] == [s.id for s in manifest.segments]
+    feed = make_inputs(model, seed=0, dynamic_size=8)
+    found = served(config, compiled(config, tmp_path / "out"), feed)
+    for port, array in ov.Core().compile_model(model, "CPU", F32)(feed).items():
+        np.testing.assert_allclose(found[port.any_name], array, rtol=1e-4, atol=1e-5)  # other kernels
 
 
 def test_two_named_devices_of_a_plugin_keep_their_properties(tmp_path: Path) -> None:

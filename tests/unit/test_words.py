@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
-from pipeline.runs.records import CandidateRecord, LatencyRecord
-from pipeline.runs.words import about, failure_text, refusal_text, search_text, time_shares, winner_text
+from pipeline.runs.records import CandidateRecord, FailureRecord, LatencyRecord
+from pipeline.runs.words import (
+    about,
+    failure_text,
+    refusal_text,
+    search_text,
+    time_shares,
+    untried_text,
+    winner_text,
+)
 from tests.toys import toy_graph
 
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}
@@ -96,6 +104,15 @@ def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() 
     assert search_text(nothing).endswith("and none of its own were measured. None of them can run.")
     known = search_text(nothing | {"value_s": 0.9})
     assert known.endswith("and none of its own were measured. It found nothing that was not known before.")
+
+
+def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
+    ran, failed = LatencyRecord(1.0, None, None), FailureRecord("refused", "no")
+    known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
+    rows = [CandidateRecord(name="a", latency_s=ran, **known), CandidateRecord(name="b", failed=failed, **known)]
+    assert untried_text(rows) == ""
+    rows += [CandidateRecord(name=name, **known) for name in "cdefgh"]
+    assert untried_text(rows) == "There was no time to try c, d, e, f and 2 more; a larger --budget goes on from here."
 
 
 def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:

@@ -1,0 +1,93 @@
+"""report: pages about runs, and runs as other tools take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pipeline.cli import console
+from pipeline.cli.options import debug_option, json_option
+from pipeline.core.errors import UsageError
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, type=PATH, required=True, metavar="RUN [RUN_B]")
+@click.option("--out", type=PATH, help="The page to write, instead of one in the folder.")
+@click.option("--csv", "table", type=PATH, help="Also write the operations of RUN, their devices and costs, as CSV.")
+@click.option("--model-explorer", "overlay", type=PATH, help="Also write RUN as node data for Model Explorer, JSON.")
+@click.option("--trace", type=PATH, help="Also write the timelines of RUN for Perfetto: .json or .json.gz.")
+@json_option
+@debug_option
+def report(
+    runs: tuple[Path, ...],
+    out: Path | None,
+    table: Path | None,
+    overlay: Path | None,
+    trace: Path | None,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Write a page about a run, about two side by side, or about all runs of a folder.
+
+    \b
+    placewright report run/                        run/report.html again, from the records of the run alone
+    placewright report before/ after/ --out c.html two runs side by side, with intervals of their ratios
+    placewright report runs/                       runs/index.html: all runs and batches in the folder
+    placewright report run/ --csv ops.csv --model-explorer overlay.json --trace timeline.json.gz
+
+    A page is one file that loads nothing and opens without a network.
+    """  # noqa: D301  click wants the real backspace character
+    if len(runs) > 2:
+        raise UsageError(f"{len(runs)} runs are too many to compare.", "Name one or two, or a folder for an index.")
+    written = _page(runs, out)
+    if table is not None or overlay is not None or trace is not None:
+        if len(runs) != 1 or not (runs[0] / "result.json").is_file():
+            raise UsageError("Only one finished run can be exported.", "Name one run directory.")
+        written += _exports(runs[0], table, overlay, trace)
+    if as_json:
+        console.print_json({"files": [str(path) for path in written]})
+        return
+    console.say(f"Written: {', '.join(map(str, written))}")
+
+
+def _page(runs: tuple[Path, ...], out: Path | None) -> list[Path]:
+    """Write the page and return its path in a list."""
+    if len(runs) == 2:
+        from pipeline.report.side_by_side import write_side_by_side
+
+        path = out or Path(f"{runs[0].name}-and-{runs[1].name}.html")
+        write_side_by_side(runs[0], runs[1], path)
+        return [path]
+    from pipeline.report.index import INDEX, is_run, write_index
+
+    if not runs[0].is_dir():
+        raise UsageError(f"{runs[0]} is no folder.", "Name a run directory, two, or a folder of some.")
+    if is_run(runs[0]):
+        from pipeline.report.run_page import REPORT, write_report
+
+        path = out or runs[0] / REPORT
+        write_report(runs[0], path=path, anew=True)
+        return [path]
+    path = out or runs[0] / INDEX
+    write_index(runs[0], path)
+    return [path]
+
+
+def _exports(run: Path, table: Path | None, overlay: Path | None, trace: Path | None) -> list[Path]:
+    """Write a run for other tools and return the paths."""
+    from pipeline.report import exports
+    from pipeline.report.run import RunRecords
+
+    records, written = RunRecords.load(run), []
+    if table is not None:
+        exports.write_csv(records, table)
+        written.append(table)
+    if overlay is not None:
+        written += exports.write_node_data(records, overlay)
+    if trace is not None:
+        exports.write_run_trace(records, trace)
+        written.append(trace)
+    return written

@@ -1,0 +1,238 @@
+"""Charts of a run: intervals, distributions, the front of rate and latency, learning curves, predictions, stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from pipeline.core.arrays import Float64
+from pipeline.placing.comparison import PERCENTILES
+from pipeline.progress.curve import points_of, rows_by_placer
+from pipeline.report import svg
+from pipeline.report.text import seconds_text, share_text, shortened
+
+LEFT, RIGHT = 210.0, 190.0
+ROW = 24.0
+BINS = 60
+FURTHEST = 100.0  # times as fast, or as slow, that a forest plot has room for; beyond, an interval ends at the edge
+PLOT = 300.0  # height of a chart with two axes
+MOST_POINTS = 600  # of a line; a screen has no more
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInterval:
+    """A row of a forest plot: a figure with its interval, None where there is none; kind: how it is marked."""
+
+    name: str
+    middle: float
+    low: float | None
+    high: float | None
+    words: str
+    kind: str = "other"
+
+
+def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Markup:
+    """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
+    values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
+    scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
+    height = ROW * len(rows) + 66
+    parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}x", top=18.0)]
+    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 42, "yardstick"))
+    parts.append(svg.text(scale(1.0), 12, shortened(yardstick, 40), anchor="middle"))
+    for i, r in enumerate(rows):
+        y = 32 + ROW * i
+        parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, 32), anchor="end", kind=f"label {r.kind}"))
+        if r.low is not None and r.high is not None:
+            parts.append(svg.line(scale(r.low), y, scale(r.high), y, f"interval {r.kind}"))
+            parts += [svg.line(scale(v), y - 4, scale(v), y + 4, f"interval {r.kind}") for v in (r.low, r.high)]
+        mark = "point" if r.low is not None else "point open"
+        parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
+        parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
+    parts.append(
+        svg.text((LEFT + svg.WIDTH - RIGHT) / 2, height - 6, "times as fast; further right is faster", anchor="middle")
+    )
+    return svg.drawing(label, height, parts)
+
+
+def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
+    """Return how often each latency came, a row per candidate, with percentiles; samples: float64 [r], seconds."""
+    every = np.concatenate(list(samples.values()))
+    low, high = np.quantile(every, [0.001, 0.999])
+    scale = svg.over([float(low), float(high)], LEFT, svg.WIDTH - 20, log=True)
+    row, height = 56.0, 56.0 * len(samples) + 44
+    parts = [*_bottom_axis(scale, height - 30, seconds_text, top=4.0)]
+    edges = np.geomspace(scale.low, scale.high, BINS + 1)
+    for i, (name, values) in enumerate(samples.items()):
+        base = row * (i + 1) - 6
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+        tall = counts / max(counts.max(), 1) * (row - 18)
+        outline = [(scale(float(edges[0])), base)]
+        for a, b, h in zip(edges[:-1].tolist(), edges[1:].tolist(), tall.tolist(), strict=True):
+            outline += [(scale(a), base - h), (scale(b), base - h)]
+        outline.append((scale(float(edges[-1])), base))
+        kind = "best" if name == best else "other"
+        parts.append(svg.path(outline, class_=f"density {kind}"))
+        parts.append(svg.text(LEFT - 12, base - 14, shortened(name, 32), anchor="end", kind=f"label {kind}"))
+        parts.append(svg.text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
+        free = 0.0
+        for share in (share for share, least in PERCENTILES.items() if values.size >= least):
+            at = scale(float(np.percentile(values, float(share))))
+            parts.append(svg.line(at, base - row + 16, at, base, "percentile"))
+            if at >= free:  # a label that would cover the one before is left to the table
+                parts.append(svg.text(at + 2, base - row + 22, f"p{share}", kind="small"))
+                free = at + 30
+    return svg.drawing("Latencies of candidates", height, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A candidate by latency, seconds, and rate, inferences per second; front: none is better in both."""
+
+    name: str
+    latency_s: float
+    rate: float
+    front: bool
+    kind: str = "other"
+
+
+def front_of(rows: Sequence[tuple[str, float, float]]) -> set[str]:
+    """Return the names of those that none beats in latency and rate; rows: name, seconds, per second.
+
+    >>> sorted(front_of([("a", 1.0, 1.0), ("b", 2.0, 3.0), ("c", 3.0, 2.0)]))
+    ['a', 'b']
+    """
+    front, most = set(), -math.inf
+    for name, _, rate in sorted(rows, key=lambda r: (r[1], -r[2])):
+        if rate > most:
+            front.add(name)
+            most = rate
+    return front
+
+
+def pareto(points: Sequence[Point]) -> Markup:
+    """Return rate over latency, the front as a line."""
+    x = svg.over([p.latency_s for p in points], 80, svg.WIDTH - 130, log=True, margin=0.08)
+    y = svg.over([p.rate for p in points], PLOT - 44, 14, log=True, margin=0.08)
+    parts = [
+        *_bottom_axis(x, PLOT - 44, seconds_text, top=14.0),
+        *_left_axis(y, 80, svg.WIDTH - 130, lambda v: f"{v:.4g}"),
+    ]
+    front = sorted((p for p in points if p.front), key=lambda p: p.latency_s)
+    parts.append(svg.path([(x(p.latency_s), y(p.rate)) for p in front], class_="front"))
+    for p in points:
+        words = f"{p.name}: {seconds_text(p.latency_s)}, {p.rate:.4g} per second"
+        parts.append(_point(x(p.latency_s), y(p.rate), f"point {p.kind} {'' if p.front else 'open'}", words))
+        if p.front or p.kind == "best":
+            parts.append(svg.text(x(p.latency_s) + 7, y(p.rate) - 6, shortened(p.name, 28), kind=f"small {p.kind}"))
+    parts.append(svg.text(svg.WIDTH / 2, PLOT - 4, "latency; further left is better", anchor="middle"))
+    parts.append(svg.text(4, 10, "inferences per second"))
+    return svg.drawing("Throughput against latency", PLOT, parts)
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Return each placer's best over evaluations, with the best single device and the bound; None where nothing is."""
+    lines = {name: points_of(mine, "value_s") for name, mine in rows_by_placer(rows).items()}
+    lines = {name: found for name, found in lines.items() if found[0]}
+    if not lines:
+        return None
+    levels = {
+        "best single device": (points_of(rows, "single_s")[1], min),
+        "bound": (points_of(rows, "bound_s")[1], max),
+    }
+    level = {name: pick(found) for name, (found, pick) in levels.items() if found}
+    values = [v for _, found in lines.values() for v in found] + list(level.values())
+    end = max(done[-1] for done, _ in lines.values())
+    top = 16.0 * len(lines) + 14
+    base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
+    x = svg.Scale(0.0, float(max(end, 1)), 90, right)
+    y = svg.over([float(np.quantile(values, 0.0)), float(np.quantile(values, 0.98))], base, top, log=True)
+    parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, seconds_text)]
+    for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
+        parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "yardstick"))
+        parts.append(svg.text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
+    for i, (name, (done, found)) in enumerate(lines.items()):
+        stairs = _stairs(done, found, end)
+        parts.append(svg.path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
+        parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {seconds_text(found[-1])} in the end", kind="small"))
+    parts.append(svg.text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
+    return svg.drawing("Best placement so far, by placer", base + 44, parts)
+
+
+def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Return labels of (value, place, words), those that would overlap moved down."""
+    found: list[tuple[float, float, str]] = []
+    for value, at, words in sorted(labels, key=lambda label: label[1]):
+        found.append((value, max(at, found[-1][1] + 13) if found else at, words))
+    return found
+
+
+def _stairs(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tuple[int, float]]:
+    """Return the corners of a line that keeps each value until the next; what no screen shows is left out."""
+    step = max(1, len(done) // MOST_POINTS)
+    kept = [i for i in range(len(done)) if i % step == 0 or i == len(done) - 1 or value_s[i] < value_s[i - 1]]
+    corners: list[tuple[int, float]] = []
+    for i in kept:
+        if corners:
+            corners.append((done[i], corners[-1][1]))
+        corners.append((done[i], value_s[i]))
+    return [*corners, (end, corners[-1][1])]
+
+
+def predictions(rows: Sequence[tuple[str, float, float]]) -> Markup:
+    """Return measured over predicted seconds, rows of name, predicted and measured, beside the line of no error."""
+    scale = [v for _, predicted, measured in rows for v in (predicted, measured)]
+    x = svg.over(scale, 90, 470, log=True, margin=0.08)
+    y = svg.Scale(x.low, x.high, PLOT - 44, 14, log=True)
+    parts = [*_bottom_axis(x, PLOT - 44, seconds_text, top=14.0), *_left_axis(y, 90, 470, seconds_text)]
+    parts.append(svg.line(x(x.low), y(x.low), x(x.high), y(x.high), "yardstick"))
+    for name, predicted, measured in rows:
+        words = f"{name}: predicted {seconds_text(predicted)}, measured {seconds_text(measured)}"
+        parts.append(_point(x(predicted), y(measured), "point other", words))
+        parts.append(svg.text(x(predicted) + 7, y(measured) + 4, shortened(name, 30), kind="small"))
+    parts.append(svg.text(280, PLOT - 4, "predicted", anchor="middle"))
+    parts.append(svg.text(4, 10, "measured"))
+    return svg.drawing("Predicted against measured latency", PLOT, parts)
+
+
+def stages(rows: Sequence[tuple[str, float]]) -> Markup:
+    """Return one bar of all stages, rows of name and seconds, by their share of the time."""
+    whole = sum(seconds for _, seconds in rows) or 1.0
+    parts: list[Markup] = []
+    x = 0.0
+    for i, (name, seconds) in enumerate(rows):
+        width = svg.WIDTH * seconds / whole
+        words = f"{name}: {seconds_text(seconds)}, {share_text(seconds / whole)}"
+        shape = svg.element(
+            "rect", svg.element("title", words), x=x, y=2.0, width=width, height=26.0, class_=f"stage fill{i % 7}"
+        )
+        parts.append(shape)
+        if width > 8 * len(name):
+            parts.append(svg.text(x + width / 2, 46, name, anchor="middle", kind="small"))
+        x += width
+    return svg.drawing("Where the time of the run went", 52, parts)
+
+
+def _point(x: float, y: float, kind: str, words: str) -> Markup:
+    return svg.element("circle", svg.element("title", words), cx=x, cy=y, r=4.5, class_=kind)
+
+
+def _bottom_axis(scale: svg.Scale, y: float, write: Any, *, top: float) -> list[Markup]:
+    parts = [svg.line(scale.begin, y, scale.end, y, "axis")]
+    for tick in scale.ticks():
+        parts.append(svg.line(scale(tick), top, scale(tick), y, "grid"))
+        parts.append(svg.text(scale(tick), y + 15, write(tick), anchor="middle", kind="small"))
+    return parts
+
+
+def _left_axis(scale: svg.Scale, x: float, right: float, write: Any) -> list[Markup]:
+    parts = [svg.line(x, scale.begin, x, scale.end, "axis")]
+    for tick in scale.ticks(5):
+        parts.append(svg.line(x, scale(tick), right, scale(tick), "grid"))
+        parts.append(svg.text(x - 6, scale(tick) + 4, write(tick), anchor="end", kind="small"))
+    return parts

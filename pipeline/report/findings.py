@@ -1,0 +1,282 @@
+"""What a run found, in the words and tables of its page: the answer, what it changes, and what to do with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.core.errors import UsageError
+from pipeline.report.charts import RatioInterval, front_of
+from pipeline.report.run import RunRecords
+from pipeline.report.text import (
+    bytes_text,
+    change_text,
+    count_text,
+    interval_text,
+    number_text,
+    seconds_text,
+    share_text,
+    value_text,
+)
+from pipeline.runs.deployment import Deployment
+from pipeline.runs.emit import TARGETS, library_of, python_literal
+from pipeline.runs.records import CandidateRecord, PlacementRecord
+from pipeline.runs.words import compared, failure_text
+from runtime.measuring.claims import TWIN
+
+SIDE_BY_SIDE = 5  # candidates whose settings are compared
+
+Figure = Callable[[CandidateRecord], float | None]
+FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
+    ("latency", lambda c: c.latency_s.median if c.latency_s else None, seconds_text),
+    ("latency, p90", lambda c: c.percentiles.get("90"), seconds_text),
+    ("latency, p99", lambda c: c.percentiles.get("99"), seconds_text),
+    ("inferences per second", lambda c: c.rate, number_text),
+    ("memory of the process", lambda c: c.peak_bytes, bytes_text),
+    ("time to load", lambda c: c.compile_s, seconds_text),
+    ("processor time of an inference", lambda c: c.cpu_s, seconds_text),
+    ("difference of outputs from f32", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
+)
+"""What is known of a candidate beside its ratios: in words, the figure, and how it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row of what the answer changes: a figure now, of the baseline, and the difference in words."""
+
+    what: str
+    before: str
+    after: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Something to do: what for, and the text to copy."""
+
+    what: str
+    text: str
+
+
+def glance(run: RunRecords) -> list[tuple[str, str]]:
+    """Return questions that a person has at first sight, and the answers."""
+    best, control = run.best, run.control
+    rows = [("What won", f"{best.name}: {best.about}" if best.about else best.name)]
+    gain = run.result.speedup_over_best_single
+    if control is None or control.name == best.name:
+        rows.append(("By how much", "Not at all: the best baseline of one device is the answer."))
+    elif gain.low != gain.high:
+        rows.append(
+            ("By how much", f"{gain.ratio:.3f} times as fast as {control.name} ({gain.low:.3f} to {gain.high:.3f}).")
+        )
+    else:
+        rows.append(("By how much", f"{gain.ratio:.3f} times as fast as {control.name}, as predicted."))
+    rows.append(("How sure", certainty(run)))
+    rows.append(("Where it runs", _where(run)))
+    rows.append(("What to do now", _advice(run)))
+    return rows
+
+
+def certainty(run: RunRecords) -> str:
+    """Return in a sentence or two how far the answer can be relied on."""
+    contest = run.result.contest
+    if contest is None:
+        return "It is a prediction: a simulator had the last word, and no device was measured."
+    level = f"{100 * contest.level:g} %"
+    compared_with = [n for n in contest.ratios if n not in (TWIN, contest.control)]
+    if not contest.ratios:
+        return "Not at all: there was no time to compare anything."
+    starts = max(r.starts for r in contest.ratios.values())
+    text = (
+        f"All intervals hold together at {level}: {count_text(len(compared_with), 'candidate')}, each started anew "
+        f"up to {count_text(starts, 'time')} beside {contest.control}."
+    )
+    if contest.disturbed:
+        return f"{text} Other processes disturbed the machine: the baseline differs from its own twin."
+    if contest.noise is not None:
+        text += (
+            f" The baseline and its own twin seem to differ by {100 * contest.noise:.1f} % at most: that is the noise."
+        )
+    return text
+
+
+def _where(run: RunRecords) -> str:
+    """Return which share of the work each device has."""
+    best = run.best
+    if best.shares:
+        parts = f", in {best.subgraphs} sub-graphs" if (best.subgraphs or 1) > 1 else ""
+        return ", ".join(f"{device} {share_text(share)} of the time" for device, share in best.shares.items()) + parts
+    return f"All on {' and '.join(best.devices_used)}." if best.devices_used else "The runtime decides."
+
+
+def _advice(run: RunRecords) -> str:
+    if run.control is not None and run.best.name == run.control.name:
+        return f"Leave the model on {run.best.name}; a larger --budget compares more."
+    return "Copy the code below, or let placewright emit write a program."
+
+
+def changes(run: RunRecords) -> list[Change]:
+    """Return what the answer changes beside the best baseline; only figures that are known."""
+    best, control = run.best, run.control
+    if control is not None and control.name == best.name:
+        control = None
+    rows = []
+    for what, figure, write in FIGURES:
+        new, old = figure(best), None if control is None else figure(control)
+        if new is not None:
+            rows.append(Change(what, write(old), write(new), change_text(new, old)))
+    if best.precision:
+        rows.append(Change("computed in", control.precision if control else "", best.precision, ""))
+    return rows
+
+
+def steps(run: RunRecords) -> list[Instruction]:
+    """Return what to do with the answer, as text to copy."""
+    folder = shlex.quote(str(run.path))
+    found = [Instruction("Load it in your own program", program(run))]
+    found.append(Instruction("Write a program of its own, with the model", f"placewright emit {folder} --to python"))
+    if (run.path / "placed.xml").is_file():
+        deployment = Deployment.load(run.path)
+        for target in TARGETS:
+            if target in ("benchmark-app", "ovms") and _expressible(deployment, target):
+                found.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
+    found.append(Instruction("See which operation really runs where", f"placewright where --run {folder}"))
+    found.append(Instruction("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
+    return found
+
+
+def _expressible(deployment: Deployment, target: str) -> bool:
+    """Return whether a tool that knows plug-ins alone can run the answer."""
+    try:
+        deployment.plain(target)
+    except UsageError:
+        return False
+    return True
+
+
+def program(run: RunRecords) -> str:
+    """Return lines of plain OpenVINO that run the answer."""
+    record, model = run.placement, str(run.path / "placed.xml")
+    lines = ["import openvino as ov", "", "core = ov.Core()"]
+    for device in record.devices.values():
+        if device.openvino_name != device.plugin:
+            library = library_of(device.plugin)
+            lines.append(f"core.register_plugin({library!r}, {device.openvino_name!r})")
+        if device.properties:
+            lines.append(f"core.set_property({device.openvino_name!r}, {python_literal(dict(device.properties))})")
+    lines.append(f"model = core.read_model({model!r})")
+    if _is_split(record):
+        plan = str(run.path / "placement.json")
+        lines = ["import json", "import pathlib", *lines]
+        lines.append(f"plan = json.loads(pathlib.Path({plan!r}).read_text())")
+        lines.append("for op in model.get_ops():  # OpenVINO forgets affinities when it saves a model")
+        lines.append('    device = plan["devices"][plan["placement"][op.get_friendly_name()]]')
+        lines.append('    op.get_rt_info()["affinity"] = device["openvino_name"]')
+    lines.append(f"compiled = core.compile_model(model, {record.target!r}, {python_literal(dict(record.properties))})")
+    return "\n".join(lines)
+
+
+def _is_split(record: PlacementRecord) -> bool:
+    return bool(record.placement) and record.target.startswith("HETERO")
+
+
+def intervals(run: RunRecords) -> list[RatioInterval]:
+    """Return the rows of the forest plot, the fastest first: times as fast as the best baseline."""
+    contest = run.result.contest
+    if contest is None:
+        return []
+    rows = []
+    for c in run.result.candidates:
+        if c.times_as_fast is None:
+            continue
+        ratio = contest.ratios.get(c.name)
+        kind = "best" if c.name == run.result.best else "baseline" if c.baseline else "other"
+        low, high = (None, None) if ratio is None or c.name == contest.control else (ratio.low, ratio.high)
+        rows.append(
+            RatioInterval(c.name, ratio.ratio if ratio else c.times_as_fast, low, high, compared(c, contest), kind)
+        )
+    return rows
+
+
+def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
+    """Return the cells of every candidate, those that never ran last."""
+    rows = []
+    points = pareto_points(run)
+    front = front_of(points)
+    for c in run.result.candidates:
+        middle = c.latency_s.median if c.latency_s is not None else None
+        why = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
+        row = {
+            "name": c.name,
+            "best": "yes" if c.name == run.result.best else "",
+            "kind": c.kind or ("baseline" if c.baseline else "split"),
+            "about": c.limit or c.about,
+            "latency": seconds_text(middle),
+            "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
+            "p99": seconds_text(c.percentiles.get("99")),
+            "rate": number_text(c.rate),
+            "ratio": compared(c, run.result.contest),
+            "memory": bytes_text(c.peak_bytes),
+            "load": seconds_text(c.compile_s),
+            "front": "yes" if c.name in front else "",
+            "failed": why if middle is None else "",
+        }
+        rows.append(row)
+    return rows
+
+
+def pareto_points(run: RunRecords) -> list[tuple[str, float, float]]:
+    """Return name, latency and rate of what was measured; the twin of the baseline stands for noise and is left out."""
+    return [
+        (c.name, c.latency_s.median, c.rate)
+        for c in run.result.candidates
+        if c.latency_s is not None and c.rate and c.name != TWIN
+    ]
+
+
+def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Return the names of the most telling candidates, and rows of a setting and its value for each."""
+    chosen = _telling(run)
+    columns: list[dict[str, str]] = []
+    for c in chosen:
+        column = {"device string": c.target, "requests in flight": str(c.requests), "computed in": c.precision}
+        for device, properties in c.settings.items():
+            column |= {f"{device}: {key}": value_text(value) for key, value in properties.items()}
+        columns.append(column)
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = [(key, [column.get(key, "") for column in columns]) for key in keys]
+    return [c.name for c in chosen], [row for row in rows if any(row[1])]
+
+
+def _telling(run: RunRecords) -> Sequence[CandidateRecord]:
+    """Return the answer, the yardsticks, and the fastest others."""
+    contest = run.result.contest
+    known = {c.name: c for c in run.result.candidates if c.latency_s is not None and c.name != TWIN}
+    names = [run.result.best]
+    if contest is not None:
+        names += [contest.control, contest.default, contest.hint]
+    names += list(known)
+    return [known[n] for n in dict.fromkeys(names) if n in known][:SIDE_BY_SIDE]
+
+
+def predicted_and_measured(run: RunRecords, predicted_s: float | None) -> list[tuple[str, float, float]]:
+    """Return name, predicted and measured seconds of all that has both; predicted_s: of the answer."""
+    rows = []
+    measured = {c.name: c.latency_s.median for c in run.result.candidates if c.latency_s is not None}
+    if run.profile is not None and run.result.contest is not None:
+        costs, topology = run.profile
+        total = costs.op_s.sum(axis=0) + costs.launch_s
+        rows += [
+            (f"{d}, by the profile", float(total[j]), measured[d])
+            for j, d in enumerate(topology.names)
+            if d in measured
+        ]
+    for search in run.result.searches:
+        predicted, took = search.get("predicted_s"), search.get("measured_s")
+        if predicted is not None and took is not None:
+            rows.append((f"{search['placer']}'s best", predicted, took))
+    if predicted_s is not None and run.result.contest is not None and run.best.name in measured:
+        rows.append((run.best.name, predicted_s, measured[run.best.name]))
+    unique = {name: (name, p, m) for name, p, m in rows if p > 0 and m > 0 and p != float("inf")}
+    return list(unique.values())

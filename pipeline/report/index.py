@@ -1,0 +1,117 @@
+"""All runs and batches below a folder, as one table to sort and filter."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import PlacewrightError, UsageError
+from pipeline.report.page import write_page
+from pipeline.report.plain import PlainPage, Section, TableCell
+from pipeline.report.text import count_text, seconds_text
+from pipeline.runs.directory import MANIFEST, RESULT, RunDirectory
+from pipeline.runs.result import Result
+
+INDEX = "index.html"
+BATCH = "table.jsonl"
+DEEPEST = 6  # folders below one another that are looked into
+COLUMNS = (
+    "run",
+    "model",
+    "devices",
+    "answer",
+    "latency",
+    "times as fast",
+    "interval",
+    "finished",
+    "machine",
+    "verdict",
+)
+
+
+def write_index(folder: Path, path: Path) -> int:
+    """Write the index of a folder and return how many runs it lists.
+
+    Raises:
+        UsageError: there is no run below the folder.
+        StoreError: the page cannot be written.
+    """
+    rows, unreadable = [], []
+    for run in sorted(_below(folder, MANIFEST, DEEPEST)):
+        try:
+            rows.append(_row(run, folder, path.parent))
+        except PlacewrightError as error:
+            unreadable.append((str(run.relative_to(folder)), error.cause))
+    if not rows and not unreadable:
+        raise UsageError(f"There is no run in {folder}.", "Name a run directory, or a folder of some.")
+    failed = [row for table in sorted(_below(folder, BATCH, DEEPEST)) for row in _failed(table / BATCH)]
+    page = PlainPage(
+        f"{count_text(len(rows), 'run')} in {folder}",
+        sections=[
+            Section("Runs", columns=COLUMNS, rows=rows, numbers=(4, 5), filtered=True),
+            Section("Jobs of batches that failed", columns=("job", "model", "why"), rows=failed),
+            Section("Runs that are not finished", columns=("run", "why"), rows=unreadable),
+        ],
+    )
+    write_page(path, page.text())
+    return len(rows)
+
+
+def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:
+    """Give the folders that hold a file of a name, from this one down; links are not followed."""
+    if (folder / name).is_file():
+        yield folder
+    if not depth:
+        return
+    try:
+        inside = [Path(e.path) for e in os.scandir(folder) if e.is_dir(follow_symlinks=False)]
+    except PermissionError:  # what cannot be looked into holds nothing for this user
+        return
+    for each in inside:
+        yield from _below(each, name, depth - 1)
+
+
+def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
+    """Return the cells of a run; home: the folder of the page, from which links lead.
+
+    Raises:
+        StoreError: it is not finished, or a file is damaged.
+    """
+    record, manifest = Result.load(run).record, RunDirectory(run).manifest()
+    best = next(c for c in record.candidates if c.name == record.best)
+    gain, latency_s = record.speedup_over_best_single, best.latency_s.median if best.latency_s else None
+    at = max((s["at"] for s in manifest["stages"].values()), default=0.0) if manifest else 0.0
+    report = run / "report.html"
+    link = os.path.relpath(report, home) if report.is_file() else ""
+    name = str(run.relative_to(folder)) if run != folder else run.name
+    interval = f"{gain.low:.3f} to {gain.high:.3f}" if gain.low != gain.high else ""
+    return [
+        TableCell(name, name, link),
+        record.model.path,
+        ", ".join(d.name for d in record.devices),
+        best.name,
+        TableCell(seconds_text(latency_s), "" if latency_s is None else repr(latency_s)),
+        TableCell(f"{gain.ratio:.3f}", repr(gain.ratio)),
+        interval,
+        TableCell(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "", repr(at)),
+        record.fingerprint[:12],
+        record.verdict,
+    ]
+
+
+def _failed(table: Path) -> list[tuple[str, str, str]]:
+    """Return the jobs of a batch that failed."""
+    try:
+        rows: list[dict[str, Any]] = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+        return [(str(r["job"]), str(r["model"]), str(r["failed"])) for r in rows if r["failed"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [(str(table), "", "the table of the batch is damaged")]
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run directory itself."""
+    return (folder / RESULT).is_file() or (folder / MANIFEST).is_file()

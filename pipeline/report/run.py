@@ -1,0 +1,177 @@
+"""The records of a run directory, read back for a report; what an earlier version did not write is absent."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.artifacts.store import digest, file_digest
+from pipeline.config import Settings
+from pipeline.core.arrays import Float64
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import PlacewrightError, StoreError, UsageError
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.placement import Placement
+from pipeline.core.simulation import Timeline
+from pipeline.core.stages import Predictor, Subject
+from pipeline.progress.curve import read_rows
+from pipeline.report.placed import PlacedGraph
+from pipeline.report.timeline import MEASURED, measured_timeline
+from pipeline.runs.deployment import PLACEMENT
+from pipeline.runs.directory import ManifestRecord, RunDirectory
+from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
+from pipeline.runs.result import Result
+from pipeline.shared import payload
+
+VERSION = 1  # of the page; one that an earlier version made is made again
+SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
+UNPLACED = "left to the runtime"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecords:
+    """What a finished run left.
+
+    samples: candidate -> float64 [r], seconds of its inferences. graph, profile: None where a version made the run that
+    did not keep them. curve: rows of the learning curves. measured: None where no timeline was measured.
+    """
+
+    path: Path
+    result: ResultRecord
+    manifest: ManifestRecord
+    placement: PlacementRecord
+    samples: Mapping[str, Float64]
+    graph: Graph | None
+    profile: tuple[CostTable, Topology] | None
+    curve: Sequence[Mapping[str, Any]]
+    measured: Timeline | None
+
+    @classmethod
+    def load(cls, path: Path) -> RunRecords:
+        """Return the records of a run directory.
+
+        Raises:
+            StoreError: it holds no finished run, or a file is damaged.
+        """
+        result = Result.load(path).record
+        manifest = RunDirectory(path).manifest()
+        if manifest is None:
+            raise StoreError(f"{path} holds a result and no manifest.", "Run `placewright tune` again.")
+        try:
+            graph = payload.load_graph(path / GRAPH) if (path / GRAPH).is_file() else None
+            profile = payload.load_profile(path / PROFILE) if (path / PROFILE).is_file() else None
+            placement = from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
+            samples = _samples(path / SAMPLES)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"A file of {path} is damaged: {error}.", f"Write it anew: placewright measure --run {path}"
+            ) from error
+        curve = read_rows(path / CURVE) if (path / CURVE).is_file() else []
+        return cls(path, result, manifest, placement, samples, graph, profile, curve, measured_timeline(path))
+
+    @property
+    def best(self) -> CandidateRecord:
+        """Return the best candidate."""
+        return next(c for c in self.result.candidates if c.name == self.result.best)
+
+    @property
+    def control(self) -> CandidateRecord | None:
+        """Return what candidates are compared with: the best baseline of one device, None if there is none."""
+        known = {c.name: c for c in self.result.candidates}
+        if self.result.contest is not None:
+            return known.get(self.result.contest.control)
+        return next((c for c in self.result.candidates if c.single and c.latency_s is not None), None)
+
+    def placed_graph(self) -> PlacedGraph | None:
+        """Return the graph under the best placement, None where the run did not keep it."""
+        if self.graph is None:
+            return None
+        return PlacedGraph.of(self.graph, self.placement.placement, self.profile, UNPLACED)
+
+    def timeline(self) -> Timeline | str:
+        """Return the best placement's timeline in the simulator that the run searched with, or why there is none."""
+        if self.graph is None or self.profile is None:
+            return "The run was made by a version that did not keep its graph and costs."
+        costs, topology = self.profile
+        try:
+            placement = self._on_profiled(topology)
+            settings = self._settings()
+            name = settings.place.evaluator
+            measurer = registry.build("measure", name, settings.params_of("measure", name))
+            if not isinstance(measurer, Predictor):
+                return "The run's evaluator is no simulator."
+            subject = Subject(None, self.graph, Grouping.identity(self.graph.n), topology, costs, self.result.seed)
+            return measurer.bind(subject).timeline(placement)
+        except PlacewrightError as error:
+            return error.cause
+
+    def _on_profiled(self, topology: Topology) -> Placement:
+        """Return the best placement on the devices that were profiled.
+
+        Raises:
+            UsageError: it uses another.
+        """
+        record = self.placement
+        if not record.placement:
+            raise UsageError("The runtime decides where operations go, so there is no placement to predict.")
+        strange = set(record.placement.values()) - set(topology.names)
+        if strange:
+            names = ", ".join(sorted(strange))
+            raise UsageError(f"{names} was measured as a whole; its operations were not profiled one by one.")
+        document = {"placement": record.placement, "priority": record.priority}
+        return Placement.from_document(document, self.graph.names if self.graph else (), topology.names)
+
+    def _settings(self) -> Settings:
+        return Settings.from_json(self.manifest["settings"])
+
+    def reproduce(self) -> str:
+        """Return the command that makes this run again: the model, and every setting that is not the default.
+
+        Raises:
+            UsageError: the settings are of a version with other keys.
+        """
+        settings, default = self._settings(), Settings().to_json()
+        told = settings.to_json()
+        words = ["placewright", "tune", self.manifest["model"]["path"], "--out", str(self.path)]
+        words += ["--devices", ",".join(told["devices"])] if told["devices"] else []
+        words += ["--budget", f"{settings.budget_s:g}s", "--seed", str(settings.seed)]
+        for section, values in told.items():
+            if isinstance(values, dict) and section != "params":
+                changed = {k: v for k, v in values.items() if v != default[section][k]}
+                words += [w for k, v in changed.items() for w in ("--set", f"{section}.{k}={_setting(v)}")]
+        for stage, implementations in told["params"].items():
+            for name, values in implementations.items():
+                words += [w for k, v in values.items() for w in ("--set", f"{stage}.{name}.{k}={_setting(v)}")]
+        return shlex.join(words)
+
+
+def page_key(path: Path, result: ResultRecord) -> str:
+    """Return a digest of all that the page of a run shows, but for when and why its stages ran."""
+    stages = {s.stage: s.key for s in result.stages}
+    measured = path / MEASURED
+    told: list[Any] = [VERSION, stages, result.versions, result.best, result.verdict, str(path)]
+    told.append(file_digest(measured) if measured.is_file() else None)
+    return digest(told)[:16]
+
+
+def _setting(value: Any) -> str:
+    """Return a value as --set takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_setting, value))}]"
+    return str(value)
+
+
+def _samples(path: Path) -> dict[str, Float64]:
+    """Return the latencies of every candidate that has some."""
+    if not path.is_file():
+        return {}
+    arrays = payload.load_arrays(path)
+    names = json.loads(arrays["names"].tobytes().decode())
+    return {name: arrays[str(i)] for i, name in enumerate(names)}

@@ -1,0 +1,217 @@
+"""report.html of one run, made from the records of its directory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.simulation import Timeline
+from pipeline.report import charts, findings
+from pipeline.report.page import graph_context, is_current, rendered, write_page
+from pipeline.report.run import RunRecords, page_key
+from pipeline.report.text import seconds_text, share_text, value_text
+from pipeline.report.timeline import timeline_context
+from pipeline.runs.result import Result
+from pipeline.runs.words import alone_text, search_text, winner_text
+from runtime.measuring.claims import TWIN
+
+REPORT = "report.html"
+DRAWN = 8  # candidates whose latencies are drawn
+LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
+COLUMNS = [
+    "candidate",
+    "latency",
+    "95 % interval",
+    "p99",
+    "per second",
+    "times as fast",
+    "memory",
+    "loads in",
+    "what it is",
+]
+SECTIONS = (
+    ("do", "What to do", "steps"),
+    ("changes", "What it changes", "changes"),
+    ("candidates", "Candidates", "candidates"),
+    ("latencies", "Latencies", "distributions"),
+    ("front", "Throughput", "pareto"),
+    ("settings", "Settings", "settings"),
+    ("graph", "Placed graph", ""),
+    ("timeline", "Timeline", ""),
+    ("search", "Search", "searches"),
+    ("calibration", "Calibration", "calibration"),
+    ("time", "Time", "stages"),
+    ("provenance", "Provenance", ""),
+)
+
+
+def write_report(folder: Path, *, path: Path | None = None, anew: bool = False) -> None:
+    """Write the page of a run; one that was made of the same records is left as it is.
+
+    path: report.html in the run directory unless given. anew: write it in any case.
+
+    Raises:
+        StoreError: the folder holds no finished run, a file is damaged, or the page cannot be written.
+    """
+    target = path if path is not None else folder / REPORT
+    if anew or not is_current(target, page_key(folder, Result.load(folder).record)):
+        write_page(target, page_of(RunRecords.load(folder)))
+
+
+def page_of(run: RunRecords) -> str:
+    """Return the page of a run."""
+    result, control = run.result, run.control
+    context: dict[str, Any] = {
+        "title": result.model.path,
+        "verdict": result.verdict,
+        "glance": findings.glance(run),
+        "notes": result.notes,
+        "steps": findings.steps(run),
+        "best": result.best,
+        "baseline": control.name if control is not None and control.name != result.best else "",
+        **_candidates(run),
+        **_latencies(run),
+        **_front(run),
+        "settings": _settings(run),
+    }
+    rows = findings.changes(run)
+    pairs = [(c.what, c.before, c.after, c.change) if context["baseline"] else (c.what, c.after) for c in rows]
+    timelines = run_timelines(run)
+    context |= {"changes": pairs, **_graph(run), **_timeline(run, timelines)}
+    context |= {**_search(run), **_calibration(run, timelines), **_stages(run), **_provenance(run)}
+    context["sections"] = [(i, name) for i, name, needs in SECTIONS if not needs or context[needs]]
+    return rendered("run.html.j2", context, key=page_key(run.path, result), graph=bool(context["graph"]))
+
+
+def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
+    """Return by "predicted" and "measured" the timelines of the answer, or why there is none."""
+    measured = run.measured
+    none = "Devices tell no timeline of an inference that runs as one compiled model, so there is nothing measured."
+    return {"predicted": run.timeline(), "measured": none if measured is None else measured}
+
+
+def _candidates(run: RunRecords) -> dict[str, Any]:
+    rows = findings.candidate_rows(run)
+    keys = ("name", "latency", "interval", "p99", "rate", "ratio", "memory", "load", "about")
+    there = [{"kind": "best" if r["best"] else "", "cells": [r[k] for k in keys]} for r in rows if r["latency"]]
+    intervals = findings.intervals(run)
+    yardstick = run.control.name if run.control is not None else ""
+    label = f"How many times as fast as {yardstick} each candidate is"
+    return {
+        "candidate_columns": COLUMNS,
+        "candidates": there,
+        "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["latency"]],
+        "forest": charts.forest(intervals, label=label, yardstick=yardstick) if intervals else None,
+        "yardstick": yardstick,
+    }
+
+
+def _latencies(run: RunRecords) -> dict[str, Any]:
+    enough = {name: s for name, s in run.samples.items() if s.size >= LEAST_SAMPLES}
+    order = [c.name for c in run.result.candidates if c.name in enough and c.name != TWIN]
+    first = [n for n in (run.result.best, run.control.name if run.control else "") if n in order]
+    chosen = list(dict.fromkeys([*first, *order]))[:DRAWN]
+    known = {c.name: c for c in run.result.candidates}
+    shares = ("50", "90", "99", "99.9")
+    return {
+        "distributions": charts.distributions({n: enough[n] for n in chosen}, run.result.best) if chosen else None,
+        "percentiles": [
+            (n, f"{enough[n].size:,}", *(seconds_text(known[n].percentiles.get(p)) for p in shares)) for n in chosen
+        ],
+    }
+
+
+def _front(run: RunRecords) -> dict[str, Any]:
+    points = findings.pareto_points(run)
+    front = charts.front_of(points)
+    kinds = {run.result.best: "best"}
+    shown = [charts.Point(n, s, r, n in front, kinds.get(n, "other")) for n, s, r in points]
+    rows = [(n, seconds_text(s), f"{r:.4g}") for n, s, r in sorted(points, key=lambda p: p[1]) if n in front]
+    return {"pareto": charts.pareto(shown) if len(points) > 1 else None, "front": rows}
+
+
+def _settings(run: RunRecords) -> dict[str, Any] | None:
+    names, rows = findings.settings_table(run)
+    return {"names": names, "rows": [(key, *values) for key, values in rows]} if rows else None
+
+
+def _graph(run: RunRecords) -> dict[str, Any]:
+    placed = run.placed_graph()
+    if placed is not None:
+        return graph_context(placed)
+    why = "The run was made by a version that did not keep its graph; make it again to see it."
+    return {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": why}
+
+
+def _timeline(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
+    known = {name: t for name, t in timelines.items() if isinstance(t, Timeline)}
+    reasons = " ".join(t for t in timelines.values() if isinstance(t, str))
+    if not known:
+        return {"timeline": None, "timeline_words": "", "untimed": reasons}
+    return {**timeline_context(known, run.graph, list(run.profile[1].names) if run.profile else []), "untimed": reasons}
+
+
+def _search(run: RunRecords) -> dict[str, Any]:
+    told = [search_text(s) for s in run.result.searches]
+    others = (winner_text(run.result.candidates), alone_text(run.result.candidates, run.result.best))
+    return {"curve": charts.curves(run.curve), "searches": [line for line in (*told, *others) if line]}
+
+
+def _calibration(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
+    predicted = timelines["predicted"]
+    value_s = predicted.value_s if isinstance(predicted, Timeline) else None
+    rows = findings.predicted_and_measured(run, value_s)
+    together = next((s["rounds"] for s in run.result.searches if "rounds" in s), [])  # of all placers
+    rounds = [
+        (str(i + 1), str(r["evaluations"]), str(r["measurements"]), share_text(r["error"]))
+        for i, r in enumerate(together)
+    ]
+    return {
+        "calibration": charts.predictions(rows) if rows else None,
+        "residuals": [(n, seconds_text(p), seconds_text(m), f"{100 * (m / p - 1):+.1f} %") for n, p, m in rows],
+        "rounds": rounds,
+    }
+
+
+def _stages(run: RunRecords) -> dict[str, Any]:
+    stages = run.result.stages
+    whole = sum(s.seconds for s in stages) or 1.0
+    rows = [
+        (s.stage, s.name, seconds_text(s.seconds), share_text(s.seconds / whole), f"ran: {s.why}" if s.ran else s.why)
+        for s in stages
+    ]
+    return {"stages": rows, "stage_chart": charts.stages([(s.stage, s.seconds) for s in stages]) if stages else None}
+
+
+def _provenance(run: RunRecords) -> dict[str, Any]:
+    result = run.result
+    machine = [("fingerprint of the machine", result.fingerprint), *result.hardware.items()]
+    versions = [(f"version of {name}", version) for name, version in result.versions.items()]
+    devices = [(f"device {d.name}", f"{d.plugin}: {value_text(dict(d.properties))}") for d in result.devices]
+    model = [("model", result.model.path), ("its SHA-256", result.model.sha256), ("seed", str(result.seed))]
+    rows = [*model, *devices, *versions, *machine]
+    return {
+        "reproduce": _reproduce(run),
+        "provenance": [(what, value_text(value)) for what, value in rows],
+        "keys": [(s.stage, s.key) for s in result.stages],
+        "configuration": list(_flat(run.manifest["settings"])),
+    }
+
+
+def _reproduce(run: RunRecords) -> str:
+    """Return the command that makes the run again, "" where this version does not know its settings."""
+    try:
+        return run.reproduce()
+    except (PlacewrightError, KeyError):
+        return ""
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for key, value in settings.items():
+        rows += (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value_text(value))]
+        )
+    return rows

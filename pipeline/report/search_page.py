@@ -1,0 +1,138 @@
+"""The page of a search, or of a placement that was simulated, without hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from pipeline.core.placement import Placement
+from pipeline.offline.records import SearchDocument, SimulateRecord
+from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from pipeline.report import charts
+from pipeline.report.page import graph_context, write_page
+from pipeline.report.placed import PlacedGraph
+from pipeline.report.plain import PlainPage, Section
+from pipeline.report.text import bytes_text, count_text, seconds_text, share_text, value_text
+from pipeline.report.timeline import timeline_context
+
+Answer = SearchDocument | SimulateRecord
+
+
+def write_search_page(
+    scenario: Scenario, answer: Answer, path: Path, *, command: str, curve: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Write the page of an answer to a scenario.
+
+    command: what made it. curve: rows of the learning curve.
+
+    Raises:
+        StoreError: the page cannot be written.
+    """
+    write_page(path, search_page(load(scenario), answer, command=command, curve=curve))
+
+
+def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the page of an answer, which is of the case's graph or of the model that it was merged from."""
+    placement = _placement(case, answer)
+    document = placement.to_json(case.graph.names)
+    placed = PlacedGraph.of(case.graph, document, (case.costs, case.topology), "")
+    timeline = case.simulator().timeline(placement)
+    devices = list(case.topology.names)
+    return PlainPage(
+        answer["graph"],
+        verdict=_verdict(answer),
+        glance=_glance(answer),
+        sections=[
+            Section(
+                "Devices",
+                columns=("device", "busy", "share of the time", "peak memory"),
+                rows=_devices(answer),
+                numbers=(1, 2, 3),
+            ),
+        ],
+        after=[
+            Section("The search", chart=charts.curves(curve)),
+            Section("Provenance", columns=("", ""), rows=_provenance(answer), text=command),
+        ],
+        more={**graph_context(placed), **timeline_context({"predicted": timeline}, case.graph, devices)},
+    ).text()
+
+
+def _placement(case: LoadedScenario, answer: Answer) -> Placement:
+    """Return the answer's placement of the case's operations; those of a model that were merged share a device."""
+    names, devices = case.graph.names, {d: j for j, d in enumerate(case.topology.names)}
+    device = np.array([devices[answer["placement"][name]] for name in names], np.int32)
+    order = answer["priority"]
+    priority = None if order is None else np.array([order[name] for name in names])
+    return Placement(device, case.topology.names, priority)
+
+
+def _is_search(answer: Answer) -> TypeGuard[SearchDocument]:
+    return "found_by" in answer
+
+
+def _verdict(answer: Answer) -> str:
+    takes = f"The placement takes {seconds_text(answer['value_s'])} in the simulator."
+    if not _is_search(answer):
+        return takes
+    if answer["proven"]:
+        return f"{takes} It is proven to be optimal there, by {answer['bound_by']}."
+    bound_s = answer["lower_bound_s"]
+    if bound_s <= 0:
+        return f"{takes} No bound is known."
+    above = 100 * (answer["value_s"] / bound_s - 1)
+    return (
+        f"{takes} No placement takes less than {seconds_text(bound_s)}: it is at most {above:.2f} % above the optimum."
+    )
+
+
+def _glance(answer: Answer) -> list[tuple[str, str]]:
+    rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
+    size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
+    rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("By which rules", rules)]
+    if _is_search(answer):
+        found = f"{answer['found_by']}, by {answer['placer']}"
+        tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
+        rows.append(("Found by", f"{found}, after {tried}"))
+    fits = "It keeps within the memory of all devices."
+    if answer["over_bytes"]:
+        fits = f"It does not fit: {bytes_text(answer['over_bytes'])} too much."
+    rows.append(("Memory", fits if answer["memory"] else "Memory was not limited."))
+    rows.append(("Sent between devices", bytes_text(answer["cut_bytes"])))
+    rows.append(
+        (
+            "How sure",
+            "A simulator says so; the times of operations are "
+            + ", ".join(sorted(set(answer["costs"].values())))
+            + ".",
+        )
+    )
+    return rows
+
+
+def _devices(answer: Answer) -> list[tuple[str, str, str, str]]:
+    whole = answer["value_s"] or 1.0
+    peak = answer["peak_bytes"]
+    return [(d, seconds_text(s), share_text(s / whole), bytes_text(peak[d])) for d, s in answer["busy_s"].items()]
+
+
+def _provenance(answer: Answer) -> list[tuple[str, str]]:
+    keys = (
+        "graph",
+        "topology",
+        "evaluator",
+        "level",
+        "memory",
+        "ties",
+        "mode",
+        "placer",
+        "seed",
+        "bound_by",
+        "gap",
+        "proven",
+    )
+    known: Mapping[str, Any] = {**answer}
+    return [(key, value_text(known[key])) for key in keys if key in known]

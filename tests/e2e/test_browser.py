@@ -1,0 +1,155 @@
+"""Pages in a real browser, without a network: nothing is loaded, nothing fails, the graph answers hand and keyboard.
+
+Skipped where there is no Chromium (Debian's package `chromium`) or no Playwright (the extra `dev`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.report.index import write_index
+from pipeline.report.run_page import write_report
+from tests.reports import HOSTILE, finished
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+SWITCHES = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
+MANY = 400  # operations: more than are shown at once
+TIMEOUT_MS = 30_000.0
+
+Opened = Callable[[Path], "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Give a browser without a window."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip("there is no Chromium; `apt-get install chromium` installs one")
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed (extra: dev)")
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=program, args=list(SWITCHES))
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opened]:
+    """Give a function that opens a page offline; at the end none may have failed, or asked for more than itself."""
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(TIMEOUT_MS)
+    faults: list[str] = []
+    asked: list[str] = []
+    wanted: list[str] = []
+
+    def open_page(path: Path) -> Page:
+        page = context.new_page()
+        page.on(
+            "console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        wanted.append(path.as_uri())
+        page.goto(wanted[-1])
+        return page
+
+    yield open_page
+    context.close()
+    assert faults == []
+    assert asked == wanted
+
+
+def boxes(page: Page) -> int:
+    return page.locator(".graph-view .box").count()
+
+
+def kept(page: Page, name: str) -> None:
+    """Keep a picture of the page where CI collects them."""
+    folder = os.environ.get("PLACEWRIGHT_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+def report(folder: Path, *names: Any) -> Path:
+    write_report(finished(folder, names) if names else finished(folder))
+    return folder / "report.html"
+
+
+def test_a_report_opens_and_its_graph_can_be_searched_and_opened(tmp_path: Path, opened: Opened) -> None:
+    names = [f"net/block{i // 40}/conv{i}" for i in range(MANY)]
+    page = opened(report(tmp_path / "run", *names))
+    assert page.title() == "placewright: models/net.xml"
+    folded = boxes(page)
+    assert 1 < folded < 60
+    page.fill("#graph-search", "block7/conv299")
+    page.press("#graph-search", "Enter")
+    assert page.locator("#graph-status").inner_text() != ""
+    assert "net/block7/conv299" in page.locator(".graph-side").inner_text()
+    assert "time on B" in page.locator(".graph-side").inner_text()
+    assert page.locator(".box.chosen title").first.text_content() == "net/block7/conv299, Convolution, on B"
+    assert boxes(page) > folded
+    kept(page, "report")
+    page.click("#graph-close")
+    assert boxes(page) == folded
+
+
+def test_boxes_open_and_close_by_keyboard(tmp_path: Path, opened: Opened) -> None:
+    page = opened(report(tmp_path / "run", *[f"op{i}" for i in range(MANY)]))
+    folded = boxes(page)
+    first = page.locator(".box[aria-expanded=false]").first
+    code = first.get_attribute("data-code")
+    first.focus()
+    page.keyboard.press("Enter")
+    assert boxes(page) > folded
+    focused = page.locator(":focus")
+    assert (focused.get_attribute("data-code"), focused.get_attribute("aria-expanded")) == (code, "true")
+    page.keyboard.press("Space")
+    assert boxes(page) == folded
+
+
+def test_hostile_names_are_shown_as_text(tmp_path: Path, opened: Opened) -> None:
+    page = opened(report(tmp_path / "run", "in", *HOSTILE))
+    assert page.title() == "placewright: models/net.xml"
+    for name, shown in ((HOSTILE[0], HOSTILE[0]), ("gnp.exe", "a⟨U+202E⟩gnp.exe"), ("x" * 50, "x" * 10_000)):
+        page.fill("#graph-search", name)
+        page.locator("#graph-hits button").last.click()
+        assert shown in page.locator(".graph-side").inner_text()
+    assert page.locator("img").count() == 0
+    assert page.title() == "placewright: models/net.xml"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    kept(page, "hostile")
+
+
+def test_the_index_sorts_and_filters(tmp_path: Path, opened: Opened) -> None:
+    for name, factor in (("slow", 3.0), ("quick", 0.5), ("middle", 1.0)):
+        finished(tmp_path / name, factor=factor)
+    write_index(tmp_path, tmp_path / "index.html")
+    page = opened(tmp_path / "index.html")
+    names = page.locator("tbody tr:visible td:first-child")
+    page.click("th:has-text('latency') button")
+    assert names.all_inner_texts() == ["quick", "middle", "slow"]
+    page.click("th:has-text('latency') button")
+    assert names.all_inner_texts() == ["slow", "middle", "quick"]
+    page.fill("input[type=search]", "dle")
+    assert names.all_inner_texts() == ["middle"]
+    assert page.locator("[role=status]").inner_text() == "1 of 3 rows"
+
+
+def test_a_page_is_readable_in_the_dark_and_on_paper(tmp_path: Path, opened: Opened) -> None:
+    page = opened(report(tmp_path / "run"))
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(ground) == "rgb(13, 17, 23)"
+    kept(page, "dark")
+    page.emulate_media(media="print")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()

@@ -1,0 +1,186 @@
+"""The page of a run, parsed as a browser parses it: what it says, and that nothing it shows can steer it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from pipeline.config import Settings, parse_assignment
+from pipeline.core.errors import StoreError
+from pipeline.report.page import asset, rendered
+from pipeline.report.run import RunRecords
+from pipeline.report.run_page import page_of, write_report
+from pipeline.report.side_by_side import side_by_side
+from pipeline.runs.result import Result
+from tests.reports import HOSTILE, Page, finished, write
+
+LIMIT = 1_000_000  # bytes of a page but for its data
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return finished(tmp_path / "run")
+
+
+def page(folder: Path) -> Page:
+    write_report(folder)
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_answers_what_won_by_how_much_how_sure_where_and_what_to_do(folder: Path) -> None:
+    text = page(folder).text
+    assert "Use greedy 1: 1.500 times as fast as the best baseline, CPU default (1.400 to 1.600)." in text
+    assert "1.500 times as fast as CPU default (1.400 to 1.600)." in text
+    assert "All intervals hold together at 95 %: 1 candidate, each started anew up to 3 times" in text
+    assert "A 62 % of the time, B 38 % of the time, in 2 sub-graphs" in text
+    assert "core.register_plugin('openvino_intel_cpu_plugin', 'CPU_A')" in text
+    assert f"placewright emit {folder} --to python" in text
+
+
+def test_the_page_says_what_the_answer_changes_and_why_others_did_not_run(folder: Path) -> None:
+    text = page(folder).text
+    assert "latency 6.099 ms 4.099 ms -32.8 %" in text
+    assert "memory of the process 100 MiB 100 MiB +0.0 %" in text
+    assert "NPU refused: no driver" in text
+    assert "A: INFERENCE_NUM_THREADS 1" in text
+
+
+def test_the_page_loads_nothing_and_says_so_in_its_policy(folder: Path) -> None:
+    found = page(folder)
+    policies = [a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policies == [POLICY]
+    assert not [a for tag, a in found.tags if "src" in a or a.get("href", "#")[:1] != "#"]
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|import\(", found.source)
+    assert not [name for _, a in found.tags for name in a if name.startswith("on")]
+
+
+def test_the_page_without_its_data_is_small(folder: Path) -> None:
+    found = page(folder)
+    assert len(found.source.encode()) - len(json.dumps(found.data)) < LIMIT / 4
+
+
+def test_every_reference_within_the_page_leads_somewhere_and_ids_are_unique(folder: Path) -> None:
+    found = page(folder)
+    ids = [a["id"] for _, a in found.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    wanted = {a["href"][1:] for tag, a in found.tags if tag == "a"} | {
+        a["data-copy"] for _, a in found.tags if "data-copy" in a
+    }
+    wanted |= {a["for"] for tag, a in found.tags if tag == "label"}
+    assert wanted <= set(ids)
+    assert all(a.get("role") == "img" for tag, a in found.tags if tag == "svg" and a.get("class") == "chart")
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    found = page(finished(tmp_path / "run", ["in", *HOSTILE]))
+    assert found.data["graph-data"]["names"] == ["in", *HOSTILE]  # a chain keeps its order
+    assert [s.strip() for s in found.scripts] == [asset(name).strip() for name in ("page.js", "graph.js")]
+    assert not [tag for tag, _ in found.tags if tag == "img"]
+    assert "\u202e" not in found.source
+    assert "taken" not in "".join(value for _, a in found.tags for value in a.values() if "<" in value)
+
+
+def test_hostile_words_of_records_stay_text(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    clean = len(page(folder).tags)
+    document["verdict"] = document["model"]["path"] = f"{HOSTILE[0]} {HOSTILE[1]} {{{{ 7 * 7 }}}}"
+    write(folder / "result.json", document)
+    found = page(folder)
+    assert len(found.tags) == clean
+    assert f"{HOSTILE[0]} a⟨U+202E⟩gnp.exe {{{{ 7 * 7 }}}}" in found.text
+
+
+def test_a_page_of_the_same_records_is_left_and_one_of_others_is_made_anew(folder: Path) -> None:
+    write_report(folder)
+    path = folder / "report.html"
+    marked = path.read_text(encoding="utf-8") + "<!-- mine -->"
+    path.write_text(marked, encoding="utf-8")
+    write_report(folder)
+    assert path.read_text(encoding="utf-8") == marked
+    write_report(folder, anew=True)
+    assert path.read_text(encoding="utf-8") == marked.removesuffix("<!-- mine -->")
+    path.write_text(marked, encoding="utf-8")
+    document = Result.load(folder).document | {"verdict": "Another."}
+    write(folder / "result.json", document)
+    write_report(folder)
+    assert "Another." in path.read_text(encoding="utf-8")
+
+
+def test_the_command_that_makes_a_run_again_gives_its_settings(folder: Path) -> None:
+    words = shlex.split(RunRecords.load(folder).reproduce())
+    assert words[:3] == ["placewright", "tune", "models/net.xml"]
+    values = {a[2:]: b for a, b in zip(words[3::2], words[4::2], strict=True) if a in ("--budget", "--seed")}
+    told = {"budget": values["budget"], "seed": int(values["seed"])}
+    told |= dict(parse_assignment(b) for a, b in zip(words[3::2], words[4::2], strict=True) if a == "--set")
+    document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert Settings().updated(told, "the command") == Settings.from_json(document["settings"])
+
+
+@pytest.mark.parametrize("gone", ["graph.npz", "profile.npz", "curve.jsonl", "samples.npz"])
+def test_a_run_without_one_of_its_records_has_a_page_all_the_same(folder: Path, gone: str) -> None:
+    (folder / gone).unlink()
+    assert "Use greedy 1" in page(folder).text
+
+
+def test_a_run_that_kept_no_graph_says_so(folder: Path) -> None:
+    (folder / "graph.npz").unlink()
+    found = page(folder)
+    assert "did not keep its graph" in found.text
+    assert "graph-data" not in found.data
+
+
+def test_a_damaged_record_is_one_line_of_cause_and_one_of_remedy(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "graph.npz").write_bytes(b"no archive")
+    with pytest.raises(StoreError, match="is damaged"):
+        write_report(folder)
+    assert run(["report", str(folder)]) == 2
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
+    document = Result.load(folder).document
+    write(
+        folder / "result.json",
+        document | {"best": "CPU default", "speedup_over_best_single": {"ratio": 1, "low": 1, "high": 1}},
+    )
+    text = page(folder).text
+    assert "Not at all: the best baseline of one device is the answer." in text
+    assert "The answer is the best baseline itself, so nothing changes" in text
+    assert "Leave the model on CPU default" in text
+
+
+def test_two_runs_side_by_side_say_how_many_times_as_fast_the_second_is(tmp_path: Path) -> None:
+    a, b = finished(tmp_path / "a"), finished(tmp_path / "b", factor=0.5)
+    found = Page(side_by_side(RunRecords.load(a), RunRecords.load(b)))
+    assert f"{b} is faster: it takes 0.500 times as long" in found.text
+    assert re.search(r"greedy 1 4.099 ms 2.05 ms 2.000 \(1\.\d+ to 2\.\d+\)", found.text)
+    assert "latency 4.099 ms 2.05 ms -50.0 %" in found.text
+    assert "graph-data" not in found.data
+
+
+def test_a_template_that_names_what_is_not_there_is_refused() -> None:
+    with pytest.raises(Exception, match="undefined"):
+        rendered("run.html.j2", {"title": "x"})
+
+
+def test_a_page_is_whole(folder: Path) -> None:
+    found = Page(page_of(RunRecords.load(folder)))
+    assert found.inside == []
+    for heading in (
+        "Candidates",
+        "Latencies",
+        "Throughput against latency",
+        "The placed graph",
+        "Timeline",
+        "Provenance",
+    ):
+        assert heading in found.words
