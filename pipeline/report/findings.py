@@ -19,7 +19,7 @@ from pipeline.report.text import (
     share_text,
     value_text,
 )
-from pipeline.runs.deployment import Deployment
+from pipeline.runs.deployment import Deployment, in_segments
 from pipeline.runs.emit import TARGETS, library_of, python_literal
 from pipeline.runs.records import CandidateRecord, PlacementRecord
 from pipeline.runs.words import compared, failure_text
@@ -156,8 +156,10 @@ def _expressible(deployment: Deployment, target: str) -> bool:
 
 
 def program(run: RunRecords) -> str:
-    """Return lines of plain OpenVINO that run the answer."""
+    """Return lines of plain OpenVINO that run the answer; of an answer in segments, those that load them."""
     record, model = run.placement, str(run.path / "placed.xml")
+    if in_segments(record.target):
+        return f"import pipeline\n\nmodel = pipeline.load({str(run.path)!r})"
     lines = ["import openvino as ov", "", "core = ov.Core()"]
     for device in record.devices.values():
         if device.openvino_name != device.plugin:
