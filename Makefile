@@ -22,6 +22,7 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough tests/property
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -30,6 +30,7 @@ SCRIPTS = (
     "hsdag_update",
     "placeto_tuned",
     "large_graphs",
+    "report_open",
     "profiler_ratio",
     "executor",
     "false_claims",

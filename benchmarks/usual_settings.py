@@ -21,6 +21,7 @@ from pipeline.artifacts.store import Store
 from pipeline.config import Settings
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import UsageError
 from pipeline.core.process import cpu_count
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.result import Result
@@ -58,7 +59,14 @@ def figures(objective: str = "latency", budget_s: float = BUDGET_S, contest_s: f
             place = Path(folder) / name
             place.mkdir()
             path = make(place)
-            spent_s, result = timed(lambda path=path, place=place: tuned(path, place, objective, budget_s))  # type: ignore[misc]
+            try:
+                spent_s, result = timed(lambda path=path, place=place: tuned(path, place, objective, budget_s))  # type: ignore[misc]
+            except UsageError as error:  # the budget did not suffice for an answer
+                lost.append(name)
+                yield figure(
+                    f"usual_settings.{objective}.{name}", None, "of the answer's speed", str(error), target=1.02
+                )
+                continue
             found = against_usual(result, whole_model(result, place), objective, contest_s)
             ratios = [] if found.judgement is None else [r.ratio for r in found.judgement.ratios.values()]
             best = max(ratios, default=None)
@@ -70,7 +78,8 @@ def figures(objective: str = "latency", budget_s: float = BUDGET_S, contest_s: f
             how = f"{objective}: answer {result.record.best}; {splits} splits measured; {result.verdict}"
             yield figure(f"usual_settings.{objective}.{name}", best, "of the answer's speed", how, target=1.02)
             yield figure(f"usual_settings.{objective}.{name}.seconds", spent_s, "s", f"--budget {budget_s:g}s")
-    how = f"of {len(models())}, where a usual setting was faster for certain: {', '.join(lost) or 'none'}"
+    of = f"of {len(models())}, where a usual setting was faster for certain, or there was no answer"
+    how = f"{of}: {', '.join(lost) or 'none'}"
     yield figure(f"usual_settings.{objective}.lost", len(lost), "models", how, target=1)
     yield figure(
         f"usual_settings.{objective}.tenth", gains, "models", "whose answer is 1.1 times the best usual setting"

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pipeline.core import measurement
 
@@ -17,6 +18,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch on the tests' small tenso
 _OWN = tempfile.mkdtemp(prefix="placewright-lock-")
 atexit.register(shutil.rmtree, _OWN, ignore_errors=True)
 os.environ["PLACEWRIGHT_LOCK"] = f"{_OWN}/measuring.lock"
+
+
+# However busy the machine is, no example fails for being slow. `make test-slow` tries more of them.
+settings.register_profile("quick", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
+settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ from pipeline.cli.options import (
     open_store,
     settings_from,
     shape_option,
+    split_directions_option,
+    split_groups_option,
     store_option,
 )
 
@@ -34,6 +36,8 @@ PATH = click.Path(path_type=Path)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
 @shape_option
 @keep_dynamic_option
+@split_directions_option
+@split_groups_option
 @input_option
 @store_option
 @json_option

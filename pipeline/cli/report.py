@@ -18,17 +18,12 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, help="The page to write, instead of one in the folder.")
 @click.option("--csv", "table", type=PATH, help="Also write the operations of RUN, their devices and costs, as CSV.")
 @click.option("--model-explorer", "overlay", type=PATH, help="Also write RUN as node data for Model Explorer, JSON.")
+@click.option("--measure", is_flag=True, help="First run RUN's segments here, and note when each of them runs.")
 @click.option("--trace", type=PATH, help="Also write the timelines of RUN for Perfetto: .json or .json.gz.")
 @json_option
 @debug_option
 def report(
-    runs: tuple[Path, ...],
-    out: Path | None,
-    table: Path | None,
-    overlay: Path | None,
-    trace: Path | None,
-    as_json: bool,
-    debug: bool,
+    runs: tuple[Path, ...], out: Path | None, measure: bool, as_json: bool, debug: bool, **exports: Path | None
 ) -> None:
     """Write a page about a run, about two side by side, or about all runs of a folder.
 
@@ -36,17 +31,24 @@ def report(
     placewright report run/                        run/report.html again, from the records of the run alone
     placewright report before/ after/ --out c.html two runs side by side, with intervals of their ratios
     placewright report runs/                       runs/index.html: all runs and batches in the folder
+    placewright report run/ --measure              with the timeline of an answer that runs in segments, as it really is
     placewright report run/ --csv ops.csv --model-explorer overlay.json --trace timeline.json.gz
 
     A page is one file that loads nothing and opens without a network.
     """  # noqa: D301  click wants the real backspace character
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs are too many to compare.", "Name one or two, or a folder for an index.")
+    if measure:
+        if len(runs) != 1:
+            raise UsageError("Only one run can be measured.", "Name one run directory.")
+        from pipeline.report.measured import measure_timeline
+
+        measure_timeline(runs[0])
     written = _page(runs, out)
-    if table is not None or overlay is not None or trace is not None:
+    if any(exports.values()):
         if len(runs) != 1 or not (runs[0] / "result.json").is_file():
             raise UsageError("Only one finished run can be exported.", "Name one run directory.")
-        written += _exports(runs[0], table, overlay, trace)
+        written += _exports(runs[0], **exports)
     if as_json:
         console.print_json({"files": [str(path) for path in written]})
         return

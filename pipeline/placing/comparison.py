@@ -24,7 +24,7 @@ from pipeline.shared import payload
 
 if TYPE_CHECKING:
     from runtime.measuring.contest import Contest, Entrant
-    from runtime.measuring.pairs import PairBench, Start
+    from runtime.measuring.pairs import PairBench
     from runtime.measuring.variant import Variant
 
 Rows = Sequence[Mapping[str, Any]]
@@ -213,16 +213,10 @@ def _contest_row(
         "alone_between": intervals_of(alone_s),
         "cpu_s": float(np.median([s.cpu_s for s in starts])),
         "peak_bytes": max(s.peak_bytes for s in starts),
-        "compile_s": _compile_s(starts),
+        "compile_s": float(np.median([s.loaded["compile_s"] for s in starts])),
         "requests": starts[-1].loaded["requests"],
         "difference": starts[-1].loaded["difference"],
     }
-
-
-def _compile_s(starts: Sequence[Start]) -> float:
-    """Return the median of what compiling took, without the starts that took a compiled model from the cache."""
-    whole = [s.loaded["compile_s"] for s in starts if not s.loaded.get("cached")]
-    return float(np.median(whole or [s.loaded["compile_s"] for s in starts]))
 
 
 def latency_of(samples_s: Sequence[float]) -> dict[str, float | None]:

@@ -16,8 +16,9 @@ from pipeline.progress.curve import points_of, rows_by_placer
 from pipeline.report import svg
 from pipeline.report.text import seconds_text, share_text, shortened
 
-LEFT, RIGHT = 210.0, 190.0
+LEFT, RIGHT = 270.0, 190.0
 ROW = 24.0
+NAMED = 38  # characters of a name that have room
 BINS = 60
 FURTHEST = 100.0  # times as fast, or as slow, that a forest plot has room for; beyond, an interval ends at the edge
 PLOT = 300.0  # height of a chart with two axes
@@ -36,8 +37,8 @@ class RatioInterval:
     kind: str = "other"
 
 
-def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Markup:
-    """Return intervals of ratios on one axis, with a line at 1, the yardstick."""
+def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str, better: str = "as fast") -> Markup:
+    """Return intervals of ratios on one axis, with a line at 1, the yardstick; better: what they count."""
     values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 66
@@ -46,7 +47,7 @@ def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Mark
     parts.append(svg.text(scale(1.0), 12, shortened(yardstick, 40), anchor="middle"))
     for i, r in enumerate(rows):
         y = 32 + ROW * i
-        parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, 32), anchor="end", kind=f"label {r.kind}"))
+        parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, NAMED), anchor="end", kind=f"label {r.kind}"))
         if r.low is not None and r.high is not None:
             parts.append(svg.line(scale(r.low), y, scale(r.high), y, f"interval {r.kind}"))
             parts += [svg.line(scale(v), y - 4, scale(v), y + 4, f"interval {r.kind}") for v in (r.low, r.high)]
@@ -54,7 +55,9 @@ def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str) -> Mark
         parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
         parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
     parts.append(
-        svg.text((LEFT + svg.WIDTH - RIGHT) / 2, height - 6, "times as fast; further right is faster", anchor="middle")
+        svg.text(
+            (LEFT + svg.WIDTH - RIGHT) / 2, height - 6, f"times {better}; further right is better", anchor="middle"
+        )
     )
     return svg.drawing(label, height, parts)
 
@@ -77,7 +80,7 @@ def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
         outline.append((scale(float(edges[-1])), base))
         kind = "best" if name == best else "other"
         parts.append(svg.path(outline, class_=f"density {kind}"))
-        parts.append(svg.text(LEFT - 12, base - 14, shortened(name, 32), anchor="end", kind=f"label {kind}"))
+        parts.append(svg.text(LEFT - 12, base - 14, shortened(name, NAMED), anchor="end", kind=f"label {kind}"))
         parts.append(svg.text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
         free = 0.0
         for share in (share for share, least in PERCENTILES.items() if values.size >= least):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
 from pipeline.report.charts import RatioInterval, front_of
-from pipeline.report.run import RunRecords
+from pipeline.report.run import TAKEN, RunRecords
 from pipeline.report.text import (
     bytes_text,
     change_text,
@@ -19,7 +19,7 @@ from pipeline.report.text import (
     share_text,
     value_text,
 )
-from pipeline.runs.deployment import Deployment, in_segments
+from pipeline.runs.deployment import Deployment
 from pipeline.runs.emit import TARGETS, library_of, python_literal
 from pipeline.runs.records import CandidateRecord, PlacementRecord
 from pipeline.runs.words import compared, failure_text
@@ -29,7 +29,7 @@ SIDE_BY_SIDE = 5  # candidates whose settings are compared
 
 Figure = Callable[[CandidateRecord], float | None]
 FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
-    ("latency", lambda c: c.latency_s.median if c.latency_s else None, seconds_text),
+    (TAKEN, lambda c: c.latency_s.median if c.latency_s else None, seconds_text),
     ("latency, p90", lambda c: c.percentiles.get("90"), seconds_text),
     ("latency, p99", lambda c: c.percentiles.get("99"), seconds_text),
     ("inferences per second", lambda c: c.rate, number_text),
@@ -61,21 +61,27 @@ class Instruction:
 
 def glance(run: RunRecords) -> list[tuple[str, str]]:
     """Return questions that a person has at first sight, and the answers."""
-    best, control = run.best, run.control
-    rows = [("What won", f"{best.name}: {best.about}" if best.about else best.name)]
-    gain = run.result.speedup_over_best_single
-    if control is None or control.name == best.name:
-        rows.append(("By how much", "Not at all: the best baseline of one device is the answer."))
-    elif gain.low != gain.high:
-        rows.append(
-            ("By how much", f"{gain.ratio:.3f} times as fast as {control.name} ({gain.low:.3f} to {gain.high:.3f}).")
-        )
-    else:
-        rows.append(("By how much", f"{gain.ratio:.3f} times as fast as {control.name}, as predicted."))
-    rows.append(("How sure", certainty(run)))
-    rows.append(("Where it runs", _where(run)))
-    rows.append(("What to do now", _advice(run)))
-    return rows
+    best = run.best
+    return [
+        ("What won", f"{best.name}: {best.about}" if best.about else best.name),
+        ("By how much", _gain(run)),
+        ("How sure", certainty(run)),
+        ("Where it runs", _where(run)),
+        ("What to do now", _advice(run)),
+    ]
+
+
+def _gain(run: RunRecords) -> str:
+    """Return in a sentence by how much the answer is better than the best baseline."""
+    gain, control = run.result.speedup_over_best_single, run.control
+    if control is None or control.name == run.best.name:
+        return "Not at all: the best baseline of one device is the answer."
+    words = f"{gain.ratio:.3f} times {run.better} as {control.name}"
+    if run.result.contest is None:
+        return f"{words}, as predicted."
+    if gain.low == gain.high:
+        return f"No gain over {control.name} is claimed."
+    return f"{words} ({gain.low:.3f} to {gain.high:.3f})."
 
 
 def certainty(run: RunRecords) -> str:
@@ -125,7 +131,8 @@ def changes(run: RunRecords) -> list[Change]:
     for what, figure, write in FIGURES:
         new, old = figure(best), None if control is None else figure(control)
         if new is not None:
-            rows.append(Change(what, write(old), write(new), change_text(new, old)))
+            name = run.taken if what == TAKEN else what
+            rows.append(Change(name, write(old), write(new), change_text(new, old)))
     if best.precision:
         rows.append(Change("computed in", control.precision if control else "", best.precision, ""))
     return rows
@@ -156,10 +163,10 @@ def _expressible(deployment: Deployment, target: str) -> bool:
 
 
 def program(run: RunRecords) -> str:
-    """Return lines of plain OpenVINO that run the answer; of an answer in segments, those that load them."""
-    record, model = run.placement, str(run.path / "placed.xml")
-    if in_segments(record.target):
+    """Return lines that run the answer: of plain OpenVINO, as long as that can run it."""
+    if run.in_segments:
         return f"import pipeline\n\nmodel = pipeline.load({str(run.path)!r})"
+    record, model = run.placement, str(run.path / "placed.xml")
     lines = ["import openvino as ov", "", "core = ov.Core()"]
     for device in record.devices.values():
         if device.openvino_name != device.plugin:
@@ -231,7 +238,7 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
 def pareto_points(run: RunRecords) -> list[tuple[str, float, float]]:
     """Return name, latency and rate of what was measured; the twin of the baseline stands for noise and is left out."""
     return [
-        (c.name, c.latency_s.median, c.rate)
+        (c.name, c.percentiles.get("50", c.latency_s.median) if run.counts_rate else c.latency_s.median, c.rate)
         for c in run.result.candidates
         if c.latency_s is not None and c.rate and c.name != TWIN
     ]
@@ -243,6 +250,7 @@ def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str
     columns: list[dict[str, str]] = []
     for c in chosen:
         column = {"device string": c.target, "requests in flight": str(c.requests), "computed in": c.precision}
+        column["inferences at once"] = str(c.batch)
         for device, properties in c.settings.items():
             column |= {f"{device}: {key}": value_text(value) for key, value in properties.items()}
         columns.append(column)

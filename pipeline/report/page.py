@@ -14,9 +14,10 @@ from markupsafe import Markup
 
 from pipeline.artifacts.store import write_text
 from pipeline.report.placed import PlacedGraph
-from pipeline.report.text import bytes_text, count_text, share_text, visible
+from pipeline.report.text import bytes_text, count_text, share_text, shortened, visible
 
 KEY = '<meta name="placewright-report" content="'
+LONGEST = 200  # characters of a name in a table
 BEGIN = 500  # characters of a page within which its key stands
 UNSAFE = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -85,7 +86,10 @@ def graph_context(placed: PlacedGraph, *, most_cuts: int = 12) -> dict[str, Any]
     shares, cuts = placed.shares, placed.cuts
     unit = "the time" if placed.timed else "the operations"
     total = sum(size for _, _, size in cuts)
-    rows = [(placed.graph.names[op], placed.devices[target], bytes_text(size)) for op, target, size in cuts[:most_cuts]]
+    rows = [
+        (shortened(placed.graph.names[op], LONGEST), placed.devices[target], bytes_text(size))
+        for op, target, size in cuts[:most_cuts]
+    ]
     more = f"; the {len(rows)} largest" if len(cuts) > len(rows) else ""
     caption = f"{count_text(len(cuts), 'tensor')}, {bytes_text(total)}, sent between devices in an inference{more}"
     return {

@@ -22,7 +22,7 @@ from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
-from pipeline.runs.deployment import PLACEMENT
+from pipeline.runs.deployment import PLACEMENT, in_segments
 from pipeline.runs.directory import ManifestRecord, RunDirectory
 from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
 from pipeline.runs.result import Result
@@ -30,7 +30,9 @@ from pipeline.shared import payload
 
 VERSION = 1  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
+TAKEN = "latency"
 UNPLACED = "left to the runtime"
+CONCURRENT = "listsched"  # the simulator of devices that work at the same time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +89,26 @@ class RunRecords:
             return known.get(self.result.contest.control)
         return next((c for c in self.result.candidates if c.single and c.latency_s is not None), None)
 
+    @property
+    def counts_rate(self) -> bool:
+        """Return whether inferences per second were compared, so that the time of one is their inverse."""
+        return self.placement.objective == "throughput"
+
+    @property
+    def better(self) -> str:
+        """Return what ratios count, as in "1.5 times ... as": a candidate is as fast, or gives as many inferences."""
+        return "as many inferences per second" if self.counts_rate else "as fast"
+
+    @property
+    def taken(self) -> str:
+        """Return what the seconds of a candidate are called."""
+        return "time per inference" if self.counts_rate else TAKEN
+
+    @property
+    def in_segments(self) -> bool:
+        """Return whether the answer runs as several models, which devices may run at the same time."""
+        return in_segments(self.placement.target)
+
     def placed_graph(self) -> PlacedGraph | None:
         """Return the graph under the best placement, None where the run did not keep it."""
         if self.graph is None:
@@ -94,14 +116,17 @@ class RunRecords:
         return PlacedGraph.of(self.graph, self.placement.placement, self.profile, UNPLACED)
 
     def timeline(self) -> Timeline | str:
-        """Return the best placement's timeline in the simulator that the run searched with, or why there is none."""
+        """Return the best placement's timeline in a simulator, or why there is none.
+
+        It is the one that the run searched with, or that of a dataflow where the answer runs in segments.
+        """
         if self.graph is None or self.profile is None:
             return "The run was made by a version that did not keep its graph and costs."
         costs, topology = self.profile
         try:
             placement = self._on_profiled(topology)
             settings = self._settings()
-            name = settings.place.evaluator
+            name = CONCURRENT if self.in_segments else settings.place.evaluator
             measurer = registry.build("measure", name, settings.params_of("measure", name))
             if not isinstance(measurer, Predictor):
                 return "The run's evaluator is no simulator."

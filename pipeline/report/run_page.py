@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,7 @@ from runtime.measuring.claims import TWIN
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn
 LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
-COLUMNS = [
-    "candidate",
-    "latency",
-    "95 % interval",
-    "p99",
-    "per second",
-    "times as fast",
-    "memory",
-    "loads in",
-    "what it is",
-]
+COLUMNS = ["95 % interval", "p99", "per second", "memory", "loads in", "what it is"]
 SECTIONS = (
     ("do", "What to do", "steps"),
     ("changes", "What it changes", "changes"),
@@ -89,6 +80,8 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
     """Return by "predicted" and "measured" the timelines of the answer, or why there is none."""
     measured = run.measured
     none = "Devices tell no timeline of an inference that runs as one compiled model, so there is nothing measured."
+    if run.in_segments:
+        none = f"Nothing was measured yet; this does: placewright report {shlex.quote(str(run.path))} --measure"
     return {"predicted": run.timeline(), "measured": none if measured is None else measured}
 
 
@@ -98,12 +91,13 @@ def _candidates(run: RunRecords) -> dict[str, Any]:
     there = [{"kind": "best" if r["best"] else "", "cells": [r[k] for k in keys]} for r in rows if r["latency"]]
     intervals = findings.intervals(run)
     yardstick = run.control.name if run.control is not None else ""
-    label = f"How many times as fast as {yardstick} each candidate is"
+    label = f"How each candidate compares with {yardstick}: how many times {run.better}"
     return {
-        "candidate_columns": COLUMNS,
+        "candidate_columns": ["candidate", run.taken, *COLUMNS[:3], f"times {run.better}", *COLUMNS[3:]],
+        "better": run.better,
         "candidates": there,
         "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["latency"]],
-        "forest": charts.forest(intervals, label=label, yardstick=yardstick) if intervals else None,
+        "forest": charts.forest(intervals, label=label, yardstick=yardstick, better=run.better) if intervals else None,
         "yardstick": yardstick,
     }
 

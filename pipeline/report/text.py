@@ -79,14 +79,14 @@ def number_text(number: float | None) -> str:
 def share_text(share: float | None) -> str:
     """Return a share as a percentage; never 0 or 100 % of what is only almost that.
 
-    >>> share_text(0.1234), share_text(0.0001), share_text(0.9999), share_text(1.0)
+    >>> share_text(0.1234), share_text(0.0001), share_text(0.9999), share_text(1 - 1e-12)
     ('12 %', 'under 1 %', 'over 99 %', '100 %')
     """
     if share is None:
         return ""
     if 0 < share < 0.01:
         return "under 1 %"
-    return "over 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+    return "over 99 %" if 0.99 < share < 1 - 1e-9 else f"{100 * share:.0f} %"
 
 
 def change_text(new: float | None, old: float | None) -> str:

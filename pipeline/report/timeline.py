@@ -107,7 +107,8 @@ def critical(timeline: Timeline, graph: Graph | None) -> Bool:
     """Return bool [n + t], which operations and then transfers the end waited for.
 
     From the last step back: always to the step that ended last before it, among those that it had to wait for: what it
-    reads, and what its device or its link did before. graph: says what an operation reads; None: only devices count.
+    reads, and what its device or its link did before. graph: says what an operation reads; None: all that is sent to
+    its device may be.
     """
     n, t = len(timeline.names), timeline.t
     start = np.r_[timeline.start_s, timeline.sent_start_s]
@@ -144,6 +145,8 @@ class _Before:
         self.sends: dict[tuple[int, int], list[int]] = {}
         for i, (maker, target) in enumerate(zip(timeline.sent.tolist(), timeline.target.tolist(), strict=True)):
             self.sends.setdefault((maker, target), []).append(n + i)
+        arrives = [(n + np.flatnonzero(timeline.target == j)).tolist() for j in range(len(timeline.devices))]
+        self.arrives = arrives if graph is None else [[] for _ in timeline.devices]
         self.producers: list[list[int]] = [[] for _ in range(n)]
         if graph is not None:
             for u, v in graph.edges.T.tolist():
@@ -158,7 +161,7 @@ class _Before:
             return np.array([int(line.sent[t]), *link.tolist()], np.int64)
         device = int(line.device[step])
         place = int(self.at[step])
-        mine = self.computed[device][max(0, place - 1) : place].tolist()
+        mine = [*self.computed[device][max(0, place - 1) : place].tolist(), *self.arrives[device]]
         for producer in self.producers[step]:
             mine += [producer] if int(line.device[producer]) == device else self.sends.get((producer, device), [])
         return np.array(mine, np.int64)
@@ -269,7 +272,7 @@ def timeline_context(known: Mapping[str, Timeline], graph: Graph | None, devices
     """Return what a template's part about timelines needs.
 
     known: by what they are called. graph: says what operations wait for; a timeline of segments has other names, and
-    then its devices alone count. devices: in the order of their colours.
+    then all that is sent to a device counts. devices: in the order of their colours.
     """
     names = () if graph is None else graph.names
     paths = {name: critical(t, graph if t.names == names else None) for name, t in known.items()}

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -154,6 +153,7 @@ class PairBench:
     checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
     _controlled: int = 0
+    _whole_s: dict[str, float] = field(default_factory=dict)
     _cache: tempfile.TemporaryDirectory[str] | None = None
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class PairBench:
             self._load_control(theirs, control)
             self._controlled = number if part == "final" else 0
         try:
-            loaded = ours.load(variant, self.model, seed=self.seed, cache=self._compiled)
+            loaded = self._load(ours, variant)
             difference = self._check(variant, loaded, ours, expected)
             if isinstance(difference, MeasurementFailed):
                 return difference
@@ -207,12 +207,18 @@ class PairBench:
         found = self._turns(ours, theirs, told, pairs, seconds)
         return found if isinstance(found, MeasurementFailed) else replace(found, warm_up=warm)
 
+    def _load(self, seat: Seat, variant: Variant) -> dict[str, Any]:
+        """Return what a loaded variant says of itself; compile_s: of compiling it whole, whatever was in the cache."""
+        told = seat.load(variant, self.model, seed=self.seed, cache=self._compiled)
+        if not told["cached"]:
+            self._whole_s[variant.identity] = told["compile_s"]
+        return told | {"compile_s": self._whole_s.get(variant.identity, told["compile_s"])}
+
     def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
-        again = partial(seat.load, control, self.model, seed=self.seed, cache=self._compiled)
         try:
-            told = again()
+            told = self._load(seat, control)
         except ChildError:  # it has run before; perhaps something else has ended its process
-            told = again()
+            told = self._load(seat, control)
         self._warm_up(seat)
         return told
 
@@ -294,7 +300,7 @@ class PairBench:
         """
         seat, rate, together = self._seats[0], self.settings.rate, self.settings.samples_per_query
         variant = replace(variant, requests=together) if together > 1 else variant
-        seat.load(variant, self.model, seed=self.seed, cache=self._compiled)
+        self._load(seat, variant)
         self._warm_up(seat)
         with seat.asked() as child:
             if together > 1:

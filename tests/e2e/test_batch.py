@@ -292,6 +292,7 @@ def test_jobs_are_the_product_of_models_devices_settings_and_seeds(tmp_path: Pat
     assert jobs[0].settings.devices == ("CPU",)
 
 
+@pytest.mark.slow
 def test_packages_of_our_names_where_a_batch_is_started_are_not_imported(
     tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

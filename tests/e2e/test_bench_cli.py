@@ -135,6 +135,7 @@ def test_cells_that_learn_run_side_by_side_and_come_out_as_they_do_one_by_one(
     assert again.cells == []
 
 
+@pytest.mark.slow
 def test_a_benchmark_compiles_nothing_where_an_interrupt_would_meet_it(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,7 @@ def directions(model: ov.Model) -> list[str]:
 
 
 @given(case=cases())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_directions_of_a_sequence_give_its_outputs(case: Case) -> None:
     model = built(case)
     feed = arrays(model)

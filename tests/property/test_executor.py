@@ -51,7 +51,7 @@ def check(model: ov.Model, placed: PlacedModel, *, dynamic: bool) -> None:
 CASES = st.tuples(st.integers(0, 2**20), st.integers(2, 14))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(case=CASES, dynamic=st.booleans(), runner=st.sampled_from(("serial", "level", "threads", "pipeline")))
 def test_segments_give_what_the_whole_model_gives(case: tuple[int, int], dynamic: bool, runner: Any) -> None:
     model = normal(*case, dynamic=dynamic, state=False)

@@ -82,7 +82,7 @@ def of_type(model: ov.Model, kind: str) -> list[str]:
 
 
 @given(case=grouped)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_grouped_convolution_in_parts_gives_its_outputs(case: Grouped) -> None:
     model = convolution(case)
     x = np.random.default_rng(1).standard_normal((2, 3 * case.groups, SIDE, SIDE)).astype(np.float32)

@@ -16,7 +16,7 @@ from tests.strategies import graphs
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let boxes be so small that graphs of a dozen operations have several levels."""
-    for name, value in {"LEAF": 3, "MOST": 4, "CHUNKS": 2}.items():
+    for name, value in {"LEAF": 3, "MOST": 4, "CHUNKS": 2, "LEAST": 1}.items():
         monkeypatch.setattr(hierarchy, name, value)
 
 

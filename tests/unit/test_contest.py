@@ -18,6 +18,7 @@ from runtime.measuring.claims import TWIN, Rules
 from runtime.measuring.contest import QUIETEST, UNSEEN, Contest, Entrant, contest, noise_of
 from runtime.measuring.pairs import Part, Start
 from runtime.measuring.variant import Variant, VariantKind
+from tests.slow import slow_but
 
 REFUSED = MeasurementFailed("refused", "not this model")
 
@@ -243,7 +244,7 @@ def test_variants_need_different_names_and_none_may_be_called_the_twin() -> None
             compete(Truth({}), DEFAULT, variant(name))
 
 
-@pytest.mark.parametrize("sd", [0.01, 0.03])
+@pytest.mark.parametrize("sd", slow_but([0.01, 0.03], quick=1))
 def test_whole_contests_of_identical_variants_claim_no_more_than_the_level(sd: float) -> None:
     claims = 0
     for seed in range(150):
@@ -255,9 +256,9 @@ def test_whole_contests_of_identical_variants_claim_no_more_than_the_level(sd: f
 
 def test_whole_contests_find_a_true_gain_of_five_percent() -> None:
     hits = 0
-    for seed in range(60):
+    for seed in range(30):
         seconds = {"default": 1.0, "a": 1 / 1.05, **dict.fromkeys("bcd", 1.0)}
         truth = Truth(seconds, sd=0.015, rng=np.random.default_rng(seed))
         found = compete(truth, DEFAULT, *map(variant, "abcd"))
         hits += bool(found.judgement and "a" in found.judgement.claimed)
-    assert hits >= 0.9 * 60
+    assert hits >= 0.9 * 30

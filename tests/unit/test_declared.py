@@ -47,6 +47,7 @@ def test_what_is_declared_is_what_is_built_and_is_known_without_building_it_agai
     assert declared(stage, name) == first
 
 
+@pytest.mark.slow
 def test_planning_a_second_time_imports_no_library_of_a_stage() -> None:
     for _ in range(2):
         found = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=True)

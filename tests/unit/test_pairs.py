@@ -258,6 +258,9 @@ def test_a_device_alone_is_compiled_once_and_then_taken_from_the_cache_and_a_spl
     alone = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
     names = [op.get_friendly_name() for op in ov.Core().read_model(model).get_ops()]
     assert [started(bench, alone, number).loaded["cached"] for number in (1, 2)] == [False, True]
+    assert (
+        started(bench, alone, 3).loaded["compile_s"] == started(bench, alone, 4).loaded["compile_s"]
+    )  # not the cache's
     other = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}, 1)
     assert started(bench, other, 3).loaded["threads"] == {"CPU": 1}  # whatever the cache holds
     assert [started(bench, split(names), number).loaded["cached"] for number in (1, 2)] == [False, False]

@@ -148,9 +148,9 @@ def test_devices_measure_a_placement_and_pass_its_priorities_on(
 @pytest.fixture
 def read(tmp_path: Path) -> Entry:
     (tmp_path / "entry").mkdir()
-    files = [tmp_path / "entry" / name for name in ("model.xml", "model.bin")]
+    files = [tmp_path / "entry" / name for name in ("model.xml", "model.bin", "shapes.json")]
     for file in files:
-        file.write_text(file.name)
+        file.write_text("[]")
     return Entry(tmp_path / "entry", "0" * 64, {}, {}, {file.name: file_digest(file) for file in files})
 
 

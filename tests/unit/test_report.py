@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from pipeline.cli.main import run
 from pipeline.config import Settings, parse_assignment
 from pipeline.core.errors import StoreError
+from pipeline.core.simulation import Timeline
 from pipeline.report.page import asset, rendered
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
@@ -146,6 +148,21 @@ def test_a_damaged_record_is_one_line_of_cause_and_one_of_remedy(
     assert capsys.readouterr().err.count("\n") == 2
 
 
+def test_where_rates_were_compared_ratios_and_times_are_called_so(folder: Path) -> None:
+    placement = json.loads((folder / "placement.json").read_text(encoding="utf-8"))
+    write(folder / "placement.json", placement | {"objective": "throughput"})
+    found = page(folder)
+    assert "1.500 times as many inferences per second as CPU default (1.400 to 1.600)." in found.text
+    assert "time per inference 6.099 ms 4.099 ms -32.8 %" in found.text
+    assert "times as fast" not in found.text.replace("1.500 times as fast as the best baseline", "")
+
+
+def test_an_answer_within_limits_claims_no_gain(folder: Path) -> None:
+    none = {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    write(folder / "result.json", Result.load(folder).document | {"speedup_over_best_single": none})
+    assert "No gain over CPU default is claimed." in page(folder).text
+
+
 def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
     document = Result.load(folder).document
     write(
@@ -156,6 +173,22 @@ def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
     assert "Not at all: the best baseline of one device is the answer." in text
     assert "The answer is the best baseline itself, so nothing changes" in text
     assert "Leave the model on CPU default" in text
+
+
+def test_an_answer_in_segments_is_loaded_as_such_and_predicted_to_overlap(folder: Path) -> None:
+    run = RunRecords.load(folder)
+    assert not run.in_segments
+    one_after_another = run.timeline()
+    segments = replace(run, placement=replace(run.placement, target="DATAFLOW:CPU_A,GPU"))
+    assert segments.in_segments
+    text = Page(page_of(segments)).text
+    assert f"model = pipeline.load('{folder}')" in text
+    assert "core.compile_model" not in text
+    assert f"placewright report {folder} --measure" in text
+    together = segments.timeline()
+    assert isinstance(one_after_another, Timeline)
+    assert isinstance(together, Timeline)
+    assert together.value_s < one_after_another.value_s  # which counts two launches
 
 
 def test_two_runs_side_by_side_say_how_many_times_as_fast_the_second_is(tmp_path: Path) -> None:

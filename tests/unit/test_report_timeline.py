@@ -80,6 +80,8 @@ def test_a_measured_timeline_stands_beside_the_predicted_one(tmp_path: Path) -> 
     run = RunRecords.load(folder)
     found = run_timelines(run)
     assert {name for name, t in found.items() if isinstance(t, Timeline)} == {"predicted", "measured"}
+    assert run.measured is not None
+    assert critical(run.measured, None).tolist() == [True, True, True]
     text = Page(page_of(run)).text
     assert "measured: 3 ms" in text
     assert "segment 1 (4 KiB): 1 ms to 1.5 ms" in text

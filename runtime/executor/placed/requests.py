@@ -48,6 +48,7 @@ class PlacedRequest:
         self.fault: BaseException | None = None
         self.done: Callable[[BaseException | None], Any] = lambda _: None
         self.latency = 0.0  # milliseconds, of the last inference
+        self.begun_s = [0.0] * len(self.segments)  # on the clock perf_counter, of the last inference
         self._given: dict[int, ov.Tensor] = {}
         self._callback: Callable[[Any], Any] | None = None
         self._userdata: Any = None
@@ -83,7 +84,8 @@ class PlacedRequest:
             raise self.failed(s, error) from error
 
     def bind(self, s: int) -> None:
-        """Give a segment those of its inputs whose shape was not known before."""
+        """Give a segment, which is about to begin, those of its inputs whose shape was not known before."""
+        self.begun_s[s] = time.perf_counter()
         for place, (maker, at) in self.wiring.moving[s]:
             self.segments[s].set_input_tensor(place, self.segments[maker].get_output_tensor(at))
 
