@@ -32,6 +32,7 @@ SCRIPTS = (
     "large_graphs",
     "report_open",
     "profiler_ratio",
+    "executor",
     "false_claims",
     "deadlines",
     "calibration_error",

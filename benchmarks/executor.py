@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,7 @@ SHORT, LONG = 8, 40  # segments of the chains whose times tell what a boundary t
 ROUNDS, INFERENCES = 40, 20
 BOUNDARY_TARGETS_US: Mapping[str, float | None] = {"serial": 10.0, "level": None, "threads": 35.0, "pipeline": None}
 STARTS, PAIRS = 3, 8
+IN_FLIGHT = (1, 2, 4, 8)
 FINALISTS = 3
 # network -> what the executor's time over HETERO's, and over the best single device's, is to stay below.
 TARGETS: Mapping[str, tuple[float | None, float | None]] = {
@@ -148,10 +150,11 @@ def _compared(network: str, model: Path, graph: Graph, placements: Sequence[Plac
             "hetero": [-_log_ratio(bench, hetero, best, i + 1) for i in range(STARTS)],
             "twin": [_log_ratio(bench, control, control, i + 1) for i in range(STARTS)],
         }
+    scheduled = " under real-time scheduling" if bench.realtime else ""
     runner, count = (best.segments.runner, len(best.segments.parts)) if best.segments is not None else ("", 1)
     how = (
         f"seconds over those of {{}}, f32, {count} segments run by {runner}, the best of {len(ours)} by one start; "
-        f"by turns, geometric mean of {STARTS} starts, which scatter by {{:.1%}}"
+        f"by turns{scheduled}, geometric mean of {STARTS} starts, which scatter by {{:.1%}}"
     )
     targets = dict(zip(("hetero", "single"), TARGETS.get(network, (None, None)), strict=True)) | {"twin": None}
     names = {"single": control.name, "hetero": "HETERO with the same placement", "twin": "a second start of itself"}
@@ -160,13 +163,31 @@ def _compared(network: str, model: Path, graph: Graph, placements: Sequence[Plac
         told = how.format(names[other], statistics.stdev(logs) if ran else 0.0) if ran else "HETERO refuses it"
         value = math.exp(-statistics.fmean(logs)) if ran else None
         yield figure(f"executor.over_{other}.{network}", value, "1", told, target=targets[other])
+    yield from rates(network, model, best, placement, graph)
 
 
-def single(threads: int) -> Variant:
-    """Return the CPU alone with so many threads, in f32, one stream."""
-    properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32"}
+def single(threads: int, requests: int = 1) -> Variant:
+    """Return the CPU alone with so many threads, in f32; one stream for one request, a stream per thread for more."""
+    streams = str(1 if requests == 1 else threads)
+    properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": streams}
     device = make_spec("S", "CPU", properties, discover())
-    return Variant(f"CPU with {threads} threads", "baseline", device.openvino_name, (device,), single=True)
+    name = f"CPU with {threads} threads"
+    return Variant(name, "baseline", device.openvino_name, (device,), single=True, requests=requests)
+
+
+def rates(network: str, model: Path, variant: Variant, placement: Placement, graph: Graph) -> Iterator[Figure]:
+    """Yield the seconds per inference in segments over those of the CPU alone, several requests being in flight."""
+    settings = MeasureSettings(objective="throughput")
+    with PairBench(model, settings, 0) as bench:
+        for requests in IN_FLIGHT:
+            control = single(2, requests)
+            best, by = -math.inf, ""
+            for runner in ("pipeline", "serial"):
+                made = _segments(graph, placement, runner) or variant
+                logs = [_log_ratio(bench, replace(made, requests=requests), control, i + 1) for i in range(2)]
+                best, by = max((best, by), (statistics.fmean(logs), runner))
+            how = f"{requests} in flight, by {by}, over {control.name} in as many streams; f32, mean of 2 starts"
+            yield figure(f"executor.rate_{requests}.{network}", math.exp(-best), "1", how)
 
 
 def _segments(graph: Graph, placement: Placement, runner: str) -> Variant | None:

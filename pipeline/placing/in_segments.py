@@ -1,4 +1,4 @@
-"""Finalists run in segments: by which runners, and what the placement then is."""
+"""Finalists run in segments: made of fewer of them, by which runners, and what the placement then is."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
+from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Candidate, Evaluator, Subject
 from pipeline.placing.finals import candidate_name
 
 if TYPE_CHECKING:
     from runtime.measuring.variant import Variant
 
+SEGMENT_S = 3e-5  # what a segment takes beyond its operations; docs/executor.md
 # Worth trying, the most promising first; all but that with the best finalist alone.
 RUNNERS: Mapping[str, Sequence[str]] = {"latency": ("threads", "level"), "throughput": ("pipeline", "serial")}
 
@@ -38,6 +41,53 @@ def in_segments(
             requests = 2 * len(made.devices) if objective == "throughput" else 1
             found.append((replace(made, requests=requests), executed(made, graph, placement)))
     return found
+
+
+def fewer_segments(subject: Subject, evaluator: Evaluator, candidate: Candidate, deadline: Deadline) -> Candidate:
+    """Return the candidate with whole segments moved to other devices, one by one, as long as that promises less.
+
+    What counts is what the evaluator predicts, and SEGMENT_S for every segment: a simulator of devices that overlap
+    sees no harm in a small operation elsewhere, as long as nobody waits for it. A candidate whose best is a single
+    device stays as it is.
+
+    candidate: of the subject's operations.
+    """
+    best, count = candidate, _count(subject.graph, candidate.placement)
+    better = True
+    while better:
+        better = False
+        value_s = seconds_of(best.result) + SEGMENT_S * count
+        trials = _moves(subject.graph, best.placement)
+        answers = sorted(zip(trials, evaluator.evaluate(trials), strict=True), key=lambda pair: seconds_of(pair[1]))
+        for trial, answer in answers:
+            if deadline.passed or seconds_of(answer) >= value_s:
+                break
+            found = _count(subject.graph, trial)
+            if seconds_of(answer) + SEGMENT_S * found < value_s:
+                best, count, better = replace(best, placement=trial, result=answer), found, True
+                break
+    return best if len(best.placement.devices_used) > 1 else candidate
+
+
+def _count(graph: Graph, placement: Placement) -> int:
+    from runtime.executor.segments import segmentation
+
+    return len(segmentation(graph, placement).segments)
+
+
+def _moves(graph: Graph, placement: Placement) -> list[Placement]:
+    """Return the placements in which one segment has another device."""
+    from runtime.executor.segments import segmentation
+    from runtime.measuring.affinity import settle
+
+    index = {name: i for i, name in enumerate(graph.names)}
+    moves = []
+    for spec in segmentation(graph, placement).segments:
+        for d in (d for d, name in enumerate(placement.devices) if name != spec.device):
+            device = placement.device.copy()
+            device[[index[name] for name in spec.operations]] = d
+            moves.append(settle(graph, replace(placement, device=device)))
+    return moves
 
 
 def executed(variant: Variant, graph: Graph, placement: Placement) -> Placement:

@@ -71,7 +71,7 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
             return placed.load(place, runner=runner, requests=requests)
     found = Deployment.load(path)
     record = found.record
-    devices = tuple(registered(name, device) for name, device in record.devices.items())
+    devices = _specs(record.devices)
     if not record.placement or (len(devices) > 1 and not found.is_split):
         raise UsageError(
             f"{path} leaves it to {record.target} where operations run.", "Take pipeline.Result.load(run).compile()."
@@ -85,12 +85,11 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
         return placed.load(out, runner=runner, requests=requests)
 
 
-def registered(name: str, device: RegisteredRecord) -> DeviceSpec:
-    """Return the device of a placement's record."""
-    from runtime.machines.devices import KINDS
+def _specs(records: Mapping[str, RegisteredRecord]) -> tuple[DeviceSpec, ...]:
+    """Return the devices of a placement's record."""
+    from runtime.machines.devices import registered
 
-    kind = KINDS.get(device.plugin.partition(".")[0], "other")
-    return DeviceSpec(name, device.plugin, device.openvino_name, device.properties, kind)
+    return tuple(registered(name, d.plugin, d.openvino_name, d.properties) for name, d in records.items())
 
 
 def _is_split(folder: Path) -> bool:
@@ -157,7 +156,7 @@ def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSp
             records = {name: from_json(RegisteredRecord, device) for name, device in document["devices"].items()}
         except ValueError as error:
             raise UsageError("The placement's `devices` are damaged.", "Name them with --devices.") from error
-        return tuple(registered(name, device) for name, device in records.items())
+        return _specs(records)
     here = discover()
     strange = [name for name in used if name not in here]
     if strange:

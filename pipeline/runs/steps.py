@@ -27,6 +27,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
+from pipeline.placing.in_segments import fewer_segments
 from pipeline.placing.journal import Journal, Remembered, disturbed_rows
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
@@ -216,6 +217,7 @@ Rows = list[dict[str, Any]]
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
 PROFILE_SHARE = 0.15
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
+REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 
 
@@ -252,6 +254,9 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     rows, searches = [], []
     for sought in found:
         short = shortlist(sought.answer.candidates, params["finalists"])
+        if "boundary_s" in params and not measured:
+            predicting = measurer.bind(subject)
+            short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
         rows += [_row(sought.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
         row = _search_row(sought, params, sought.evaluations)
         row |= {"measurements": measured * sought.evaluations, "measured_s": row["value_s"] if measured else None}

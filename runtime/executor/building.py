@@ -86,7 +86,7 @@ class _Cutter:
 
     def _port(self, op: Any, value: Any) -> PortEntry:
         """Return an input or output of the whole model; one without a name goes by that of its operation."""
-        names = set(value.get_names()) - set(self.tensors)
+        names = (set(value.get_names()) | set(op.output(0).get_names())) - set(self.tensors)
         return PortEntry(self._tensor(value), tuple(sorted(names)) or (op.get_friendly_name(),))
 
     def _end(self, result: Any, value: Any) -> None:

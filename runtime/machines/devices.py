@@ -284,6 +284,11 @@ def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
     raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
 
 
+def registered(name: str, plugin: str, openvino_name: str, properties: Mapping[str, str]) -> DeviceSpec:
+    """Return a device as a file of a run says it was registered."""
+    return DeviceSpec(name, plugin, openvino_name, properties, KINDS.get(plugin.partition(".")[0], "other"))
+
+
 def with_precision(spec: DeviceSpec, precision: str, plugin: Plugin) -> DeviceSpec:
     """Return a device that computes in another precision."""
     changed = replace(spec, properties={**spec.properties, PRECISION: precision})

@@ -8,8 +8,7 @@ from typing import Any
 
 import openvino as ov
 
-from pipeline.core.devices import DeviceSpec
-from runtime.machines.devices import KINDS, core_for
+from runtime.machines.devices import core_for, registered
 from runtime.measuring.affinity import set_affinities
 
 
@@ -22,10 +21,7 @@ def compile_placed(model: Path, document: Mapping[str, Any]) -> ov.CompiledModel
         UsageError: the placement does not name every operation of the model.
     """
     devices = [
-        DeviceSpec(
-            name, d["plugin"], d["openvino_name"], d["properties"], KINDS.get(d["plugin"].split(".")[0], "other")
-        )
-        for name, d in document["devices"].items()
+        registered(name, d["plugin"], d["openvino_name"], d["properties"]) for name, d in document["devices"].items()
     ]
     core = core_for(devices)
     placed = core.read_model(model)

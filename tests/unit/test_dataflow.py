@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.core.measurement import Measurement, MeasurementFailed
+from pipeline.core.deadline import NEVER, Deadline
+from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Candidate, Subject
 from pipeline.placing import comparison
+from pipeline.placing.in_segments import fewer_segments
+from runtime.executor.segments import segmentation
 from runtime.measuring.child import Child
 from runtime.measuring.dataflow import Dataflow, executor_variant, in_segments
 from runtime.measuring.variant import Variant, load, outputs_of
@@ -106,6 +110,29 @@ def test_finalists_are_run_by_the_runtimes_in_question(
     told = [(v.name, v.segments.runner if v.segments else "", v.requests) for v in variants]
     assert told[: len(expected)] == expected
     assert list(placements) == [v.name for v in variants]
+
+
+class PredictsByDevices:
+    """Predicts 1 ms for every placement on two devices, and 2 ms for one on a single device."""
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Prediction]:
+        return [Prediction(3e-3 - 1e-3 * len(p.devices_used)) for p in placements]
+
+
+def test_a_finalist_comes_to_fewer_segments_where_that_costs_nothing(subject: Subject) -> None:
+    evaluator: Any = PredictsByDevices()
+    candidate = Candidate(on_b(subject, "op3", "op8"), Prediction(1e-3), "anneal")
+    found = fewer_segments(subject, evaluator, candidate, NEVER)
+    assert len(segmentation(subject.graph, found.placement).segments) == 2
+    assert found.found_by == "anneal"
+    assert fewer_segments(subject, evaluator, candidate, Deadline.after(0.0)) is candidate
+
+
+def test_a_finalist_stays_as_it_is_where_a_single_device_promises_less(subject: Subject) -> None:
+    evaluator: Any = PredictsByDevices()
+    candidate = Candidate(on_b(subject, "op3"), Prediction(1.0), "anneal")  # said to take long: anything is better
+    found = fewer_segments(subject, evaluator, candidate, NEVER)
+    assert len(found.placement.devices_used) == 2
 
 
 def test_a_placement_is_recorded_as_the_segments_run_it(tmp_path: Path) -> None:

@@ -150,8 +150,11 @@ class PlacedRequest:
         """Run one inference; the outputs stay where they are."""
         self._check_idle()
         self.set_inputs(inputs, copied=False)
-        begun = time.perf_counter()
-        self.runner.run(self)
+        self._busy, begun = True, time.perf_counter()
+        try:
+            self.runner.run(self)
+        finally:
+            self._busy = False
         self.latency = (time.perf_counter() - begun) * 1e3
 
     def start_async(self, inputs: Any = None, userdata: Any = None) -> None:
