@@ -177,7 +177,7 @@ def make_acyclic(graph: Graph, grouping: Grouping) -> Grouping:
         CyclicGraphError: the graph itself has a cycle.
     """
     edges = group_edges(graph, grouping)[0]
-    component = _strong_components(grouping.k, edges)
+    component = strong_components(grouping.k, edges)
     cyclic = np.bincount(component, minlength=grouping.k)[component] > 1  # [k]
     if not cyclic.any():
         return grouping
@@ -253,7 +253,7 @@ class _Turns:
             heapq.heappush(self.queue, (-count / self.left[g], g, count))
 
 
-def _strong_components(n: int, edges: Int32) -> Int64:
+def strong_components(n: int, edges: Int32) -> Int64:
     """Return int64 [n], the number of the strongly connected component of each of n nodes.
 
     edges: int32 [2, e], sorted by their first row.

@@ -22,6 +22,8 @@ TABLE = {
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",
+    "dp": "policy.place.exact.dp:Dp",
+    "dpl": "policy.place.exact.dpl:Dpl",
     "cem": "policy.place.local.cem:Cem",
     "brkga": "policy.place.local.brkga:Brkga",
     "multilevel": "policy.place.local.multilevel:Multilevel",

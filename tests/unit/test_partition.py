@@ -17,7 +17,7 @@ from pipeline.core.graph import Graph, Grouping, contract, group_edges, is_acycl
 from pipeline.shared.partition import (
     _clipped,
     _integers,
-    _strong_components,
+    strong_components,
     _undirected,
     check_node_cost,
     check_parts,
@@ -210,9 +210,9 @@ def test_join_is_the_transitive_closure_of_being_together(data: st.DataObject) -
 
 
 @given(grouped_graphs(max_n=14))
-def test_strong_components_agree_with_the_transitive_closure(case: tuple[Graph, Grouping]) -> None:
+def teststrong_components_agree_with_the_transitive_closure(case: tuple[Graph, Grouping]) -> None:
     small = contract(*case)
-    component = _strong_components(small.n, small.edges)
+    component = strong_components(small.n, small.edges)
     path = connected(small)
     expected = (path & path.T) | np.eye(small.n, dtype=bool)
     assert np.array_equal(component[:, None] == component, expected)

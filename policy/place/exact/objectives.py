@@ -14,9 +14,11 @@ from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel, Timeline
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import Bound, dataflow_bounds, load_bounds, sum_bounds
-from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
+from policy.place.exact.cpsat_models import Made, alike_devices, in_turns
+from policy.place.exact.cpsat_pipeline import pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
+from policy.place.exact.elements import leaves_folded
 from policy.place.units import UNLIMITED, Units
 
 DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
@@ -110,11 +112,16 @@ class LargestLoad(Unknown):
         """Return the least largest load, and the largest unit."""
         return load_bounds(problem, seconds=seconds)
 
+    def units(self, problem: Problem) -> Units:
+        """Return the problem's units, idle leaves folded into their neighbours again and again."""
+        return problem.derived(leaves_folded)
+
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
     ) -> Made | None:
-        """Return the program of loads."""
-        return pipelined(problem, units, hint.device)
+        """Return the program of loads, of units that nothing faster than the hint parts."""
+        convex = isinstance(execution, PipelineModel) and execution.contiguity != "free"
+        return pipelined(problem, units, hint.device, hint.value_s, bound_s, convex=convex)
 
 
 class Makespan(Unknown):

@@ -1,0 +1,138 @@
+"""A pipeline as a constraint program: the largest load of a device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32
+from pipeline.core.graph import Grouping
+from pipeline.core.problem import Problem
+from pipeline.shared.contiguity import forward_edges
+from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices, in_ticks
+from policy.place.exact.elements import Charges, charges_of, kinds_of, merged, never_apart
+from policy.place.units import Units
+
+TICKS = 2**26  # of the largest load that is of interest
+ROUNDING = 1e-9  # the share by which sums in another order may differ
+
+
+class Pieces(NamedTuple):
+    """What a program of loads places: units, of which some are one.
+
+    units: the pieces. of_unit: which piece each unit before belongs to. charges: per kind; kind: int32 [p], of each
+    device. device: int32 [k], the placement to start from, or None.
+    """
+
+    units: Units
+    of_unit: Grouping
+    charges: Charges
+    kind: Int32
+    device: Int32 | None
+
+    @classmethod
+    def of(cls, problem: Problem, units: Units, device: Int32 | None, value_s: float) -> Pieces:
+        """Return units of which those are one that no placement parts that takes `value_s` or less."""
+        kinds = kinds_of(problem, units)
+        charges, together = charges_of(problem, units, kinds), Grouping.identity(units.k)
+        if device is not None and math.isfinite(value_s):
+            counts = tuple(len(kind) for kind in kinds)
+            together = never_apart(charges, counts, value_s * (1 + ROUNDING))
+            charges = merged(charges, together)
+        kind = np.empty(problem.topology.p, np.int32)
+        for q, members in enumerate(kinds):
+            kind[list(members)] = q
+        whole = Units.of_grouping(problem, units.grouping.then(together))
+        return cls(whole, together, charges, kind, None if device is None else _of_pieces(device, together))
+
+    @property
+    def members(self) -> list[list[int]]:
+        """Return the pieces in each net."""
+        owner = np.repeat(np.arange(self.units.k), np.diff(self.charges.ptr))
+        by_net = np.argsort(self.charges.net, kind="stable")
+        return [part.tolist() for part in np.split(owner[by_net], np.cumsum(self.charges.size)[:-1])]
+
+    @property
+    def unit_s(self) -> Float64:
+        """Return float64 [k, p], what pieces take on every device."""
+        return self.charges.work_s[:, self.kind]
+
+    @property
+    def alike(self) -> Alike:
+        """Return the devices that can change places."""
+        return alike_devices(self.units.problem, self.units, self.unit_s)
+
+
+def _of_pieces(device: Int32, together: Grouping) -> Int32:
+    found = np.zeros(together.k, np.int32)
+    found[together.group] = device
+    return found
+
+
+def pipelined(
+    problem: Problem, units: Units, device: Int32 | None, value_s: float, bound_s: float, *, convex: bool
+) -> Made:
+    """Return the program of a pipeline: the largest load, where a device pays for every net it holds a part of.
+
+    device: the placement int32 [k] to start from, which takes `value_s`. bound_s: what is proven. convex: whether no
+    path of the forward pass may leave a device and come back.
+
+    Source: Tarnawski et al., NeurIPS 2020, sections 4.1 and 5.2, with one variable per net and device, and units that
+    are never apart as one.
+    """
+    pieces = Pieces.of(problem, units, device, value_s)
+    charges, unit_s = pieces.charges, pieces.unit_s
+    k, p = unit_s.shape
+    longest_s = value_s if math.isfinite(value_s) else float(np.where(np.isfinite(unit_s), unit_s, 0.0).max(axis=1).sum())
+    tick_s = longest_s / TICKS if longest_s > 0 else 1.0
+    found = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
+    load = [found.work(tick_s, only=d) for d in range(p)]
+    hinted = np.zeros(p, np.int64)
+    if found.device is not None:
+        np.add.at(hinted, found.device, in_ticks(unit_s, tick_s)[np.arange(k), found.device])
+    for i, members in enumerate(pieces.members if charges.size.size else []):
+        pays = in_ticks(charges.pay_s[i, pieces.kind], tick_s).tolist()
+        first, others = members[0], members[1:]
+        for d in np.flatnonzero(pays).tolist():
+            on: Bool | None = None if found.device is None else found.device[members] == d
+            split = None if on is None else bool(on.any() and not on.all())
+            part = found.literal(split)
+            for r in others:
+                found.model.add_bool_or([found.x[r][d].negated(), found.x[first][d], part])
+                found.model.add_bool_or([found.x[first][d].negated(), found.x[r][d], part])
+            load[d].append(pays[d] * part)
+            hinted[d] += pays[d] if split else 0
+    least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - charges.size.size - k)
+    most = found.number(least, 2**50, None if found.device is None else int(max(hinted.max(), least)))
+    for terms in load:
+        found.model.add(most >= sum(terms))
+    if convex:
+        _convex(problem, pieces, found)
+    found.model.minimize(most)
+    return Made(found.model, [found.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+
+
+def _convex(problem: Problem, pieces: Pieces, found: Division) -> None:
+    """Let no path of the forward pass leave a device and come back.
+
+    A literal says that a device has an operation at or before this one; where it holds a reader of this one as well, it
+    holds this one.
+    """
+    group = pieces.units.grouping.group
+    edges = forward_edges(problem.graph).T.tolist()
+    inner = sorted({i for edge in edges for i in edge})
+    for d in range(problem.topology.p):
+        begun: dict[int, bool] | None = None
+        if found.device is not None:
+            begun = {i: bool(found.device[group[i]] == d) for i in inner}
+            for u, v in edges:  # producers first
+                begun[v] |= begun[u]
+        before: dict[int, Any] = {i: found.literal(None if begun is None else begun[i]) for i in inner}
+        for i in inner:
+            found.model.add_implication(found.x[group[i]][d], before[i])
+        for u, v in edges:
+            found.model.add_implication(before[u], before[v])
+            here, there = found.x[group[u]][d], found.x[group[v]][d]
+            found.model.add_bool_or([before[u].negated(), there.negated(), here])
