@@ -22,6 +22,7 @@ TABLE = {
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",
+    "milp": "policy.place.exact.milp:Milp",
     "dp": "policy.place.exact.dp:Dp",
     "dpl": "policy.place.exact.dpl:Dpl",
     "cem": "policy.place.local.cem:Cem",

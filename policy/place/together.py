@@ -36,6 +36,8 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
 
     share, rest = divmod(search.left, len(parts))
     forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
+    for fork in forks:
+        fork.stopped = ended.is_set
     jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
     lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
     threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]

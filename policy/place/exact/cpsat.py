@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +24,7 @@ from policy.place.lists.heft import Heft
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
+LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
 MARGIN = 0.98  # the share of the time left that the solver may use
 
 
@@ -96,7 +99,8 @@ class CpSat(Method):
             solver.parameters.max_deterministic_time = self.effort * search.left
         else:
             solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
-        status = solver.solve(made.model, _callback(solver, ask))
+        with _stoppable(solver, search):
+            status = solver.solve(made.model, _callback(solver, ask))
         proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
         bound = solver.best_objective_bound
         return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
@@ -108,6 +112,25 @@ def size_of(search: Search) -> int:
     Counted before the program is made, for making a large one takes longer than many a search.
     """
     return objective_of(search.execution).variables(search.problem, search.execution)
+
+
+@contextmanager
+def _stoppable(solver: Any, search: Search) -> Iterator[None]:
+    """Let the solver stop when nobody waits for the search any more."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            if search.stopped():
+                solver.stop_search()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Asking:

@@ -15,7 +15,8 @@ from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices
 from policy.place.exact.elements import Charges, charges_of, kinds_of, merged, never_apart
 from policy.place.units import Units
 
-TICKS = 2**26  # of the largest load that is of interest
+TICKS = 2**20  # of the largest load that is of interest
+MOST_COUNTED = 24  # pieces of a set that one device may hold
 ROUNDING = 1e-9  # the share by which sums in another order may differ
 
 
@@ -105,13 +106,36 @@ def pipelined(
             load[d].append(pays[d] * part)
             hinted[d] += pays[d] if split else 0
     least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - charges.size.size - k)
-    most = found.number(least, 2**50, None if found.device is None else int(max(hinted.max(), least)))
+    most = found.number(least, TICKS if found.device is not None else 2**50, None if found.device is None else int(max(hinted.max(), least)))
     for terms in load:
         found.model.add(most >= sum(terms))
+    for d in range(p if math.isfinite(value_s) else 0):
+        for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
+            found.model.add(sum(found.x[g][d] for g in members) <= count)
     if convex:
         _convex(problem, pieces, found)
     found.model.minimize(most)
     return Made(found.model, [found.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+
+
+def covers(work_s: Float64, limit_s: float) -> list[tuple[list[int], int]]:
+    """Return sets of pieces, and how many of each one device holds at most if it has less than the limit to compute.
+
+    work_s: float64 [k]. Of the pieces from a certain size on, so many more than the number are too many already.
+
+    Source: extended cover inequalities; Balas, Mathematical Programming 8, 1975.
+    """
+    by_size = np.argsort(work_s, kind="stable")
+    by_size = by_size[(work_s[by_size] > 0) & np.isfinite(work_s[by_size])]
+    total = np.concatenate([[0.0], np.cumsum(work_s[by_size])])
+    found: list[tuple[list[int], int]] = []
+    first = by_size.size
+    for count in range(min(by_size.size - 1, MOST_COUNTED) + 1):
+        over = np.flatnonzero(total[count + 1 :] - total[: total.size - count - 1] > limit_s)
+        if over.size and over[0] < first:  # else the set is one of those before, with a larger number
+            first = int(over[0])
+            found.append((by_size[first:].tolist(), count))
+    return found
 
 
 def _convex(problem: Problem, pieces: Pieces, found: Division) -> None:

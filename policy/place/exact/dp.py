@@ -9,9 +9,9 @@ from typing import ClassVar
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.simulation import PipelineModel
-from pipeline.shared.feasibility import finest_grouping
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.dpl import linearised
+from policy.place.exact.proofs import is_finest
 from policy.place.exact.stages import (
     NO_LIMIT_S,
     Replication,
@@ -67,7 +67,7 @@ class Dp(Method):
         if best:
             search.evaluate([placement_of(program.elements, best)])
         execution = search.execution
-        if isinstance(execution, PipelineModel) and execution.contiguity == "ordered" and is_finest(search, program):
+        if isinstance(execution, PipelineModel) and execution.contiguity == "ordered" and is_finest(search):
             search.prove(value_s(best) * (1 - SAFETY), "dp")
 
     def best_stages(self, search: Search, program: StageProgram, known: list[Stage]) -> list[Stage] | None:
@@ -81,9 +81,3 @@ class Dp(Method):
         best = program.below(limit_s).of_ideals(found, lambda: search.left_s > 0, workers=self.workers)
         return None if best is None else best or known
 
-
-def is_finest(search: Search, program: StageProgram) -> bool:
-    """Return whether the program parts everything that may be parted: groups are no coarser than the problem demands.
-    """
-    k = program.elements.units.problem.grouping.k
-    return k == finest_grouping(search.problem).k
