@@ -52,9 +52,7 @@ def official_result(
         mine[d].append(ids[name])
     rows = [OfficialDevice(load=load / MS, nodes=sorted(nodes)) for load, nodes in zip(load_s, mine, strict=True)]
     accelerators, cpus = accelerators_and_cpus(topology)
-    return OfficialResult(
-        maxLoad=max(load_s) / MS, fpgas=[rows[d] for d in accelerators], cpus=[rows[d] for d in cpus]
-    )
+    return OfficialResult(maxLoad=max(load_s) / MS, fpgas=[rows[d] for d in accelerators], cpus=[rows[d] for d in cpus])
 
 
 def placed_by(
@@ -70,7 +68,8 @@ def placed_by(
     faults.end()
     names = dict(zip([node["id"] for node in document["nodes"]], node_names(document["nodes"]), strict=True))
     placed: dict[str, str] = {}
-    parts = zip(("accelerators", "CPUs"), (found["fpgas"], found.get("cpus", [])), accelerators_and_cpus(topology), strict=True)
+    accelerators, cpus = accelerators_and_cpus(topology)
+    parts = (("accelerators", found["fpgas"], accelerators), ("CPUs", found.get("cpus", []), cpus))
     for what, rows, devices in parts:
         used = [row for row in rows if row["nodes"]]
         if len(used) > len(devices):

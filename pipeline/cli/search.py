@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 MB = 1e6
-WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint")  # options that name files or folders to write
+# Options that name files or folders to write.
+WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint")
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
@@ -37,7 +38,11 @@ def scenario_options(command: Command) -> Command:
     for option in reversed(
         (
             click.argument("graph"),
-            click.option("--topology", default="", help="A TOML file, or a preset such as equal:4; the graph's own if it has one."),
+            click.option(
+                "--topology",
+                default="",
+                help="A TOML file, or a preset as equal:4; else the graph's own.",
+            ),
             click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
             click.option("--evaluator", default="listsched", help="listsched, sequential or pipelined."),
             click.option("--contiguous", is_flag=True, help="Of pipelined: stages that can be put in an order."),
@@ -65,7 +70,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--objective", type=click.Choice(["max-load"]), help="max-load: the same as --evaluator pipelined.")
 @click.option("--placer", default="auto", help="Which method searches: auto, or see `placewright list place`.")
 @click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
-@click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per exchange of gradients.")
+@click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
 @click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
 @click.option("--evaluations", type=click.IntRange(min=1), help="Placements to evaluate at most.")
@@ -125,7 +130,7 @@ def simulate(**options: Any) -> None:
 @click.command()
 @scenario_options
 @click.option("--write-costs", type=PATH, help="Also write the seconds it uses, as CSV for --costs.")
-@click.option("--write-official", type=PATH, help="Also write graph, costs and devices in the format of Tarnawski et al.")
+@click.option("--write-official", type=PATH, help="Also write all of it in the format of Tarnawski et al.")
 def bound(**options: Any) -> None:
     """Say what no placement of GRAPH can be faster than, and why."""
     from pipeline.offline import search as offline

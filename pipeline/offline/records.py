@@ -44,7 +44,7 @@ class PlacedRecord(TypedDict):
 
 
 class StageRecord(TypedDict):
-    """One stage of a pipeline: who takes turns at it, what each of them has to do per inference, and what runs there."""
+    """One stage of a pipeline: who takes turns at it, what each has to do per inference, and what runs there."""
 
     devices: list[str]
     replicas: int

@@ -38,7 +38,8 @@ class Scenario:
     """A question without its answer, in the words of the command line.
 
     graph: a JSON file, a model, or "zoo:NAME" with options as in "zoo:rnnlm2?steps=3". topology: a TOML file or a
-    preset; "" for the graph's own. contiguity: of the stages of a pipeline; "" for the evaluator's default. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
+    preset; "" for the graph's own. contiguity: of the stages of a pipeline; "" for the evaluator's default. costs: a
+    CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
     memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
     carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
     "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read.

@@ -108,10 +108,10 @@ def _in_order(stages: StageEdges, device: Int64, p: int) -> bool:
 
 @inner
 def _waits(leads: Bool, done: Bool, d: int) -> bool:
+    waits = False
     for other in range(done.size):
-        if leads[other, d] and not done[other]:
-            return True
-    return False
+        waits = waits or (leads[other, d] and not done[other])
+    return waits
 
 
 @allocating

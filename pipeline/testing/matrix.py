@@ -88,6 +88,9 @@ FACTS: Mapping[str, Facts] = {
     "brkga": Facts(SEARCHES),
     "cem": Facts(SEARCHES),
     "cpsat": Facts(NOTHING, MODELS, "small graphs"),
+    "dp": Facts(NOTHING, (), "of contiguous stages, few branches", priorities=False),
+    "dpl": Facts(NOTHING, priorities=False),
+    "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
     ),

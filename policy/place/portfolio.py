@@ -160,7 +160,8 @@ class Portfolio(Method):
             return
         _part(search, "cpsat", solver, seed, share=GLANCE)
         if math.isfinite(search.left_s) and search.left_s > LEAST_S:
-            _part(search, "milp", _SideBySide([_Named("milp", Milp()), _Named("cpsat", solver)], self.workers), seed, share=SOLVERS)
+            solvers = [_Named("milp", Milp()), _Named("cpsat", solver)]
+            _part(search, "milp", _SideBySide(solvers, len(solvers)), seed, share=SOLVERS)
 
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""

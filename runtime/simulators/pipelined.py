@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, makers, row_ptr, topological_order
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.measurement import Evaluation, MeasurementFailed
-from pipeline.core.simulation import Contiguity, LocalSearch, Moves, PipelineModel, Simulation, Timeline
+from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import FREE, stage_edges
 from pipeline.shared.partition import colocated
@@ -47,7 +47,9 @@ class Pipelined:
     version: ClassVar[int] = 2
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
-    contiguity: Contiguity = param("free", "what is asked of stages: free, convex or ordered; others are refused")
+    contiguity: Literal["free", "convex", "ordered"] = param(
+        "free", "what is asked of stages: free, convex or ordered; others are refused"
+    )
 
     @property
     def execution(self) -> PipelineModel:
@@ -74,7 +76,6 @@ class PipelinedEvaluator:
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=execution.memory)
         self._nets = SentTensors.of(subject.graph, subject.grouping.group)
-        self._stages = stage_edges(subject.graph, subject.grouping, colocated(subject.graph), execution.contiguity)
         self._machine = self._machine_of(self._nets)
 
     def _machine_of(self, nets: SentTensors) -> kernels.PipelinedMachine:
@@ -89,6 +90,12 @@ class PipelinedEvaluator:
             pay_s=pay_s(self._subject.topology, nets.size),
             in_ptr=in_ptr,
             net=net,
+            stages=stage_edges(
+                self._subject.graph,
+                self._subject.grouping,
+                colocated(self._subject.graph),
+                self.execution.contiguity,
+            ),
         )
 
     def fork(self) -> PipelinedEvaluator:
@@ -104,8 +111,9 @@ class PipelinedEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the costs, the devices and the nets."""
-        contiguity = () if self._stages.kind == FREE else (self.execution.contiguity, self._stages.edges)
-        return digest("pipelined", *self._machine, *contiguity)
+        *arrays, stages = self._machine
+        contiguity = () if stages.kind == FREE else (self.execution.contiguity, stages.edges)
+        return digest("pipelined", *arrays, *contiguity)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing.
@@ -131,7 +139,7 @@ class PipelinedEvaluator:
         ]
 
     def _not_contiguous(self, placement: Placement) -> MeasurementFailed | None:
-        if kernels.is_contiguous(self._stages, placement.device.astype(np.int64), len(self._nodes.devices)):
+        if kernels.is_contiguous(self._machine, placement.device.astype(np.int64), len(self._nodes.devices)):
             return None
         return MeasurementFailed("refused", f"the stages are not {self.execution.contiguity}")
 
@@ -139,7 +147,7 @@ class PipelinedEvaluator:
         """Return where moves lead from a placement; see the Protocol."""
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
-        kernels.local_search(self._machine, self._stages, state, diary, changes_of(moves), owned(allowed), limit, ordered)
+        kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
         local_search = local_search_of(start, moves, diary, state.device)
         self.evaluations += local_search.evaluations
         return local_search
@@ -186,7 +194,7 @@ class PipelinedEvaluator:
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64)
         )
         placements = np.array(device, np.int32, order="C")
-        kernels.simulate(self._machine, self._stages, kernels.blank(self._machine), placements, found)
+        kernels.simulate(self._machine, kernels.blank(self._machine), placements, found)
         over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
         return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
 

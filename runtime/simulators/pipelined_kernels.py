@@ -29,7 +29,7 @@ class PipelinedMachine(NamedTuple):
     op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p].
     ptr: int64 [t + 1], member: int32: net i holds the different nodes member[ptr[i]:ptr[i + 1]].
     size: int64 [t], bytes. pay_s: float64 [t, p], what a device pays that holds a net partly. in_ptr: int64 [k + 1],
-    net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]].
+    net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]]. stages: what contiguity demands.
     """
 
     op_s: Float64
@@ -41,6 +41,7 @@ class PipelinedMachine(NamedTuple):
     pay_s: Float64
     in_ptr: Int64
     net: Int64
+    stages: StageEdges
 
 
 class PipelinedState(NamedTuple):
@@ -137,15 +138,14 @@ def greatest_s(state: PipelinedState) -> float:
 
 
 @compiled
-def is_contiguous(stages: StageEdges, device: Int64, p: int) -> bool:
+def is_contiguous(machine: PipelinedMachine, device: Int64, p: int) -> bool:
     """Return whether a placement, int64 [k], on p devices is as contiguous as demanded."""
-    return contiguous(stages, device, p)
+    return contiguous(machine.stages, device, p)
 
 
 @compiled
 def simulate(
     machine: PipelinedMachine,
-    stages: StageEdges,
     state: PipelinedState,
     placements: Int32,
     figures: PipelinedFigures,
@@ -154,7 +154,7 @@ def simulate(
     p = state.held_bytes.size
     for b in range(placements.shape[0]):
         placed(machine, state, placements[b])
-        figures.value_s[b] = greatest_s(state) if contiguous(stages, state.device, p) else np.inf
+        figures.value_s[b] = greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf
         for d in range(p):
             figures.held_bytes[b, d] = state.held_bytes[d]
             figures.busy_s[b, d] = state.tree[d, 1]
@@ -169,7 +169,6 @@ def simulate(
 @compiled
 def local_search(
     machine: PipelinedMachine,
-    stages: StageEdges,
     state: PipelinedState,
     diary: Diary,
     changes: Changes,
@@ -181,7 +180,7 @@ def local_search(
     placed(machine, state, diary.best)
     over = excess(state.held_bytes, machine.capacity_bytes)
     p = state.held_bytes.size
-    begun(diary, greatest_s(state) if contiguous(stages, state.device, p) else np.inf, over)
+    begun(diary, greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf, over)
     before = np.empty(state.device.size, np.int64)
     left = limit
     for i in range(changes.device.size):
@@ -197,7 +196,7 @@ def local_search(
                 put(machine, state, changes.node[x], target if x < changes.back[i] else before[0])
             value_s = greatest_s(state)
         over = excess(state.held_bytes, machine.capacity_bytes)
-        if target >= 0 and stages.kind != FREE and not contiguous(stages, state.device, p):
+        if target >= 0 and machine.stages.kind != FREE and not contiguous(machine.stages, state.device, p):
             diary.tried[i], diary.move_s[i], taken = True, np.inf, False
         else:
             taken = judged(diary, changes, i, value_s, over, state.device)

@@ -17,7 +17,6 @@ from pipeline.core.graph import Graph, Grouping, contract, group_edges, is_acycl
 from pipeline.shared.partition import (
     _clipped,
     _integers,
-    strong_components,
     _undirected,
     check_node_cost,
     check_parts,
@@ -26,6 +25,7 @@ from pipeline.shared.partition import (
     make_acyclic,
     metis_parts,
     node_costs,
+    strong_components,
 )
 from tests.strategies import connected, graph_of, graphs, grouped_graphs, groupings
 

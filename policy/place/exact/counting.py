@@ -18,8 +18,8 @@ def counting_bound(unit_s: Float64, low_s: float) -> float:
     most T seconds holds no more than the number of the smallest ones that fit into T; where these numbers add up to
     less than h for some h, T is too little.
 
-    Source: the bound of identical parallel machines in Dell'Amico, Martello, ORSA Journal on Computing 7, 1995 (L2), for devices
-    that differ.
+    Source: the bound of identical parallel machines in Dell'Amico, Martello, ORSA Journal on Computing 7, 1995, for
+    devices that differ.
     """
     k, p = unit_s.shape
     if k == 0 or p < 2:

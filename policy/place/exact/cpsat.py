@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
@@ -24,6 +25,8 @@ from policy.place.lists.heft import Heft
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
+REFUTING = 0.5  # share of the effort that goes into refuting that there is anything better
+BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
 LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
 MARGIN = 0.98  # the share of the time left that the solver may use
 
@@ -75,17 +78,57 @@ class CpSat(Method):
             return
         finest = units.k == finest_grouping(problem).k
         units = objective.units(problem)
+        proves = finest and objective.exact
+        if proves and (same or one_to_one(search)):
+            self._refute(search, units, seed)
+        if search.done:
+            return
         device = None if search.best is None else units.devices_of(search.best)
         hint = Hint(device, search.best_s, timeline if same else None)
         made = objective.program(problem, units, execution, hint, search.bound_s)
         if made is None:
             return
         bound_s = self._solve(search, made, _Asking(search, units, made), seed)
-        if finest and objective.exact and (same or one_to_one(search)):
+        if proves and (same or one_to_one(search)):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
+
+    def _refute(self, search: Search, units: Units, seed: int) -> None:
+        """Ask, as long as the answer is yes and half of the time is left, whether there is anything better."""
+        from ortools.sat.python import cp_model
+
+        problem, execution = search.problem, search.execution
+        objective = objective_of(execution)
+        with search.limited(search.author, seconds=REFUTING * search.left_s if math.isfinite(search.left_s) else None):
+            while not search.done and search.best is not None:
+                value_s = search.best_s * (1 - BETTER)
+                hint = Hint(units.devices_of(search.best), search.best_s, None)
+                made = objective.below(problem, units, execution, hint, value_s)
+                if made is None:
+                    return
+                solver = self._solver(search, seed, share=REFUTING)
+                with _stoppable(solver, search):
+                    status = solver.solve(made.model)
+                if status == cp_model.INFEASIBLE:
+                    search.prove(value_s * (1 - SAFETY), "cpsat")
+                if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                    return
+                _Asking(search, units, made)(solver.value, search.best_s / made.tick_s)
+                if search.best_s > value_s:  # better in ticks alone
+                    return
 
     def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
         """Run the solver and return the seconds below which it found nothing to lie."""
+        from ortools.sat.python import cp_model
+
+        solver = self._solver(search, seed)
+        with _stoppable(solver, search):
+            status = solver.solve(made.model, _callback(solver, ask))
+        proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
+        bound = solver.best_objective_bound
+        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+
+    def _solver(self, search: Search, seed: int, *, share: float = 1.0) -> Any:
+        """Return a solver that may take what is left; share: of its own steps, where time is not limited."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()
@@ -96,14 +139,10 @@ class CpSat(Method):
         solver.parameters.num_workers = 1 if endless else self.workers
         solver.parameters.interleave_search = endless or self.workers == 1
         if endless:
-            solver.parameters.max_deterministic_time = self.effort * search.left
+            solver.parameters.max_deterministic_time = share * self.effort * search.left
         else:
             solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
-        with _stoppable(solver, search):
-            status = solver.solve(made.model, _callback(solver, ask))
-        proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
-        bound = solver.best_objective_bound
-        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+        return solver
 
 
 def size_of(search: Search) -> int:

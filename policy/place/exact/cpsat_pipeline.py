@@ -16,15 +16,25 @@ from policy.place.exact.elements import Charges, charges_of, kinds_of, merged, n
 from policy.place.units import Units
 
 TICKS = 2**20  # of the largest load that is of interest
+CROWDED = 0.8  # share of the load that a crowd must make up to be worth a name
 MOST_COUNTED = 24  # pieces of a set that one device may hold
 ROUNDING = 1e-9  # the share by which sums in another order may differ
+
+
+class Crowd(NamedTuple):
+    """Pieces of which one of some devices that are alike holds so many: `device`, for their names mean nothing."""
+
+    device: int
+    members: list[int]
+    least: int
 
 
 class Pieces(NamedTuple):
     """What a program of loads places: units, of which some are one.
 
     units: the pieces. of_unit: which piece each unit before belongs to. charges: per kind; kind: int32 [p], of each
-    device. device: int32 [k], the placement to start from, or None.
+    device. device: int32 [k], the placement to start from, or None. crowd: see there; None where it tells little.
+    alike: devices that can change places still.
     """
 
     units: Units
@@ -32,6 +42,8 @@ class Pieces(NamedTuple):
     charges: Charges
     kind: Int32
     device: Int32 | None
+    crowd: Crowd | None
+    alike: Alike
 
     @classmethod
     def of(cls, problem: Problem, units: Units, device: Int32 | None, value_s: float) -> Pieces:
@@ -46,7 +58,13 @@ class Pieces(NamedTuple):
         for q, members in enumerate(kinds):
             kind[list(members)] = q
         whole = Units.of_grouping(problem, units.grouping.then(together))
-        return cls(whole, together, charges, kind, None if device is None else _of_pieces(device, together))
+        device = None if device is None else _of_pieces(device, together)
+        alike = alike_devices(problem, whole, charges.work_s[:, kind])
+        crowd = _crowd(charges.work_s[:, kind], alike, value_s)
+        if crowd is not None:
+            alike = [known for known in ([d for d in one if d != crowd.device] for one in alike) if len(known) > 1]
+            device = None if device is None else _first_crowded(device, crowd, kinds[kind[crowd.device]])
+        return cls(whole, together, charges, kind, device, crowd, alike)
 
     @property
     def members(self) -> list[list[int]]:
@@ -60,10 +78,34 @@ class Pieces(NamedTuple):
         """Return float64 [k, p], what pieces take on every device."""
         return self.charges.work_s[:, self.kind]
 
-    @property
-    def alike(self) -> Alike:
-        """Return the devices that can change places."""
-        return alike_devices(self.units.problem, self.units, self.unit_s)
+
+def _crowd(unit_s: Float64, alike: Alike, value_s: float) -> Crowd | None:
+    """Return which pieces one of the devices alike has many of, if that is most of the load `value_s`.
+
+    Of m n + 1 pieces that only m devices alike may have, one of these has n + 1; the smallest of these pieces bound the
+    load.
+    """
+    best, found = CROWDED * value_s, None
+    for known in alike if math.isfinite(value_s) else []:
+        others = np.setdiff1d(np.arange(unit_s.shape[1]), known)
+        work_s = unit_s[:, known[0]]
+        bound_to = np.flatnonzero((unit_s[:, others] > value_s * (1 + ROUNDING)).all(axis=1) & np.isfinite(work_s))
+        largest_first = bound_to[np.argsort(-work_s[bound_to], kind="stable")]
+        for least in range(2, (largest_first.size - 1) // len(known) + 2):
+            members = largest_first[: (least - 1) * len(known) + 1]
+            load_s = float(work_s[members[-least:]].sum())
+            if load_s > best:
+                best, found = load_s, Crowd(known[0], members.tolist(), least)
+    return found
+
+
+def _first_crowded(device: Int32, crowd: Crowd, alike: tuple[int, ...]) -> Int32:
+    """Return a placement int32 [k] with two devices alike changed so that the one of the crowd holds enough of it."""
+    held = np.bincount(device[crowd.members], minlength=max(alike) + 1)
+    other = max(alike, key=lambda d: int(held[d]))
+    name = np.arange(max(int(device.max()), max(alike)) + 1)
+    name[[crowd.device, other]] = other, crowd.device
+    return name[device].astype(np.int32)
 
 
 def _of_pieces(device: Int32, together: Grouping) -> Int32:
@@ -86,7 +128,8 @@ def pipelined(
     pieces = Pieces.of(problem, units, device, value_s)
     charges, unit_s = pieces.charges, pieces.unit_s
     k, p = unit_s.shape
-    longest_s = value_s if math.isfinite(value_s) else float(np.where(np.isfinite(unit_s), unit_s, 0.0).max(axis=1).sum())
+    known_s = np.where(np.isfinite(unit_s), unit_s, 0.0)
+    longest_s = value_s if math.isfinite(value_s) else float(known_s.max(axis=1).sum())
     tick_s = longest_s / TICKS if longest_s > 0 else 1.0
     found = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
     load = [found.work(tick_s, only=d) for d in range(p)]
@@ -106,12 +149,15 @@ def pipelined(
             load[d].append(pays[d] * part)
             hinted[d] += pays[d] if split else 0
     least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - charges.size.size - k)
-    most = found.number(least, TICKS if found.device is not None else 2**50, None if found.device is None else int(max(hinted.max(), least)))
+    hint = None if found.device is None else int(max(hinted.max(), least))
+    most = found.number(least, 2**50 if hint is None else TICKS, hint)
     for terms in load:
         found.model.add(most >= sum(terms))
     for d in range(p if math.isfinite(value_s) else 0):
         for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
             found.model.add(sum(found.x[g][d] for g in members) <= count)
+    if pieces.crowd is not None:
+        found.model.add(sum(found.x[g][pieces.crowd.device] for g in pieces.crowd.members) >= pieces.crowd.least)
     if convex:
         _convex(problem, pieces, found)
     found.model.minimize(most)

@@ -80,4 +80,3 @@ class Dp(Method):
         search.details["ideals"] = float(found.count)
         best = program.below(limit_s).of_ideals(found, lambda: search.left_s > 0, workers=self.workers)
         return None if best is None else best or known
-

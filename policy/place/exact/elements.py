@@ -142,9 +142,7 @@ def charges_of(problem: Problem, units: Units, kinds: tuple[tuple[int, ...], ...
     return net_charges(work_s, units.held_bytes, units.room_bytes[first], total)
 
 
-def net_charges(
-    work_s: Float64, held_bytes: Int64, room_bytes: Int64, nets: dict[tuple[int, ...], Float64]
-) -> Charges:
+def net_charges(work_s: Float64, held_bytes: Int64, room_bytes: Int64, nets: dict[tuple[int, ...], Float64]) -> Charges:
     """Return the charges of elements and nets {members: seconds float64 [K]}; those that cost nothing are left out."""
     kept = [(members, pay_s) for members, pay_s in nets.items() if len(members) > 1 and np.any(pay_s > 0)]
     size = np.array([len(members) for members, _ in kept], np.int64)
@@ -235,6 +233,4 @@ WIDEST = 32  # members of a net up to which all its pairs are looked at
 def with_elements(elements: Elements, together: Grouping, problem: Problem) -> Elements:
     """Return elements of which some are one; their order is left out, for it may have cycles now."""
     units = Units.of_grouping(problem, elements.units.grouping.then(together))
-    return replace(
-        elements, units=units, charges=merged(elements.charges, together), edges=np.zeros((2, 0), np.int32)
-    )
+    return replace(elements, units=units, charges=merged(elements.charges, together), edges=np.zeros((2, 0), np.int32))

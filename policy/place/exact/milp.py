@@ -48,7 +48,7 @@ class Milp(Method):
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bound, and ask about everything that the solver finds."""
         problem = search.problem
-        if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
+        if search.left <= 0 or problem.costs is None:
             return
         units = problem.derived(Units.of)
         if search.best is None:  # no device holds everything

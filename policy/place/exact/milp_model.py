@@ -13,7 +13,6 @@ from pipeline.shared.contiguity import forward_edges
 from policy.place.exact.cpsat_pipeline import Pieces
 from policy.place.units import UNLIMITED
 
-
 INFEASIBLE = 2  # scipy's status
 TOLERANCE = 1e-6  # the share by which the solver may be off
 
@@ -84,6 +83,9 @@ def solve_loads(
     for d in np.flatnonzero(room < UNLIMITED).tolist():
         held = [(g * p + d, float(b) / float(room[d])) for g, b in enumerate(pieces.units.held_bytes.tolist()) if b]
         rows.add(held, 0.0, 1.0)
+    if pieces.crowd is not None:
+        crowd = [(g * p + pieces.crowd.device, 1.0) for g in pieces.crowd.members]
+        rows.add(crowd, float(pieces.crowd.least), np.inf)
     if convex:
         _add_convexity(rows, problem, pieces, free)
     upper = np.ones(free[0])

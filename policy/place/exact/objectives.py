@@ -59,6 +59,14 @@ class Objective(Protocol):
     ) -> Made | None:
         """Return the program of placing units, started from a placement; None where the graph has a cycle."""
 
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return the program of placements that take at most `value_s`, less than the hint, whichever it is.
+
+        None where it is not easier to refute than the whole program is to solve.
+        """
+
 
 class Unknown:
     """Of rules that are not known nothing is proven; the program adds up operations and transfers."""
@@ -87,6 +95,12 @@ class Unknown:
     ) -> Made | None:
         """Return the program of devices that run one after another."""
         return in_turns(problem, units, hint.device)
+
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return no program."""
+        return None
 
 
 class Sum(Unknown):
@@ -120,8 +134,18 @@ class LargestLoad(Unknown):
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
     ) -> Made | None:
         """Return the program of loads, of units that nothing faster than the hint parts."""
-        convex = isinstance(execution, PipelineModel) and execution.contiguity != "free"
-        return pipelined(problem, units, hint.device, hint.value_s, bound_s, convex=convex)
+        return pipelined(problem, units, hint.device, hint.value_s, bound_s, convex=_is_contiguous(execution))
+
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return the program of loads below one: more is known to be together then, and there is nothing to balance."""
+        if hint.device is None:
+            return None
+        made = pipelined(problem, units, hint.device, value_s, 0.0, convex=_is_contiguous(execution))
+        made.model.clear_hints()
+        made.model.clear_objective()
+        return made
 
 
 class Makespan(Unknown):
@@ -197,6 +221,10 @@ def folded(problem: Problem) -> Units:
             if not np.any(units.allowed[other] & ~units.allowed[g]):
                 label[g] = label[other]
     return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+
+
+def _is_contiguous(execution: ExecutionModel | None) -> bool:
+    return isinstance(execution, PipelineModel) and execution.contiguity != "free"
 
 
 def _dataflow(execution: ExecutionModel | None) -> DataflowModel:

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from policy.place.exact.elements import Charges
-
 
 SELDOM = 16  # pairs between two looks at which values are still of use
 
@@ -100,10 +99,10 @@ def ideals(need: Int64, key: Int64, most: int) -> tuple[Int64, Int64, Int32, Int
 def _addable(ideal: Int64, need: Int64, e: int) -> bool:
     if ideal[e >> 6] >> (e & 63) & 1:
         return False
+    missing = np.int64(0)
     for x in range(ideal.size):
-        if need[x] & ~ideal[x]:
-            return False
-    return True
+        missing |= need[x] & ~ideal[x]
+    return bool(missing == 0)
 
 
 @allocating
@@ -193,7 +192,12 @@ def _live(choices: StageChoices, priced_s: float, total_s: float, live: Int64) -
 
 @inlined
 def _improved(
-    charges: Charges, choices: StageChoices, best: LeastLoads, at: int, stage: tuple[int, Float64, Float64, int], worst_s: float
+    charges: Charges,
+    choices: StageChoices,
+    best: LeastLoads,
+    at: int,
+    stage: tuple[int, Float64, Float64, int],
+    worst_s: float,
 ) -> None:
     """Let ideal `at` end with a stage: the ideal before it, its work, its pay, its bytes.
 
@@ -298,6 +302,25 @@ def best_of_ideals(
     return pairs
 
 
+@inlined
+def _added(charges: Charges, walk: Walk, depth: int, e: int) -> None:
+    """Add an element to the stage so far, on the next level."""
+    for q in range(walk.work_s.shape[1]):
+        walk.work_s[depth + 1, q] = walk.work_s[depth, q] + charges.work_s[e, q]
+        walk.pay_s[depth + 1, q] = walk.pay_s[depth, q]
+    walk.held[depth + 1] = walk.held[depth] + charges.held_bytes[e]
+
+
+@inlined
+def _left(charges: Charges, walk: Walk, depth: int) -> int:
+    """Leave a level, and return the one above."""
+    if depth > 0:
+        e = walk.gone[depth]
+        for y in range(charges.ptr[e], charges.ptr[e + 1]):
+            walk.count[charges.net[y]] -= 1
+    return depth - 1
+
+
 @inner
 def _walked(
     charges: Charges, choices: StageChoices, lattice: Lattice, best: LeastLoads, walk: Walk, i: int, goal: Int64
@@ -311,26 +334,19 @@ def _walked(
     if live.size == 0:
         return 0
     worst_s = choices.limit_s
-    kinds = charges.work_s.shape[1]
     pairs = depth = 0
     walk.at[0], walk.follow[0] = i, lattice.ptr[i]
     while depth >= 0:
         x = walk.follow[depth]
         if x == lattice.ptr[walk.at[depth] + 1]:
-            if depth > 0:
-                for y in range(charges.ptr[walk.gone[depth]], charges.ptr[walk.gone[depth] + 1]):
-                    walk.count[charges.net[y]] -= 1
-            depth -= 1
+            depth = _left(charges, walk, depth)
             continue
         walk.follow[depth] = x + 1
         j, e = lattice.below[x], lattice.taken[x]
         if walk.seen[j] == i:
             continue
         walk.seen[j] = i
-        for q in range(kinds):
-            walk.work_s[depth + 1, q] = walk.work_s[depth, q] + charges.work_s[e, q]
-            walk.pay_s[depth + 1, q] = walk.pay_s[depth, q]
-        walk.held[depth + 1] = walk.held[depth] + charges.held_bytes[e]
+        _added(charges, walk, depth, e)
         if not _open(charges, choices, walk.work_s[depth + 1], walk.held[depth + 1], worst_s):
             continue
         depth += 1
@@ -350,6 +366,20 @@ def _walked(
     return pairs
 
 
+class Scan(NamedTuple):
+    """What a search among the prefixes inside one needs: order and priced work as in `best_of_prefixes`, and scratch.
+
+    count: int64 [t]. states: int64 [S]. work_s, pay_s: float64 [K].
+    """
+
+    order: Int64
+    priced_s: Float64
+    count: Int64
+    states: Int64
+    work_s: Float64
+    pay_s: Float64
+
+
 @compiled
 def best_of_prefixes(
     charges: Charges, choices: StageChoices, order: Int64, priced_s: Float64, best: LeastLoads, goal: Int64
@@ -359,32 +389,32 @@ def best_of_prefixes(
     priced_s: float64 [k + 1], the priced work of the prefixes. goal: as for `best_of_ideals`.
     """
     k, kinds = charges.work_s.shape
-    count = np.zeros(charges.size.size, np.int64)
-    states = np.empty(choices.price.size, np.int64)
-    work_s, pay_s = np.zeros(kinds), np.zeros(kinds)
+    scan = Scan(
+        order,
+        priced_s,
+        np.zeros(charges.size.size, np.int64),
+        np.empty(choices.price.size, np.int64),
+        np.zeros(kinds),
+        np.zeros(kinds),
+    )
+    first, end = 1, k + 1
+    if goal[0] >= 0:
+        first, end = goal[0], goal[0] + 1
     pairs = 0
-    for i in range(1, k + 1) if goal[0] < 0 else range(goal[0], goal[0] + 1):
-        pairs += _scanned(charges, choices, order, priced_s, best, goal, (count, states, work_s, pay_s), i)
+    for i in range(first, end):
+        pairs += _scanned(charges, choices, scan, best, goal, i)
     return pairs
 
 
 @inner
-def _scanned(
-    charges: Charges,
-    choices: StageChoices,
-    order: Int64,
-    priced_s: Float64,
-    best: LeastLoads,
-    goal: Int64,
-    scratch: tuple[Int64, Int64, Float64, Float64],
-    i: int,
-) -> int:
+def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoads, goal: Int64, i: int) -> int:
     """Fill in the values of one prefix, or find the goal's last stage; return how many pairs were priced."""
-    count, states, work_s, pay_s = scratch
-    live = states[: _live(choices, priced_s[i], priced_s[order.size], states)]
+    order, work_s, pay_s = scan.order, scan.work_s, scan.pay_s
+    live = scan.states[: _live(choices, scan.priced_s[i], scan.priced_s[order.size], scan.states)]
     worst_s = choices.limit_s if live.size else 0.0
     for q in range(work_s.size):
-        work_s[q] = pay_s[q] = 0.0
+        work_s[q] = 0.0
+        pay_s[q] = 0.0
     held, j = 0, i
     while j > 0:
         e = order[j - 1]
@@ -394,7 +424,7 @@ def _scanned(
         if not _open(charges, choices, work_s, held, worst_s):
             break
         j -= 1
-        _entered(charges, count, pay_s, e)
+        _entered(charges, scan.count, pay_s, e)
         stage = (j, work_s, pay_s, held)
         if goal[0] >= 0:
             if _leads_there(charges, choices, best, goal, stage):
@@ -405,7 +435,7 @@ def _scanned(
                 worst_s = _worst(best, i, live)
     for x in range(j, i):
         for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
-            count[charges.net[y]] -= 1
+            scan.count[charges.net[y]] -= 1
     if goal[0] < 0:
         _settled(choices, best, i)
     return i - j

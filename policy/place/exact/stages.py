@@ -168,8 +168,7 @@ class StageProgram:
         return LeastLoads(value_s, value_s.min(axis=1))
 
     def _stages(self, best: LeastLoads, last: Callable[[Int64], Int64]) -> list[Stage]:
-        """Return the stages that the best value comes from; last: completes a goal, returns the last stage's elements.
-        """
+        """Return the stages of the best value; last: completes a goal and returns the last stage's elements."""
         at, state = len(best.value_s) - 1, self.choices.full
         if best.value_s[at, state] >= self.choices.limit_s:
             return []
@@ -259,7 +258,7 @@ def _prices(elements: Elements) -> tuple[Float64, Float64]:
 
 
 def order_of(elements: Elements, rank: Float64) -> Int64:
-    """Return int64 [k], a depth-first topological order; rank: float64 [k], what comes first where there is a choice."""
+    """Return int64 [k], a depth-first topological order; rank: float64 [k], the greater the sooner, where possible."""
     ptr = row_ptr(elements.edges[0], elements.k)
     waiting = np.bincount(elements.edges[1], minlength=elements.k).astype(np.int32)
     return depth_first(ptr, elements.edges[1].copy(), waiting, rank)
