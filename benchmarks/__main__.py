@@ -30,6 +30,7 @@ SCRIPTS = (
     "hsdag_update",
     "placeto_tuned",
     "large_graphs",
+    "exact",
     "profiler_ratio",
     "false_claims",
     "calibration_error",

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pipeline.offline.records import (
         BoundRecord,
         FiguresRecord,
+        PipelineStageRecord,
         ScenarioRecord,
         SearchDocument,
         SimulateRecord,
-        StageRecord,
     )
     from pipeline.offline.scenario import Scenario
 
@@ -207,7 +207,7 @@ def _of_search(document: SearchDocument) -> list[str]:
     ]
 
 
-def _of_stages(stages: list[StageRecord] | None) -> list[str]:
+def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
     if stages is None:
         return []
     longest_s = max(stage["load_s"] for stage in stages)

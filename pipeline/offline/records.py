@@ -43,7 +43,7 @@ class PlacedRecord(TypedDict):
     priority: dict[str, float] | None
 
 
-class StageRecord(TypedDict):
+class PipelineStageRecord(TypedDict):
     """One stage of a pipeline: who takes turns at it, what each has to do per inference, and what runs there."""
 
     devices: list[str]
@@ -64,7 +64,7 @@ class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
     """The answer of simulate."""
 
     value_s: float
-    stages: list[StageRecord] | None
+    stages: list[PipelineStageRecord] | None
     official: OfficialRecord | None
 
 
@@ -88,8 +88,8 @@ class FoundRecord(TypedDict):
 class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     """The answer of search."""
 
-    stages: list[StageRecord] | None
-    replicated: list[StageRecord] | None
+    stages: list[PipelineStageRecord] | None
+    replicated: list[PipelineStageRecord] | None
 
 
 class ProvenRecord(TypedDict):

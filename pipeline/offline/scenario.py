@@ -197,7 +197,10 @@ def _topology_of(scenario: Scenario, workload: Workload) -> str:
     """
     found = scenario.topology or workload.topology
     if not found:
-        raise UsageError(f"{scenario.graph} says nothing of devices.", "Give --topology.")
+        raise UsageError(
+            f"{scenario.graph} says nothing of devices, and there is no --topology.",
+            "Give a TOML file or a preset, for example equal:4.",
+        )
     return found
 
 

@@ -10,7 +10,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import PipelineModel
-from pipeline.offline.records import StageRecord
+from pipeline.offline.records import PipelineStageRecord
 from pipeline.offline.scenario import LoadedScenario
 from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.partition import colocated
@@ -66,7 +66,7 @@ def device_order(problem: Problem, device: Sequence[int]) -> list[int] | None:
     return order
 
 
-def stage_records(case: LoadedScenario, placement: Placement) -> list[StageRecord] | None:
+def stage_records(case: LoadedScenario, placement: Placement) -> list[PipelineStageRecord] | None:
     """Return the stages of a placement, first to last; None where the evaluator is no pipeline, or no order exists."""
     if not isinstance(case.scenario.measurer().execution, PipelineModel):
         return None
@@ -87,7 +87,7 @@ def stage_records(case: LoadedScenario, placement: Placement) -> list[StageRecor
     ]
 
 
-def replicated_records(case: LoadedScenario, microbatches: int) -> list[StageRecord]:
+def replicated_records(case: LoadedScenario, microbatches: int) -> list[PipelineStageRecord]:
     """Return the best contiguous stages where each may run on several accelerators that take turns.
 
     microbatches: of a batch, after which replicas exchange the weights' gradients; 0 for inference, without exchange.

@@ -19,6 +19,7 @@ MOST_DEVICES = 1024
 OFFICIAL = "accelerators"  # the preset of accelerators and CPU cores around one host
 
 GPU_BYTES = 15 * 2**30  # of 16 GiB, what is left beside the runtime
+HOST_BYTES = 64 * 2**30
 SPREAD = 4.0  # unequal devices differ from the usual one by at most this factor
 
 
@@ -107,7 +108,7 @@ def _desktop(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
 
 def _sockets(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
-    devices = tuple(simulated(f"cpu{i}", "cpu", 64 * 2**30) for i in range(count))
+    devices = tuple(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(count))
     topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 30e9, latency_s=1e-6)
     return Machine(topology, (CHIPS["socket"],) * count)
 
@@ -127,7 +128,7 @@ def _accelerators(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     """Return what Tarnawski et al. place on: equal accelerators and CPU cores, which all share the host's memory."""
     count, cores = sizes
     accelerators = tuple(simulated(f"acc{i}", "npu", GPU_BYTES) for i in range(count))
-    devices = (*accelerators, *(simulated(f"cpu{i}", "cpu") for i in range(cores)))
+    devices = (*accelerators, *(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(cores)))
     chips = (*((CHIPS["p100"],) * count), *((CHIPS["socket"],) * cores))
     return Machine(Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 2.0**31, latency_s=0.0), chips)
 

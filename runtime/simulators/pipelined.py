@@ -111,9 +111,9 @@ class PipelinedEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the costs, the devices and the nets."""
-        *arrays, stages = self._machine
+        stages = self._machine.stages
         contiguity = () if stages.kind == FREE else (self.execution.contiguity, stages.edges)
-        return digest("pipelined", *arrays, *contiguity)
+        return digest("pipelined", *self._machine[:-1], *contiguity)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing.

@@ -70,7 +70,7 @@ def test_stages_of_published_graphs_have_the_published_loads(name: str) -> None:
     program = program_of(published(name))
     found = all_ideals(program, 10**9)
     assert found is not None
-    assert (program.elements.k, found.count) == (elements, ideals)
+    assert (program.elements.k, found.size) == (elements, ideals)
     best = program.of_ideals(found, lambda: True, workers=2)
     assert best is not None
     assert value_s(best) * 1e3 == pytest.approx(load_ms, abs=6e-5)  # published with four decimals

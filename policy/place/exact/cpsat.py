@@ -79,9 +79,7 @@ class CpSat(Method):
         finest = units.k == finest_grouping(problem).k
         units = objective.units(problem)
         proves = finest and objective.exact
-        if proves and (same or one_to_one(search)):
-            self._refute(search, units, seed)
-        if search.done:
+        if proves and (same or one_to_one(search)) and self._refuted(search, units, seed):
             return
         device = None if search.best is None else units.devices_of(search.best)
         hint = Hint(device, search.best_s, timeline if same else None)
@@ -92,8 +90,8 @@ class CpSat(Method):
         if proves and (same or one_to_one(search)):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
 
-    def _refute(self, search: Search, units: Units, seed: int) -> None:
-        """Ask, as long as the answer is yes and half of the time is left, whether there is anything better."""
+    def _refuted(self, search: Search, units: Units, seed: int) -> bool:
+        """Return whether there is nothing better; asked as long as there is, and half of the time is left."""
         from ortools.sat.python import cp_model
 
         problem, execution = search.problem, search.execution
@@ -104,17 +102,18 @@ class CpSat(Method):
                 hint = Hint(units.devices_of(search.best), search.best_s, None)
                 made = objective.below(problem, units, execution, hint, value_s)
                 if made is None:
-                    return
+                    break
                 solver = self._solver(search, seed, share=REFUTING)
                 with _stoppable(solver, search):
                     status = solver.solve(made.model)
                 if status == cp_model.INFEASIBLE:
                     search.prove(value_s * (1 - SAFETY), "cpsat")
                 if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-                    return
+                    break
                 _Asking(search, units, made)(solver.value, search.best_s / made.tick_s)
                 if search.best_s > value_s:  # better in ticks alone
-                    return
+                    break
+        return search.proven
 
     def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
         """Run the solver and return the seconds below which it found nothing to lie."""

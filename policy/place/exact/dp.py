@@ -77,6 +77,6 @@ class Dp(Method):
         if found is None:
             logger.info("%d elements have too many ideals for %d MB of memory", program.elements.k, self.memory_mb)
             return None
-        search.details["ideals"] = float(found.count)
+        search.details["ideals"] = float(found.size)
         best = program.below(limit_s).of_ideals(found, lambda: search.left_s > 0, workers=self.workers)
         return None if best is None else best or known

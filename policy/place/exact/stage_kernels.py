@@ -260,7 +260,7 @@ class Walk(NamedTuple):
     """Where a search among the ideals inside one is: a stack of at most k + 1 levels.
 
     work_s, pay_s: float64 [k + 1, K], of the stage so far. held: int64 [k + 1], its bytes. at: the ideal that is left;
-    follow: which element to take next; gone: the one that was taken last; all int64 [k + 1]. count: int64 [t], members
+    follow: which element to take next; gone: the one that was taken last; all int64 [k + 1]. inside: int64 [t], members
     of each net in the stage. states: int64 [S], scratch. seen: int32 [c], the ideal from which each was met last.
     """
 
@@ -270,7 +270,7 @@ class Walk(NamedTuple):
     at: Int64
     follow: Int64
     gone: Int64
-    count: Int64
+    inside: Int64
     states: Int64
     seen: Int32
 
@@ -317,7 +317,7 @@ def _left(charges: Charges, walk: Walk, depth: int) -> int:
     if depth > 0:
         e = walk.gone[depth]
         for y in range(charges.ptr[e], charges.ptr[e + 1]):
-            walk.count[charges.net[y]] -= 1
+            walk.inside[charges.net[y]] -= 1
     return depth - 1
 
 
@@ -351,7 +351,7 @@ def _walked(
             continue
         depth += 1
         walk.at[depth], walk.follow[depth], walk.gone[depth] = j, lattice.ptr[j], e
-        _entered(charges, walk.count, walk.pay_s[depth], e)
+        _entered(charges, walk.inside, walk.pay_s[depth], e)
         pairs += 1
         stage = (j, walk.work_s[depth], walk.pay_s[depth], walk.held[depth])
         if goal[0] >= 0:
@@ -369,12 +369,12 @@ def _walked(
 class Scan(NamedTuple):
     """What a search among the prefixes inside one needs: order and priced work as in `best_of_prefixes`, and scratch.
 
-    count: int64 [t]. states: int64 [S]. work_s, pay_s: float64 [K].
+    inside: int64 [t], members of each net in the stage. states: int64 [S]. work_s, pay_s: float64 [K].
     """
 
     order: Int64
     priced_s: Float64
-    count: Int64
+    inside: Int64
     states: Int64
     work_s: Float64
     pay_s: Float64
@@ -424,7 +424,7 @@ def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoa
         if not _open(charges, choices, work_s, held, worst_s):
             break
         j -= 1
-        _entered(charges, scan.count, pay_s, e)
+        _entered(charges, scan.inside, pay_s, e)
         stage = (j, work_s, pay_s, held)
         if goal[0] >= 0:
             if _leads_there(charges, choices, best, goal, stage):
@@ -435,7 +435,7 @@ def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoa
                 worst_s = _worst(best, i, live)
     for x in range(j, i):
         for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
-            scan.count[charges.net[y]] -= 1
+            scan.inside[charges.net[y]] -= 1
     if goal[0] < 0:
         _settled(choices, best, i)
     return i - j

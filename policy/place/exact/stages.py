@@ -72,7 +72,7 @@ class Ideals(NamedTuple):
     words: Int64
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """Return the number of ideals."""
         return len(self.words)
 
@@ -136,15 +136,15 @@ class StageProgram:
         goes_on: asked between the sizes of ideals; without it the answer is None.
         """
         lattice, words = found
-        best = self._blank(found.count)
-        seen = [np.full(found.count, -1, np.int32) for _ in range(workers)]
+        best = self._blank(found.size)
+        seen = [np.full(found.size, -1, np.int32) for _ in range(workers)]
 
         def fill(thread: int, first: int, end: int, step: int) -> None:
             span = np.array([first, end, step], np.int64)
             best_of_ideals(self.elements.charges, self.choices, lattice, best, seen[thread], span, NOWHERE.copy())
 
         def last(goal: Int64) -> Int64:
-            span, unseen = np.array([goal[0], goal[0] + 1, 1], np.int64), np.full(found.count, -1, np.int32)
+            span, unseen = np.array([goal[0], goal[0] + 1, 1], np.int64), np.full(found.size, -1, np.int32)
             best_of_ideals(self.elements.charges, self.choices, lattice, best, unseen, span, goal)
             return _bits(words[goal[0]] & ~words[goal[2]])
 
