@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def towers(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
         number = last + 1
         for _ in range(chains):
             chain = [last, *range(number, number + length)]
-            edges += list(zip(chain[:-1], chain[1:], strict=True))
+            edges += pairwise(chain)
             number += length
             ends.append(chain[-1])
         edges += [(end, number) for end in ends]

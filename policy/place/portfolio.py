@@ -58,6 +58,7 @@ LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 STAGES = 0.1  # share of what is left that goes to contiguous stages, by each of three ways
+REFUTING = 0.25  # share of what is left then in which one solver mostly refutes that a pipeline can be better
 SOLVERS = 0.7  # share of what is left then in which two solvers prove a pipeline optimal
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
@@ -148,7 +149,7 @@ class Portfolio(Method):
     def _stages(self, search: Search, seed: int) -> None:
         """Divide a pipeline into contiguous stages, and prove or better it at once where that is easy.
 
-        A glance of the solver after a little annealing; then both solvers side by side, where time is limited.
+        One solver after a little annealing; then both solvers side by side, where time is limited.
         """
         _part(search, "dpl", Dpl(), seed, share=STAGES)
         if search.problem.graph.n > LARGE:
@@ -158,7 +159,7 @@ class Portfolio(Method):
         solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
         if search.done or size_of(search) > self.solvable:
             return
-        _part(search, "cpsat", solver, seed, share=GLANCE)
+        _part(search, "cpsat", solver, seed, share=REFUTING)
         if math.isfinite(search.left_s) and search.left_s > LEAST_S:
             solvers = [_Named("milp", Milp()), _Named("cpsat", solver)]
             _part(search, "milp", _SideBySide(solvers, len(solvers)), seed, share=SOLVERS)

@@ -25,7 +25,7 @@ from policy.place.lists.heft import Heft
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
-REFUTING = 0.5  # share of the effort that goes into refuting that there is anything better
+REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
 BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
 LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
 MARGIN = 0.98  # the share of the time left that the solver may use
@@ -91,7 +91,7 @@ class CpSat(Method):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
 
     def _refuted(self, search: Search, units: Units, seed: int) -> bool:
-        """Return whether there is nothing better; asked as long as there is, and half of the time is left."""
+        """Return whether there is nothing better; asked as long as there is, and some of the time is left."""
         from ortools.sat.python import cp_model
 
         problem, execution = search.problem, search.execution

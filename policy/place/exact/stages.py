@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.graph import is_acyclic, row_ptr
+from pipeline.core.graph import Grouping, is_acyclic, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.exact.elements import Elements
+from policy.place.exact.elements import Elements, merged
 from policy.place.exact.relaxation import load_bound
 from policy.place.exact.stage_kernels import (
     Lattice,
@@ -42,6 +42,8 @@ STATES = 10_000  # states above which no program over stages is begun
 PRICING_S = 1.0  # seconds for the prices of unequal devices at most
 NOWHERE = np.full(4, -1, np.int64)  # no goal: all values are asked for
 BYTES_PER_COVER = 48  # of an ideal without one of its elements, while these are found and sorted
+LONG, PIECES = 2000, 1000  # elements of an order from which on it is divided by pieces first, and their number
+LOOSE = 1e-9  # share by which sums in another order may differ
 ORDER_PAIRS = 2e8  # of elements, in all orders together, where time is not limited
 
 
@@ -119,8 +121,23 @@ class StageProgram:
         return ideals_count * (24 * words + 48 + 8 * self.choices.price.size) + BYTES_PER_COVER * covers
 
     def of_order(self, order: Int64) -> list[Stage]:
-        """Return the best stages that are intervals of an order, first to last; none if none is below the limit."""
-        best = self._blank(self.elements.k + 1)
+        """Return the best stages that are intervals of an order, first to last; none if none is below the limit.
+
+        Of long orders short pieces are taken as one at first: what stages of these take is a limit for all others.
+        """
+        if order.size <= LONG:
+            return self._divided(order)
+        piece = np.empty(order.size, np.int32)
+        piece[order] = np.arange(order.size) * PIECES // order.size
+        charges = merged(self.elements.charges, Grouping(piece))
+        priced_s = np.bincount(piece, weights=self.priced_s)
+        coarse = replace(self, elements=replace(self.elements, charges=charges), priced_s=priced_s)
+        first_s = value_s(coarse._divided(np.arange(PIECES)))
+        return self.below(min(self.choices.limit_s, first_s * (1 + LOOSE)))._divided(order)
+
+    def _divided(self, order: Int64) -> list[Stage]:
+        """Return the best stages that are intervals of an order."""
+        best = self._blank(order.size + 1)
         priced_s = np.concatenate([[0.0], np.cumsum(self.priced_s[order])])
         best_of_prefixes(self.elements.charges, self.choices, order, priced_s, best, NOWHERE.copy())
 
