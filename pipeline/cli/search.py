@@ -74,6 +74,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
 @click.option("--evaluations", type=click.IntRange(min=1), help="Placements to evaluate at most.")
+@click.option("--gap", default="0", help="End where no placement can be faster by more than this: 1%% or 0.01.")
 @click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
@@ -84,7 +85,7 @@ def search(**options: Any) -> None:
 
     GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
     """
-    from pipeline.config import parse_budget
+    from pipeline.config import parse_budget, parse_share
     from pipeline.offline import search as offline
     from pipeline.progress.watch import watching
 
@@ -95,6 +96,7 @@ def search(**options: Any) -> None:
         options["evaluations"],
         checkpoint=options["checkpoint"],
         policy=options["policy"],
+        gap=parse_share(options["gap"], "gap"),
         replicate=options["microbatches"] if options["replicate"] else None,
     )
     if options["objective"] == "max-load":

@@ -51,7 +51,7 @@ class Effort:
     evaluations alone gives the same answer on every machine. Of placers that learn, checkpoint: a folder for the state
     of the search, which the same search goes on from, and for the policy; policy: one that was left in such a folder.
     replicate: also tell the best stages that several accelerators take turns at, for so many microbatches per exchange
-    of gradients, 0 for none.
+    of gradients, 0 for none. gap: see `Budget`.
     """
 
     placer: str = "portfolio"
@@ -60,12 +60,13 @@ class Effort:
     checkpoint: Path | None = None
     policy: Path | None = None
     replicate: int | None = None
+    gap: float = 0.0
 
     @property
     def budget(self) -> Budget:
         """Return the limits as placers take them."""
         seconds = DEFAULT_BUDGET_S if self.budget_s is None and self.evaluations is None else self.budget_s
-        return Budget(self.evaluations, seconds)
+        return Budget(self.evaluations, seconds, self.gap)
 
 
 def search(

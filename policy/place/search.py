@@ -122,8 +122,8 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Return whether the budget is spent, or the best placement proven."""
-        return self.left <= 0 or self.proven
+        """Return whether the budget is spent, or the best placement proven, or as good as was asked for."""
+        return self.left <= 0 or self.proven or self.best_s * (1 - self.budget.gap) <= self.bound_s
 
     @property
     def best(self) -> Placement | None:

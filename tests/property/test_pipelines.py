@@ -13,6 +13,7 @@ from pipeline.core.simulation import Contiguity
 from pipeline.core.stages import Answer
 from pipeline.offline.stages import checked_loads, device_order
 from pipeline.registry import build
+from policy.place.exact import cpsat, cpsat_pipeline
 from policy.place.exact.proofs import lower_bound
 from policy.place.exact.replicated import replicated_stages
 from tests.small_pipelines import SmallPipeline, small_pipeline
@@ -60,6 +61,14 @@ def check(case: SmallPipeline, placer: str, contiguity: Contiguity) -> None:
 def test_each_solver_finds_and_proves_the_optimum_of_its_own_definition(placer: str, contiguity: Contiguity) -> None:
     for number in FEW:
         check(small_pipeline(number), placer, contiguity)
+
+
+@pytest.mark.parametrize("contiguity", ["free", "convex"])
+def test_what_is_refuted_is_worse(contiguity: Contiguity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpsat, "EASY", 0)
+    monkeypatch.setattr(cpsat_pipeline, "SMALL", 0)
+    for number in FEW[:20]:
+        check(small_pipeline(number), "cpsat", contiguity)
 
 
 @pytest.mark.slow

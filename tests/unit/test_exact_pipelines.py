@@ -279,3 +279,18 @@ def test_any_graph_can_be_written_in_the_official_format_and_read_again(tmp_path
 
 def test_the_package_offers_what_the_command_line_does() -> None:
     assert pipeline.Scenario is Scenario
+
+
+def test_a_search_ends_where_the_gap_is_small_enough(tmp_path: Path) -> None:
+    scenario = Scenario(written(tmp_path / "g.json", document()), evaluator="pipelined")
+    whole = search(scenario, Effort("anneal", evaluations=400))
+    assert not whole["proven"]
+    loose = search(scenario, Effort("portfolio", evaluations=400, gap=0.9))
+    assert loose["evaluations"] < whole["evaluations"]
+    assert loose["gap"] <= 0.9
+
+
+@pytest.mark.parametrize("gap", ["100%", "-1", "one"])
+def test_a_gap_is_a_share(gap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["search", "zoo:chainmm", "--topology", "equal:2", "--gap", gap]) == 2
+    assert "such as 1%" in capsys.readouterr().err

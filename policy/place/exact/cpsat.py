@@ -26,6 +26,7 @@ from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
 REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
+EASY = 100  # variables up to which the whole program is solved as quickly
 BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
 LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
 MARGIN = 0.98  # the share of the time left that the solver may use
@@ -79,7 +80,7 @@ class CpSat(Method):
         finest = units.k == finest_grouping(problem).k
         units = objective.units(problem)
         proves = finest and objective.exact
-        if proves and (same or one_to_one(search)) and self._refuted(search, units, seed):
+        if proves and size_of(search) > EASY and (same or one_to_one(search)) and self._refuted(search, units, seed):
             return
         device = None if search.best is None else units.devices_of(search.best)
         hint = Hint(device, search.best_s, timeline if same else None)

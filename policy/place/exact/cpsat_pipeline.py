@@ -15,7 +15,9 @@ from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices
 from policy.place.exact.elements import Charges, charges_of, kinds_of, merged, never_apart
 from policy.place.units import Units
 
-TICKS = 2**20  # of the largest load that is of interest
+TICKS = 2**20  # of the largest load that is of interest; of many more the solver proves less
+FINE_TICKS = 2**30
+SMALL = 200  # variables that say where pieces are, up to which ticks are fine
 CROWDED = 0.8  # share of the load that a crowd must make up to be worth a name
 MOST_COUNTED = 24  # pieces of a set that one device may hold
 ROUNDING = 1e-9  # the share by which sums in another order may differ
@@ -130,7 +132,8 @@ def pipelined(
     k, p = unit_s.shape
     known_s = np.where(np.isfinite(unit_s), unit_s, 0.0)
     longest_s = value_s if math.isfinite(value_s) else float(known_s.max(axis=1).sum())
-    tick_s = longest_s / TICKS if longest_s > 0 else 1.0
+    ticks = FINE_TICKS if k * p <= SMALL else TICKS
+    tick_s = longest_s / ticks if longest_s > 0 else 1.0
     found = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
     load = [found.work(tick_s, only=d) for d in range(p)]
     hinted = np.zeros(p, np.int64)
@@ -150,7 +153,7 @@ def pipelined(
             hinted[d] += pays[d] if split else 0
     least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - charges.size.size - k)
     hint = None if found.device is None else int(max(hinted.max(), least))
-    most = found.number(least, 2**50 if hint is None else TICKS, hint)
+    most = found.number(least, 2**50 if hint is None else ticks, hint)
     for terms in load:
         found.model.add(most >= sum(terms))
     for d in range(p if math.isfinite(value_s) else 0):
