@@ -19,7 +19,7 @@ import psutil
 from benchmarks.anchors import FOLDER
 from benchmarks.common import Figure, figure, say, timed
 from pipeline import registry
-from pipeline.core.devices import CostTable, DeviceSpec, Topology
+from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -99,10 +99,12 @@ def towers(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
     topology = Topology.uniform(tuple(specs), bytes_per_s=2.0**31, latency_s=0.0)
     fast_s = rng.uniform(1e-4, 3e-3, graph.n)
     op_s = np.stack([*([fast_s] * 6), 20 * fast_s], axis=1)
-    costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), ("given",) * topology.p)
+    origin: tuple[Origin, ...] = ("given",) * topology.p
+    costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), origin)
     return problem_of(graph, topology, costs)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    say(figures(*([Path(given[0])] if given else []), **({"seconds": float(given[1])} if len(given) > 1 else {})))
+    folder = Path(given[0]) if given else INPUTS
+    say(figures(folder, float(given[1]) if len(given) > 1 else SEARCH_S))

@@ -20,6 +20,7 @@ from tests.small_pipelines import SmallPipeline, small_pipeline
 
 CLOSE = 1e-9
 FEW, MANY = range(60), range(60, 1500)
+STAND_INS = (83, 252, 511, 548, 803)  # of training, whose optimum another place of backward classes would change
 SOLVED: dict[str, tuple[Contiguity, ...]] = {
     "dp": ("ordered",),
     "milp": ("free", "convex"),
@@ -61,6 +62,11 @@ def check(case: SmallPipeline, placer: str, contiguity: Contiguity) -> None:
 def test_each_solver_finds_and_proves_the_optimum_of_its_own_definition(placer: str, contiguity: Contiguity) -> None:
     for number in FEW:
         check(small_pipeline(number), placer, contiguity)
+
+
+@pytest.mark.parametrize("number", STAND_INS)
+def test_backward_classes_have_a_place_in_the_order(number: int) -> None:
+    check(small_pipeline(number, training=True), "dp", "ordered")
 
 
 @pytest.mark.parametrize("contiguity", ["free", "convex"])

@@ -14,15 +14,20 @@ import pytest
 import pipeline
 from pipeline.cli.main import run
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
-from pipeline.core.graph import Graph
-from pipeline.core.problem import Problem
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.simulation import Contiguity
+from pipeline.core.stages import Subject
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, search, simulate
 from pipeline.placing.setup import problem_of
 from policy.place.exact.counting import counting_bound
+from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_pipeline import Pieces, covers
+from policy.place.exact.dp import Dp
 from policy.place.exact.elements import Elements, leaves_folded, never_apart
 from policy.place.exact.stages import Replication, StageProgram, all_ideals, best_of_orders, value_s
+from runtime.simulators.pipelined import Pipelined
 from tests.published import MSR
 from tests.strategies import graph_of
 
@@ -89,6 +94,30 @@ def test_the_default_search_proves_published_graphs_optimal(name: str) -> None:
     answer = search(scenario, Effort(budget_s=60.0))
     assert answer["proven"]
     assert answer["value_s"] * 1e3 == pytest.approx(FREE[name], abs=6e-5)
+
+
+CHAIN = graph_of(3, [(0, 1), (1, 2)])
+CROSSED = graph_of(4, [(0, 2), (3, 1)], colocate=[0, 0, 1, 1])  # u1 -> v1, v2 -> u2
+
+
+@pytest.mark.parametrize(
+    ("graph", "op_s", "expected_s"),
+    [
+        (CHAIN, [1.0, 2.0, 1.0], {"free": 2.2, "convex": 3.1, "ordered": 3.1}),
+        (CROSSED, [1.0] * 4, {"free": 2.2, "convex": 2.2, "ordered": 4.0}),
+    ],
+)
+def test_the_three_notions_of_contiguity_differ(
+    graph: Graph, op_s: list[float], expected_s: dict[Contiguity, float]
+) -> None:
+    problem = small(graph, op_s)
+    subject = Subject(None, graph, Grouping.identity(graph.n), problem.topology, problem.costs, 0)
+    for contiguity, value in expected_s.items():
+        simulator = Pipelined(contiguity=contiguity).bind(subject)
+        placer = Dp() if contiguity == "ordered" else CpSat(effort=1.0)
+        answer = placer.place(problem, simulator, Budget(500), seed=0, progress=lambda _: None)
+        assert answer.proven
+        assert answer.value_s == pytest.approx(value)
 
 
 def test_idle_leaves_are_folded_again_and_again_where_memory_allows_it() -> None:

@@ -130,7 +130,7 @@ class StageProgram:
         piece = np.empty(order.size, np.int32)
         piece[order] = np.arange(order.size) * PIECES // order.size
         charges = merged(self.elements.charges, Grouping(piece))
-        priced_s = np.bincount(piece, weights=self.priced_s)
+        priced_s: Float64 = np.bincount(piece, weights=self.priced_s).astype(np.float64)
         coarse = replace(self, elements=replace(self.elements, charges=charges), priced_s=priced_s)
         first_s = value_s(coarse._divided(np.arange(PIECES)))
         return self.below(min(self.choices.limit_s, first_s * (1 + LOOSE)))._divided(order)
