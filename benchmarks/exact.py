@@ -99,7 +99,7 @@ def towers(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
     topology = Topology.uniform(tuple(specs), bytes_per_s=2.0**31, latency_s=0.0)
     fast_s = rng.uniform(1e-4, 3e-3, graph.n)
     op_s = np.stack([*([fast_s] * 6), 20 * fast_s], axis=1)
-    origin: tuple[Origin, ...] = ("given",) * topology.p
+    origin: tuple[Origin, ...] = tuple("given" for _ in specs)
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), origin)
     return problem_of(graph, topology, costs)
 

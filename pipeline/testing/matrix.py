@@ -88,8 +88,8 @@ FACTS: Mapping[str, Facts] = {
     "brkga": Facts(SEARCHES),
     "cem": Facts(SEARCHES),
     "cpsat": Facts(NOTHING, MODELS, "small graphs"),
-    "dp": Facts(NOTHING, (), "of contiguous stages, few branches", priorities=False),
-    "dpl": Facts(NOTHING, priorities=False),
+    "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
+    "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
     "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"

@@ -19,6 +19,7 @@ from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.cpsat_models import Made
+from policy.place.exact.dpl import begun_with_stages
 from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
@@ -47,8 +48,8 @@ class CpSat(Method):
     A second by that count was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 4
-    placers: ClassVar[tuple[str, ...]] = ("heft",)
+    version: ClassVar[int] = 5
+    placers: ClassVar[tuple[str, ...]] = ("heft", "dpl")
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
@@ -71,6 +72,7 @@ class CpSat(Method):
         if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
+        begun_with_stages(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))

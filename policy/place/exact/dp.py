@@ -11,7 +11,7 @@ from pipeline.core.params import param
 from pipeline.core.simulation import PipelineModel
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.dpl import linearised
-from policy.place.exact.proofs import is_finest
+from policy.place.exact.proofs import is_finest, prove_bound
 from policy.place.exact.stages import (
     NO_LIMIT_S,
     Replication,
@@ -56,7 +56,8 @@ class Dp(Method):
             raise UsageError(f"{self} leaves nothing to work with.", "Use orders, memory_mb and workers of at least 1.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Ask about the best stages of some orders, and about the best of all."""
+        """Note the bound, ask about the best stages of some orders, and about the best of all."""
+        prove_bound(search)
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())
         if program is None:
             return

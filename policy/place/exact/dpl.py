@@ -10,6 +10,8 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
+from pipeline.core.simulation import PipelineModel
+from policy.place.exact.proofs import prove_bound
 from policy.place.exact.stages import (
     Replication,
     Stage,
@@ -20,6 +22,8 @@ from policy.place.exact.stages import (
     stage_program,
 )
 from policy.place.search import Method, Search
+
+FEW = 8  # orders that are enough for a start
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,18 @@ class Dpl(Method):
             raise UsageError(f"{self.orders} orders were asked for.", "Set orders to 1 or more.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Ask about the best division of all orders that there is time for."""
+        """Note the bound, and ask about the best division of all orders that there is time for."""
+        prove_bound(search)
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())
         if program is not None:
             linearised(search, program, self.orders, seed=seed)
+
+
+def begun_with_stages(search: Search, *, seed: int) -> None:
+    """Ask about stages of a few orders where a pipeline is searched: a start for solvers, beside a device alone."""
+    if isinstance(search.execution, PipelineModel) and not search.done:
+        with search.limited("dpl"):
+            Dpl(orders=FEW).run(search, seed=seed)
 
 
 def linearised(search: Search, program: StageProgram, orders: int, *, seed: int) -> list[Stage]:
