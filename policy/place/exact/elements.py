@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,8 @@ from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.partition import strong_components
 from policy.place.exact.cpsat_models import alike_devices, dearest_link_s, whole_nets
 from policy.place.units import Units
+
+WIDEST = 32  # members of a net up to which all its pairs are looked at
 
 
 class Charges(NamedTuple):
@@ -225,12 +227,3 @@ def _inseparable(charges: Charges, counts: tuple[int, ...], value_s: float) -> I
             if q != r or count > 1:
                 least = np.minimum(least, np.maximum(a_s[:, q], b_s[:, r]))
     return pairs[:, least >= value_s]
-
-
-WIDEST = 32  # members of a net up to which all its pairs are looked at
-
-
-def with_elements(elements: Elements, together: Grouping, problem: Problem) -> Elements:
-    """Return elements of which some are one; their order is left out, for it may have cycles now."""
-    units = Units.of_grouping(problem, elements.units.grouping.then(together))
-    return replace(elements, units=units, charges=merged(elements.charges, together), edges=np.zeros((2, 0), np.int32))

@@ -25,6 +25,7 @@ from pipeline.core.graph import Grouping, is_acyclic, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.exact.elements import Elements, merged
+from policy.place.exact.ideal_kernels import ideals
 from policy.place.exact.relaxation import load_bound
 from policy.place.exact.stage_kernels import (
     Lattice,
@@ -33,7 +34,6 @@ from policy.place.exact.stage_kernels import (
     best_of_ideals,
     best_of_prefixes,
     depth_first,
-    ideals,
 )
 
 ALONE = 64  # ideals of one size up to which one thread is as fast as two
