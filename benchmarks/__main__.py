@@ -31,6 +31,7 @@ SCRIPTS = (
     "placeto_tuned",
     "large_graphs",
     "report_open",
+    "exact",
     "profiler_ratio",
     "executor",
     "false_claims",

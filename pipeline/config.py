@@ -236,6 +236,25 @@ def parse_budget(value: Any) -> float:
     return parse_time(value, "budget", "120s or 2m")
 
 
+def parse_share(value: str, what: str) -> float:
+    """Return a share from "1%" or "0.01"; what: it is, for the error.
+
+    >>> parse_share("1%", "gap")
+    0.01
+
+    Raises:
+        UsageError: it is no share of at least 0 and less than 1.
+    """
+    number, percent = value.strip().removesuffix("%"), value.strip().endswith("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise UsageError(f"The {what} is {value!r}.", "Give a share of at least 0 and less than 1, such as 1% or 0.01.")
+    return share
+
+
 def parse_time(value: Any, what: str, example: str) -> float:
     """Return seconds from 90, "90", "90s", "20ms" or "1h"; what: it is, for the error.
 

@@ -57,6 +57,8 @@ class OfficialDocument(TypedDict, total=False):
     """A graph in the format of Tarnawski et al.; docs/graph.md says what its keys mean."""
 
     maxSizePerFPGA: Annotated[float, Field(ge=0)]
+    maxFPGAs: Annotated[int, Field(ge=0)]
+    maxCPUs: Annotated[int, Field(ge=0)]
     nodes: Required[Annotated[list[NodeEntry], Field(min_length=1)]]
     edges: Required[list[TransferEntry]]
 
@@ -71,7 +73,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
 
     times: "cpu", and "*" for any accelerator. Nodes of one colour are colocated. An edge carries the bytes that take
     its cost over LINK_BYTES_PER_S; the types of the nodes are TYPES. Nodes go by their names if all have one and none
-    occurs twice, else by "name#id". How many devices the file suggests is not kept.
+    occurs twice, else by "name#id". topology: as many accelerators and CPUs as the file says, if it does.
 
     cost_scale: what costs are multiplied with; 1000 for the published throughput inputs of layer graphs, whose costs
     are a thousandth of those of the same graphs among the latency inputs.
@@ -83,7 +85,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     found = faults.checked(OfficialDocument, document)
     faults.end()
     nodes, edges = found["nodes"], found["edges"]
-    names = _names(nodes)
+    names = node_names(nodes)
     pairs, cost = _edges(edges, [node["id"] for node in nodes], names, faults)
     edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
     if np.any(edge_bytes > MOST):
@@ -112,10 +114,12 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         times,
         LINK_BYTES_PER_S,
         int(memory_bytes) if math.isfinite(memory_bytes) else 0,
+        f"accelerators:{found['maxFPGAs']}x{found.get('maxCPUs', 0)}" if "maxFPGAs" in found else "",
     )
 
 
-def _names(nodes: Sequence[NodeEntry]) -> tuple[str, ...]:
+def node_names(nodes: Sequence[NodeEntry]) -> tuple[str, ...]:
+    """Return what the nodes of a document are called; see `read_msr`."""
     names = [node.get("name", "") for node in nodes]
     if all(names) and len(set(names)) == len(names):
         return tuple(names)

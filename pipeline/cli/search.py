@@ -15,14 +15,22 @@ from pipeline.cli.options import debug_option, json_option, keep_dynamic_option,
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
-    from pipeline.offline.records import BoundRecord, FiguresRecord, ScenarioRecord, SearchDocument, SimulateRecord
+    from pipeline.offline.records import (
+        BoundRecord,
+        FiguresRecord,
+        PipelineStageRecord,
+        ScenarioRecord,
+        SearchDocument,
+        SimulateRecord,
+    )
     from pipeline.offline.scenario import Scenario
     from pipeline.progress.curve import Row
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 MB = 1e6
-WRITTEN = ("trace", "curve", "tensorboard", "checkpoint", "report")  # options that name files or folders to write
+# Options that name files or folders to write.
+WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
@@ -35,9 +43,14 @@ def scenario_options(command: Command) -> Command:
     for option in reversed(
         (
             click.argument("graph"),
-            click.option("--topology", required=True, help="A TOML file, or a preset such as equal:4 or cpu+gpu."),
+            click.option(
+                "--topology",
+                default="",
+                help="A TOML file, or a preset as equal:4; else the graph's own.",
+            ),
             click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
             click.option("--evaluator", default="listsched", help="listsched, sequential or pipelined."),
+            click.option("--contiguous", is_flag=True, help="Of pipelined: stages that can be put in an order."),
             click.option("--level", default="", help="Of listsched: T0, T1, T1-bare or T2."),
             click.option("--no-memory", is_flag=True, help="Let devices hold anything."),
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
@@ -59,9 +72,14 @@ def scenario_options(command: Command) -> Command:
 @click.command()
 @scenario_options
 @click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
-@click.option("--placer", default="portfolio", help="Which method searches; see `placewright list place`.")
+@click.option("--objective", type=click.Choice(["max-load"]), help="max-load: the same as --evaluator pipelined.")
+@click.option("--placer", default="auto", help="Which method searches: auto, or see `placewright list place`.")
+@click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
+@click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
+@click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
 @click.option("--evaluations", type=click.IntRange(min=1), help="Placements to evaluate at most.")
+@click.option("--gap", default="0", help="End where no placement can be faster by more than this: 1%% or 0.01.")
 @click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
@@ -73,7 +91,7 @@ def search(**options: Any) -> None:
 
     GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
     """
-    from pipeline.config import parse_budget
+    from pipeline.config import parse_budget, parse_share
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve
     from pipeline.progress.watch import watching
@@ -81,8 +99,16 @@ def search(**options: Any) -> None:
     _check_page(options["report"])
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
     effort = offline.Effort(
-        options["placer"], budget_s, options["evaluations"], checkpoint=options["checkpoint"], policy=options["policy"]
+        "portfolio" if options["placer"] == "auto" else options["placer"],
+        budget_s,
+        options["evaluations"],
+        checkpoint=options["checkpoint"],
+        policy=options["policy"],
+        gap=parse_share(options["gap"], "gap"),
+        replicate=options["microbatches"] if options["replicate"] else None,
     )
+    if options["objective"] == "max-load":
+        options["evaluator"] = "pipelined"
     scenario = _scenario(options, ordered=options["mode"] == "order")
     with (
         watching(options["curve"], options["tensorboard"]) as watch,
@@ -94,23 +120,29 @@ def search(**options: Any) -> None:
             curve(placer, made)
             watch(placer, made)
 
-        document = offline.search(scenario, effort, trace=options["trace"], progress=progress, watch=told)
+        files = {"trace": options["trace"], "official": options["official_out"]}
+        document = offline.search(scenario, effort, **files, progress=progress, watch=told)
     _report(scenario, document, options["report"], curve.rows)
     _show(document, _of_search(document), options, placed=document)
 
 
 @click.command()
 @scenario_options
-@click.option("--placement", type=PATH, required=True, help="JSON {operation: device}, or the answer of a search.")
+@click.option("--placement", type=PATH, help="JSON {operation: device}, or the answer of a search.")
+@click.option("--official", type=PATH, help="A result of the tools of Tarnawski et al. instead, which is checked.")
 @trace_option
 @report_option
 def simulate(**options: Any) -> None:
     """Say what a placement of GRAPH costs, without hardware."""
+    from pipeline.core.errors import UsageError
     from pipeline.offline import search as offline
 
     _check_page(options["report"])
-    scenario = _scenario(options)
-    document = offline.simulate(scenario, options["placement"], trace=options["trace"])
+    given = [options[name] for name in ("placement", "official") if options[name] is not None]
+    if len(given) != 1:
+        raise UsageError("One placement is simulated.", "Give either --placement or --official.")
+    official, scenario = options["official"] is not None, _scenario(options)
+    document = offline.simulate(scenario, given[0], official=official, trace=options["trace"])
     _report(scenario, document, options["report"])
     _show(document, _of_simulation(document), options, placed=document)
 
@@ -118,13 +150,16 @@ def simulate(**options: Any) -> None:
 @click.command()
 @scenario_options
 @click.option("--write-costs", type=PATH, help="Also write the seconds it uses, as CSV for --costs.")
+@click.option("--write-official", type=PATH, help="Also write all of it in the format of Tarnawski et al.")
 def bound(**options: Any) -> None:
     """Say what no placement of GRAPH can be faster than, and why."""
     from pipeline.offline import search as offline
 
     scenario = _scenario(options)
     with console.progress(quiet=options["quiet"]) as progress:
-        document = offline.bound(scenario, write_costs=options["write_costs"], progress=progress)
+        document = offline.bound(
+            scenario, write_costs=options["write_costs"], write_graph=options["write_official"], progress=progress
+        )
     _show(document, _of_bound(document), options)
 
 
@@ -161,6 +196,7 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
         memory=not options["no_memory"],
         ties=not options["no_ties"],
         ordered=ordered,
+        contiguity="ordered" if options["contiguous"] else "",
         settings={
             **dict(parse_assignment(a) for a in options["assignments"]),
             **({"coarsen.shapes": options["shapes"]} if options["shapes"] else {}),
@@ -209,14 +245,26 @@ def _of_search(document: SearchDocument) -> list[str]:
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
+        *_of_stages(document["replicated"]),
         *_orders(document, document["planned_s"]),
     ]
+
+
+def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
+    if stages is None:
+        return []
+    longest_s = max(stage["load_s"] for stage in stages)
+    rows = [f"{len(stage['operations'])} on {'+'.join(stage['devices'])}, {_ms(stage['load_s'])}" for stage in stages]
+    return [f"with replicas {_ms(longest_s)}: {'; '.join(rows)}"]
 
 
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
     fits = "" if over == 0 else f"; does not fit: {over / MB:.6g} MB too much"
-    return [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
+    lines = [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
+    if document["official"] is not None:
+        lines.append("; ".join(document["official"]["faults"]) or "as it is stated, and nothing is wrong with it")
+    return lines
 
 
 def _of_bound(document: BoundRecord) -> list[str]:

@@ -23,12 +23,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much a placer may spend: evaluations, seconds, or both, whichever ends first; None is no limit."""
+    """How much a placer may spend: evaluations, seconds, or both, whichever ends first; None is no limit.
+
+    gap: the share of the best time by which another may still be faster when a search ends before.
+    """
 
     evaluations: int | None = None
     seconds: float | None = None
+    gap: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.gap < 1:
+            raise UsageError(f"The gap is {self.gap}.", "Give a share of at least 0 and less than 1, such as 0.01.")
         if self.evaluations is None and self.seconds is None:
             raise UsageError("The budget limits nothing.", "Give evaluations, seconds or both.")
         if (self.evaluations is not None and self.evaluations < 1) or (self.seconds is not None and self.seconds <= 0):

@@ -13,6 +13,7 @@ from pipeline.core.placement import Placement
 
 Level = Literal["T0", "T1", "T2"]
 LEVELS: tuple[Level, ...] = ("T0", "T1", "T2")
+Contiguity = Literal["free", "convex", "ordered"]
 T0, T1, T2 = range(3)  # levels of contention as numbers, see `DataflowModel.contention`
 NO_SWAPS = np.zeros(0, np.int64)
 
@@ -54,10 +55,15 @@ class SequentialModel(ExecutionModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineModel(ExecutionModel):
-    """Inference after inference on all devices at once: the largest load of a device is the time per inference."""
+    """Inference after inference on all devices at once: the largest load of a device is the time per inference.
+
+    contiguity: which placements count: all ("free"), those in which no path of the forward pass leaves a device and
+    comes back ("convex"), or those whose devices can be put in an order that it follows ("ordered").
+    """
 
     kind: ClassVar[str] = "pipelined"
     anonymous: ClassVar[bool] = True
+    contiguity: Contiguity = "free"
 
 
 @dataclass(frozen=True, slots=True)

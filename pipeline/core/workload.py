@@ -43,7 +43,8 @@ class Workload:
     not supported; the first that fits a device counts, in this order. Empty: only a cost model can tell.
     link_bytes_per_s: the bandwidth that the source's transfer times were made with; 0 for none. Presets of
     topologies take it in place of their own.
-    memory_bytes: what one device holds according to the source; 0 for unknown.
+    memory_bytes: what one device holds according to the source; 0 for unknown. topology: the preset that the source
+    asks for; "" for none.
     """
 
     graph: Graph
@@ -51,6 +52,7 @@ class Workload:
     times: Mapping[str, Float64] = field(default_factory=dict)
     link_bytes_per_s: float = 0.0
     memory_bytes: int = 0
+    topology: str = ""
 
     def __post_init__(self) -> None:
         n = self.graph.n

@@ -15,6 +15,7 @@ class ScenarioRecord(TypedDict):
     topology: str
     evaluator: str
     level: str | None
+    contiguity: str | None
     memory: bool
     ties: bool
     operations: int
@@ -42,10 +43,29 @@ class PlacedRecord(TypedDict):
     priority: dict[str, float] | None
 
 
+class PipelineStageRecord(TypedDict):
+    """One stage of a pipeline: who takes turns at it, what each has to do per inference, and what runs there."""
+
+    devices: list[str]
+    replicas: int
+    load_s: float
+    operations: list[str]
+
+
+class OfficialRecord(TypedDict):
+    """What a result of the official tools states, what was counted again, and what is wrong with it."""
+
+    stated_s: float | None
+    checked_s: float
+    faults: list[str]
+
+
 class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
     """The answer of simulate."""
 
     value_s: float
+    stages: list[PipelineStageRecord] | None
+    official: OfficialRecord | None
 
 
 class FoundRecord(TypedDict):
@@ -67,6 +87,9 @@ class FoundRecord(TypedDict):
 
 class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     """The answer of search."""
+
+    stages: list[PipelineStageRecord] | None
+    replicated: list[PipelineStageRecord] | None
 
 
 class ProvenRecord(TypedDict):

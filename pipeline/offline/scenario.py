@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
+    from pipeline.core.workload import Workload
 
 SETTABLE = ("place", "measure")
 READING = tuple(
@@ -50,14 +51,15 @@ class Scenario:
     """A question without its answer, in the words of the command line.
 
     graph: a JSON file, a model, or "zoo:NAME" with options as in "zoo:rnnlm2?steps=3". topology: a TOML file or a
-    preset. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
+    preset; "" for the graph's own. contiguity: of the stages of a pipeline; "" for the evaluator's default. costs: a
+    CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
     memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
     carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
     "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read.
     """
 
     graph: str
-    topology: str
+    topology: str = ""
     costs: Path | None = None
     evaluator: str = "listsched"
     level: str = ""
@@ -66,6 +68,7 @@ class Scenario:
     ordered: bool = False
     pins: Path | None = None
     cost_scale: float = 1.0
+    contiguity: str = ""
     seed: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -114,6 +117,10 @@ class Scenario:
             raise UsageError(f"The evaluator {name} knows no levels.", "Leave --level out, or use listsched.")
         if self.level:
             values["level"] = self.level
+        if self.contiguity and "contiguity" not in known:
+            raise UsageError(f"The evaluator {name} knows no stages.", "Leave --contiguous out, or use pipelined.")
+        if self.contiguity:
+            values["contiguity"] = self.contiguity
         if "memory" in known and not self.memory:
             values["memory"] = False
         found = registry.build("measure", name, values)
@@ -186,7 +193,7 @@ def load(scenario: Scenario) -> LoadedScenario:
     workload = found.workload
     graph = workload.graph if scenario.ties else replace(workload.graph, colocate=np.full(workload.graph.n, -1))
     limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
-    devices = machine(scenario.topology, **limits)  # type: ignore[arg-type]
+    devices = machine(_topology_of(scenario, workload), **limits)  # type: ignore[arg-type]
     if not scenario.memory:
         devices = devices.without_memory_limits()
     topology = devices.topology
@@ -195,7 +202,24 @@ def load(scenario: Scenario) -> LoadedScenario:
     pins = {} if scenario.pins is None else _pins(scenario.pins, graph, found.members)
     problem = problem_of(graph, topology, costs, pins=pins, ordered=scenario.ordered, tags=workload.tags)
     _check_ties(problem)
+    _check_room(problem)
+    scenario = replace(scenario, topology=_topology_of(scenario, workload))
     return LoadedScenario(scenario, problem, costs, found.members)
+
+
+def _topology_of(scenario: Scenario, workload: Workload) -> str:
+    """Return the topology that is asked for, or else the graph's own.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    found = scenario.topology or workload.topology
+    if not found:
+        raise UsageError(
+            f"{scenario.graph} says nothing of devices, and there is no --topology.",
+            "Give a TOML file or a preset, for example equal:4.",
+        )
+    return found
 
 
 def read_graph(scenario: Scenario) -> GraphFile:
@@ -278,6 +302,27 @@ def _pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | 
                 "Pin both to one device.",
             )
     return {operation: device for operation, (_, device) in pins.items()}
+
+
+def _check_room(problem: Problem) -> None:
+    """Check that operations which must share a device fit into one.
+
+    Raises:
+        UsageError: they are more than any device that may run them holds.
+    """
+    held = np.bincount(problem.grouping.group, weights=problem.graph.weight_bytes)
+    room = np.array([d.memory_bytes or np.inf for d in problem.topology.devices])
+    most = np.where(problem.group_allowed(problem.grouping), room, 0.0).max(axis=1)
+    over = np.flatnonzero(held > most)
+    if over.size:
+        members = np.flatnonzero(problem.grouping.group == over[0])
+        some = ", ".join(problem.graph.names[i] for i in members[:NAMED])
+        what = "needs" if members.size == 1 else "must share a device and need"
+        raise UsageError(
+            f"{some} {what} {held[over[0]] / 1e6:.6g} MB, and no device that may run this holds more than "
+            f"{most[over[0]] / 1e6:.6g} MB.",
+            "Add a device with more memory, or a CPU; or use --no-memory.",
+        )
 
 
 def _check_ties(problem: Problem) -> None:

@@ -14,13 +14,15 @@ import numpy as np
 from pipeline import registry
 from pipeline.artifacts.checkpoint import kept, read_policy
 from pipeline.artifacts.declared import declared, placers_called
+from pipeline.artifacts.store import write_json
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
-from pipeline.core.simulation import DataflowModel
+from pipeline.core.simulation import DataflowModel, PipelineModel
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
+from pipeline.offline.official import official_document, read_official, write_official
 from pipeline.offline.records import (
     BoundRecord,
     FiguresRecord,
@@ -30,6 +32,7 @@ from pipeline.offline.records import (
     SimulateRecord,
 )
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
+from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.recipes import for_placer, lifted
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
@@ -47,6 +50,8 @@ class Effort:
     placer: which method. budget_s, evaluations: whichever ends first; with neither, 10 seconds. Only a limit on
     evaluations alone gives the same answer on every machine. Of placers that learn, checkpoint: a folder for the state
     of the search, which the same search goes on from, and for the policy; policy: one that was left in such a folder.
+    replicate: also tell the best stages that several accelerators take turns at, for so many microbatches per exchange
+    of gradients, 0 for none. gap: see `Budget`.
     """
 
     placer: str = "portfolio"
@@ -54,12 +59,14 @@ class Effort:
     evaluations: int | None = None
     checkpoint: Path | None = None
     policy: Path | None = None
+    replicate: int | None = None
+    gap: float = 0.0
 
     @property
     def budget(self) -> Budget:
         """Return the limits as placers take them."""
         seconds = DEFAULT_BUDGET_S if self.budget_s is None and self.evaluations is None else self.budget_s
-        return Budget(self.evaluations, seconds)
+        return Budget(self.evaluations, seconds, self.gap)
 
 
 def search(
@@ -67,12 +74,14 @@ def search(
     effort: Effort | None = None,
     *,
     trace: str | Path | None = None,
+    official: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
     watch: Watcher = unwatched,
 ) -> SearchDocument:
     """Return the best placement found and what is known of it; docs/search.md lists the keys.
 
-    trace: where to write the placement's timeline. progress: told a line for people, now and then. watch: told the same
+    trace: where to write the placement's timeline; official: where to write it as the tools of Tarnawski et al. do.
+    progress: told a line for people, now and then. watch: told the same
     in numbers; see `pipeline.progress.watch.watching`.
 
     Raises:
@@ -81,7 +90,7 @@ def search(
     chosen = effort or Effort()
 
     def work(check: Callable[[], None]) -> SearchDocument:
-        return _search(scenario, chosen, trace, _hook(spoken(progress, watch), check), progress)
+        return _search(scenario, chosen, (trace, official), _hook(spoken(progress, watch), check), progress)
 
     return apart(work)
 
@@ -89,12 +98,16 @@ def search(
 def _search(
     scenario: Scenario,
     effort: Effort,
-    trace: str | Path | None,
+    files: tuple[str | Path | None, str | Path | None],
     hook: Callable[[str, Progress], None],
     say: Callable[[str], None],
 ) -> SearchDocument:
-    if trace is not None:
-        check_writable(Path(trace))
+    trace, official = files
+    for path in files:
+        if path is not None:
+            check_writable(Path(path))
+    if official is not None:
+        official_document(scenario.graph)
     placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
     learned = None if effort.policy is None else read_policy(effort.policy)
     case = load(scenario)
@@ -127,9 +140,13 @@ def _search(
         "evaluations": evaluations,
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
+        "stages": stage_records(case, best.placement),
+        "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),
         **_figures(case, simulator, best.placement),
         **case.lifted(best.placement),
     }
+    if official is not None:
+        write_official(Path(official), case, best.placement)
     _trace(simulator, best.placement, trace)
     return document
 
@@ -146,8 +163,12 @@ def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: Prog
     return lifted(answer, grouping), spent
 
 
-def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = None) -> SimulateRecord:
+def simulate(
+    scenario: Scenario, placement: Path, *, official: bool = False, trace: str | Path | None = None
+) -> SimulateRecord:
     """Return what the placement in a file costs; docs/search.md lists the keys.
+
+    official: whether it is a result of the tools of Tarnawski et al., which is checked as well.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -156,7 +177,7 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
         check_writable(Path(trace))
     case = load(scenario)
     simulator = case.simulator()
-    plan = read_placement(placement, case)
+    plan, checked = read_official(placement, case) if official else (read_placement(placement, case), None)
     unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), plan.device])
     if unsupported.size:
         some = [f"{case.graph.names[i]} on {plan.devices[plan.device[i]]}" for i in unsupported[:5].tolist()]
@@ -166,7 +187,14 @@ def simulate(scenario: Scenario, placement: Path, *, trace: str | Path | None = 
     figures = _figures(case, simulator, plan)
     ordered_s = figures["priority_s"]
     value_s = figures["fifo_s"] if ordered_s is None else ordered_s
-    document: SimulateRecord = {**_words(case, simulator), "value_s": value_s, **figures, **case.lifted(plan)}
+    document: SimulateRecord = {
+        **_words(case, simulator),
+        "value_s": value_s,
+        "stages": stage_records(case, plan),
+        "official": checked,
+        **figures,
+        **case.lifted(plan),
+    }
     _trace(simulator, plan, trace)
     return document
 
@@ -176,11 +204,13 @@ def bound(
     *,
     seconds: float = BOUND_S,
     write_costs: str | Path | None = None,
+    write_graph: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> BoundRecord:
     """Return what no placement can fall below, and what proves it.
 
-    write_costs: where to write the seconds per operation and device, as CSV. progress: told a line for people.
+    write_costs: where to write the seconds per operation and device, as CSV; write_graph: where to write graph, costs
+    and devices in the format of Tarnawski et al. progress: told a line for people.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -191,6 +221,10 @@ def bound(
     case = load(scenario)
     if write_costs is not None:
         write(Path(write_costs), case.costs)
+    if write_graph is not None:
+        from coarsen.reading.msr_files import to_msr
+
+        write_json(Path(write_graph), to_msr(case.graph, case.costs, case.topology))
     simulator = case.simulator()
 
     def work(_: Callable[[], None]) -> ProvenRecord:
@@ -214,16 +248,17 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
 
 def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     """Return what was asked, and how large it is."""
-    scenario = case.scenario
+    scenario, execution = case.scenario, simulator.execution
     level = scenario.level
-    if isinstance(simulator.execution, DataflowModel):
-        level = level or simulator.execution.level
+    if isinstance(execution, DataflowModel):
+        level = level or execution.level
     return {
         "schema": "placewright.search/1",
         "graph": scenario.graph,
         "topology": scenario.topology,
         "evaluator": scenario.evaluator,
         "level": level or None,
+        "contiguity": execution.contiguity if isinstance(execution, PipelineModel) else None,
         "memory": scenario.memory,
         "ties": scenario.ties,
         "operations": case.graph.n,

@@ -69,10 +69,11 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
 def lifted(answer: Answer, grouping: Grouping) -> Answer:
     """Return an answer for the groups as one for the operations.
 
-    Its bound does not come along: it holds for placements of whole groups alone.
+    Its bound comes along only where every operation is a group: else it holds for placements of whole groups alone.
     """
     candidates = tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates)
-    return Answer(candidates, evaluations=answer.evaluations)
+    known = answer if grouping.k == grouping.n else Answer(candidates, evaluations=answer.evaluations)
+    return replace(known, candidates=candidates)
 
 
 def chained(coarsen: Sequence[tuple[str, Mapping[str, Any]]], graph: Graph, *, seed: int) -> Grouping:

@@ -88,6 +88,9 @@ FACTS: Mapping[str, Facts] = {
     "brkga": Facts(SEARCHES),
     "cem": Facts(SEARCHES),
     "cpsat": Facts(NOTHING, MODELS, "small graphs"),
+    "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
+    "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
+    "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
     ),

@@ -14,9 +14,12 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel
+from pipeline.core.simulation import ExecutionModel, PipelineModel
 from policy.place.exact.cpsat import CpSat, size_of
+from policy.place.exact.dp import Dp
+from policy.place.exact.dpl import Dpl
 from policy.place.exact.enumeration import enumerated
+from policy.place.exact.milp import Milp
 from policy.place.exact.min_cut import MinCut
 from policy.place.exact.proofs import prove_bound
 from policy.place.lists.cpop import Cpop
@@ -54,6 +57,9 @@ RULE_S = 10.0  # seconds that one of them may be expected to take where time is 
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
+STAGES = 0.1  # share of what is left that goes to contiguous stages, by each of three ways
+REFUTING = 0.35  # share of what is left then in which one solver mostly refutes that a pipeline can be better
+SOLVERS = 0.7  # share of what is left then in which two solvers prove a pipeline optimal
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 
@@ -66,7 +72,8 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     if execution is None:
         return (*RULES, "greedy", "anneal")
     improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
-    return (*RULES, *(("min_cut",) if execution.additive else ()), *improving)
+    exact = ("dpl", "dp", "milp") if isinstance(execution, PipelineModel) else ()
+    return (*RULES, *(("min_cut",) if execution.additive else ()), *exact, *improving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,11 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 5
-    placers: ClassVar[tuple[str, ...]] = (*RULES, "min_cut", "cpsat", "anneal", "multilevel", "greedy")
+    version: ClassVar[int] = 6
+    placers: ClassVar[tuple[str, ...]] = (
+        *RULES,
+        *("min_cut", "dpl", "dp", "milp", "cpsat", "anneal", "multilevel", "greedy"),
+    )
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
     solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")
@@ -114,6 +124,8 @@ class Portfolio(Method):
         additive = search.execution is not None and search.execution.additive
         if additive and search.problem.topology.p == 2:
             _part(search, "min_cut", MinCut(), seed)
+        if isinstance(search.execution, PipelineModel):
+            self._stages(search, seed)
         self._rules(search, seed)
         make_room(search, seed=seed)
         if search.simulator is None:
@@ -133,6 +145,24 @@ class Portfolio(Method):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed)
+
+    def _stages(self, search: Search, seed: int) -> None:
+        """Divide a pipeline into contiguous stages, and prove or better it at once where that is easy.
+
+        One solver after a little annealing; then both solvers side by side, where time is limited.
+        """
+        _part(search, "dpl", Dpl(), seed, share=STAGES)
+        if search.problem.graph.n > LARGE:
+            return
+        _part(search, "dp", Dp(workers=self.workers), seed, share=STAGES)
+        self._anneal(search, seed, share=STAGES)
+        solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
+        if search.done or size_of(search) > self.solvable:
+            return
+        _part(search, "cpsat", solver, seed, share=REFUTING)
+        if math.isfinite(search.left_s) and search.left_s > LEAST_S:
+            solvers = [_Named("milp", Milp()), _Named("cpsat", solver)]
+            _part(search, "milp", _SideBySide(solvers, len(solvers)), seed, share=SOLVERS)
 
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
@@ -194,6 +224,18 @@ class _SideBySide(Method):
         seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=len(self.methods) - 1).tolist()]
         parts = [partial(method.run, seed=s) for method, s in zip(self.methods, seeds, strict=True)]
         together(search, parts, workers=self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named(Method):
+    """A method that searches under its own name."""
+
+    name: str
+    method: Method
+
+    def run(self, search: Search, *, seed: int) -> None:
+        with search.limited(self.name):
+            self.method.run(search, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

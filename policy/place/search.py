@@ -6,7 +6,7 @@ import copy
 import heapq
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol
@@ -81,6 +81,7 @@ class Search:
         self._best: tuple[float, Placement] | None = None
         self._bound: tuple[float, str] = (0.0, "")
         self._single_s = math.nan
+        self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._forks: list[Search] = []
         self._told = -1
@@ -121,8 +122,8 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Return whether the budget is spent, or the best placement proven."""
-        return self.left <= 0 or self.proven
+        """Return whether the budget is spent, or the best placement proven, or as good as was asked for."""
+        return self.left <= 0 or self.proven or self.best_s * (1 - self.budget.gap) <= self.bound_s
 
     @property
     def best(self) -> Placement | None:

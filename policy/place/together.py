@@ -36,6 +36,7 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
 
     share, rest = divmod(search.left, len(parts))
     forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
+    _stoppable(forks, ended)
     jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
     lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
     threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]
@@ -60,6 +61,12 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     if faults:
         raise faults[0]
     search.tell()
+
+
+def _stoppable(forks: Iterable[Search], ended: threading.Event) -> None:
+    """Let forks know when nobody waits for them any more."""
+    for fork in forks:
+        fork.stopped = ended.is_set
 
 
 def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faults: list[BaseException]) -> None:

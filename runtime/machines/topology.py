@@ -16,8 +16,10 @@ from runtime.machines.roofline import CHIPS
 from runtime.machines.topology_file import read_topology
 
 MOST_DEVICES = 1024
+OFFICIAL = "accelerators"  # the preset of accelerators and CPU cores around one host
 
 GPU_BYTES = 15 * 2**30  # of 16 GiB, what is left beside the runtime
+HOST_BYTES = 64 * 2**30
 SPREAD = 4.0  # unequal devices differ from the usual one by at most this factor
 
 
@@ -57,10 +59,11 @@ def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:
     """Return the numbers of a preset's size, as many as in its form."""
     wanted = form.partition(":")[2]
     words = size.split("x") if size else []
-    if len(words) != (wanted.count("x") + 1 if wanted else 0) or not all(w.isdecimal() and int(w) > 0 for w in words):
+    least = 0 if form.startswith(OFFICIAL) and any(word.strip("0") for word in words) else 1
+    if len(words) != wanted.count("x") + bool(wanted) or not all(w.isdecimal() and int(w) >= least for w in words):
         raise UsageError(f"{text!r} is not of the form {form!r}.", f"Write for example {form}.")
     sizes = tuple(int(word) for word in words)
-    if int(np.prod(sizes)) > MOST_DEVICES:
+    if max(sum(sizes), int(np.prod(sizes))) > MOST_DEVICES:
         raise UsageError(f"{text!r} has more than {MOST_DEVICES} devices.", "Use fewer devices.")
     return sizes
 
@@ -105,7 +108,7 @@ def _desktop(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
 
 def _sockets(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
-    devices = tuple(simulated(f"cpu{i}", "cpu", 64 * 2**30) for i in range(count))
+    devices = tuple(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(count))
     topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 30e9, latency_s=1e-6)
     return Machine(topology, (CHIPS["socket"],) * count)
 
@@ -119,6 +122,15 @@ def _unequal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     latency_s = np.full((count, count), 20e-6)
     chips = tuple(CHIPS["p100"].scaled(float(factor)) for factor in speed)
     return Machine(_topology(_gpus(count), bytes_per_s, latency_s), chips)
+
+
+def _accelerators(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    """Return what Tarnawski et al. place on: equal accelerators and CPU cores, which all share the host's memory."""
+    count, cores = sizes
+    accelerators = tuple(simulated(f"acc{i}", "npu", GPU_BYTES) for i in range(count))
+    devices = (*accelerators, *(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(cores)))
+    chips = (*((CHIPS["p100"],) * count), *((CHIPS["socket"],) * cores))
+    return Machine(Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 2.0**31, latency_s=0.0), chips)
 
 
 def _topology(
@@ -140,5 +152,6 @@ PRESETS: Mapping[str, tuple[str, Callable[[tuple[int, ...], float], Machine]]] =
         "cpu+gpu": ("cpu+gpu", _desktop),
         "sockets": ("sockets:2", _sockets),
         "unequal": ("unequal:20", _unequal),
+        OFFICIAL: (f"{OFFICIAL}:6x1", _accelerators),
     }
 )

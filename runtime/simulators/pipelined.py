@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph, makers, row_ptr, topological_order
-from pipeline.core.measurement import Evaluation
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
+from pipeline.shared.contiguity import FREE, stage_edges
+from pipeline.shared.partition import colocated
 from runtime.simulators import pipelined_kernels as kernels
 from runtime.simulators.local_search import changes_of, diary_of, local_search_of
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
@@ -36,6 +38,8 @@ class Pipelined:
     the bytes of t's largest edge; a tensor without bytes costs its latency. Weights count against memory; priorities
     mean nothing.
 
+    Where contiguous stages are asked for, all other placements are refused; see `pipeline.shared.contiguity`.
+
     Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators (2020), maximum
     throughput; there every operation has one output, whose c is given and equal on all accelerators.
     """
@@ -43,11 +47,14 @@ class Pipelined:
     version: ClassVar[int] = 2
     real: ClassVar[bool] = False
     memory: bool = param(True, "refuse placements whose weights exceed the memory of a device, where it is known")
+    contiguity: Literal["free", "convex", "ordered"] = param(
+        "free", "what is asked of stages: free, convex or ordered; others are refused"
+    )
 
     @property
     def execution(self) -> PipelineModel:
         """Return the rules it follows."""
-        return PipelineModel(memory=self.memory)
+        return PipelineModel(memory=self.memory, contiguity=self.contiguity)
 
     def bind(self, subject: Subject) -> PipelinedEvaluator:
         """Return the evaluator of one subject.
@@ -83,6 +90,12 @@ class PipelinedEvaluator:
             pay_s=pay_s(self._subject.topology, nets.size),
             in_ptr=in_ptr,
             net=net,
+            stages=stage_edges(
+                self._subject.graph,
+                self._subject.grouping,
+                colocated(self._subject.graph),
+                self.execution.contiguity,
+            ),
         )
 
     def fork(self) -> PipelinedEvaluator:
@@ -98,7 +111,9 @@ class PipelinedEvaluator:
     @property
     def fingerprint(self) -> str:
         """Return a digest of the costs, the devices and the nets."""
-        return digest("pipelined", *self._machine)
+        stages = self._machine.stages
+        contiguity = () if stages.kind == FREE else (self.execution.contiguity, stages.edges)
+        return digest("pipelined", *self._machine[:-1], *contiguity)
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing.
@@ -118,9 +133,15 @@ class PipelinedEvaluator:
         np.put_along_axis(used, devices.astype(np.int64), True, axis=1)
         edges, group = self._subject.graph.edges, self._subject.grouping.group
         return [
-            self._nodes.answer(placement, float(value_s), held, on, pieces(edges, placement.device[group]))
+            self._not_contiguous(placement)
+            or self._nodes.answer(placement, float(value_s), held, on, pieces(edges, placement.device[group]))
             for placement, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
         ]
+
+    def _not_contiguous(self, placement: Placement) -> MeasurementFailed | None:
+        if kernels.is_contiguous(self._machine, placement.device.astype(np.int64), len(self._nodes.devices)):
+            return None
+        return MeasurementFailed("refused", f"the stages are not {self.execution.contiguity}")
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see the Protocol."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
+from pipeline.shared.contiguity import FREE, StageEdges, contiguous
 from runtime.simulators.local_search import (
     NOW,
     Changes,
@@ -28,7 +29,7 @@ class PipelinedMachine(NamedTuple):
     op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p].
     ptr: int64 [t + 1], member: int32: net i holds the different nodes member[ptr[i]:ptr[i + 1]].
     size: int64 [t], bytes. pay_s: float64 [t, p], what a device pays that holds a net partly. in_ptr: int64 [k + 1],
-    net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]].
+    net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]]. stages: what contiguity demands.
     """
 
     op_s: Float64
@@ -40,6 +41,7 @@ class PipelinedMachine(NamedTuple):
     pay_s: Float64
     in_ptr: Int64
     net: Int64
+    stages: StageEdges
 
 
 class PipelinedState(NamedTuple):
@@ -136,12 +138,23 @@ def greatest_s(state: PipelinedState) -> float:
 
 
 @compiled
-def simulate(machine: PipelinedMachine, state: PipelinedState, placements: Int32, figures: PipelinedFigures) -> None:
-    """Write down what b placements cost, int32 [b, k]."""
+def is_contiguous(machine: PipelinedMachine, device: Int64, p: int) -> bool:
+    """Return whether a placement, int64 [k], on p devices is as contiguous as demanded."""
+    return contiguous(machine.stages, device, p)
+
+
+@compiled
+def simulate(
+    machine: PipelinedMachine,
+    state: PipelinedState,
+    placements: Int32,
+    figures: PipelinedFigures,
+) -> None:
+    """Write down what b placements cost, int32 [b, k]; inf where they are not as contiguous as demanded."""
     p = state.held_bytes.size
     for b in range(placements.shape[0]):
         placed(machine, state, placements[b])
-        figures.value_s[b] = greatest_s(state)
+        figures.value_s[b] = greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf
         for d in range(p):
             figures.held_bytes[b, d] = state.held_bytes[d]
             figures.busy_s[b, d] = state.tree[d, 1]
@@ -166,7 +179,8 @@ def local_search(
     """Note down a local search from the diary's best placement; the state ends as that of the last."""
     placed(machine, state, diary.best)
     over = excess(state.held_bytes, machine.capacity_bytes)
-    begun(diary, greatest_s(state), over)
+    p = state.held_bytes.size
+    begun(diary, greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf, over)
     before = np.empty(state.device.size, np.int64)
     left = limit
     for i in range(changes.device.size):
@@ -182,6 +196,10 @@ def local_search(
                 put(machine, state, changes.node[x], target if x < changes.back[i] else before[0])
             value_s = greatest_s(state)
         over = excess(state.held_bytes, machine.capacity_bytes)
-        if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
+        if target >= 0 and machine.stages.kind != FREE and not contiguous(machine.stages, state.device, p):
+            diary.tried[i], diary.move_s[i], taken = True, np.inf, False
+        else:
+            taken = judged(diary, changes, i, value_s, over, state.device)
+        if not taken and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], before[x - first])

@@ -210,7 +210,7 @@ def test_join_is_the_transitive_closure_of_being_together(data: st.DataObject) -
 
 
 @given(grouped_graphs(max_n=14))
-def test_strong_components_agree_with_the_transitive_closure(case: tuple[Graph, Grouping]) -> None:
+def teststrong_components_agree_with_the_transitive_closure(case: tuple[Graph, Grouping]) -> None:
     small = contract(*case)
     component = strong_components(small.n, small.edges)
     path = connected(small)

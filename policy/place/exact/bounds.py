@@ -21,6 +21,7 @@ from pipeline.core.simulation import DataflowModel
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bound_kernels import first_fit, interval_bound, path_starts, through_cut
+from policy.place.exact.counting import counting_bound
 from policy.place.exact.relaxation import load_bound
 from policy.place.units import Units
 
@@ -171,7 +172,9 @@ def load_bounds(problem: Problem, *, seconds: float) -> list[Bound]:
     """Return bounds of the largest load of a device."""
     work = problem.derived(BoundInputs.of)
     load_s, _ = work.load(0.0, seconds)
-    return [(load_s, "load"), (float(work.unit_s.min(axis=1).max()), "largest unit")]
+    largest_s = float(work.unit_s.min(axis=1).max())
+    counted_s = counting_bound(work.unit_s, max(load_s, largest_s))
+    return [(load_s, "load"), (largest_s, "largest unit"), (counted_s, "number of large units")]
 
 
 def sum_bounds(problem: Problem, *, seconds: float, one_to_one: bool) -> list[Bound]:

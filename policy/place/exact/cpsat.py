@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,16 +14,22 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.cpsat_models import Made
+from policy.place.exact.dpl import begun_with_stages
 from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
+REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
+EASY = 100  # variables up to which the whole program is solved as quickly
+BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
+LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
 MARGIN = 0.98  # the share of the time left that the solver may use
 
 
@@ -40,8 +48,8 @@ class CpSat(Method):
     A second by that count was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 4
-    placers: ClassVar[tuple[str, ...]] = ("heft",)
+    version: ClassVar[int] = 5
+    placers: ClassVar[tuple[str, ...]] = ("heft", "dpl")
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
@@ -64,6 +72,7 @@ class CpSat(Method):
         if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
+        begun_with_stages(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
@@ -72,17 +81,56 @@ class CpSat(Method):
             return
         finest = units.k == finest_grouping(problem).k
         units = objective.units(problem)
+        proves = finest and objective.exact
+        if proves and size_of(search) > EASY and (same or one_to_one(search)) and self._refuted(search, units, seed):
+            return
         device = None if search.best is None else units.devices_of(search.best)
         hint = Hint(device, search.best_s, timeline if same else None)
         made = objective.program(problem, units, execution, hint, search.bound_s)
         if made is None:
             return
         bound_s = self._solve(search, made, _Asking(search, units, made), seed)
-        if finest and objective.exact and (same or one_to_one(search)):
+        if proves and (same or one_to_one(search)):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
+
+    def _refuted(self, search: Search, units: Units, seed: int) -> bool:
+        """Return whether there is nothing better; asked as long as there is, and some of the time is left."""
+        from ortools.sat.python import cp_model
+
+        problem, execution = search.problem, search.execution
+        objective = objective_of(execution)
+        with search.limited(search.author, seconds=REFUTING * search.left_s if math.isfinite(search.left_s) else None):
+            while not search.done and search.best is not None:
+                value_s = search.best_s * (1 - BETTER)
+                hint = Hint(units.devices_of(search.best), search.best_s, None)
+                made = objective.below(problem, units, execution, hint, value_s)
+                if made is None:
+                    break
+                solver = self._solver(search, seed, share=REFUTING)
+                with _stoppable(solver, search):
+                    status = solver.solve(made.model)
+                if status == cp_model.INFEASIBLE:
+                    search.prove(value_s * (1 - SAFETY), "cpsat")
+                if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                    break
+                _Asking(search, units, made)(solver.value, search.best_s / made.tick_s)
+                if search.best_s > value_s:  # better in ticks alone
+                    break
+        return search.proven
 
     def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
         """Run the solver and return the seconds below which it found nothing to lie."""
+        from ortools.sat.python import cp_model
+
+        solver = self._solver(search, seed)
+        with _stoppable(solver, search):
+            status = solver.solve(made.model, _callback(solver, ask))
+        proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
+        bound = solver.best_objective_bound
+        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+
+    def _solver(self, search: Search, seed: int, *, share: float = 1.0) -> Any:
+        """Return a solver that may take what is left; share: of its own steps, where time is not limited."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()
@@ -93,13 +141,10 @@ class CpSat(Method):
         solver.parameters.num_workers = 1 if endless else self.workers
         solver.parameters.interleave_search = endless or self.workers == 1
         if endless:
-            solver.parameters.max_deterministic_time = self.effort * search.left
+            solver.parameters.max_deterministic_time = share * self.effort * search.left
         else:
             solver.parameters.max_time_in_seconds = max(0.0, MARGIN * search.left_s)
-        status = solver.solve(made.model, _callback(solver, ask))
-        proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
-        bound = solver.best_objective_bound
-        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+        return solver
 
 
 def size_of(search: Search) -> int:
@@ -108,6 +153,25 @@ def size_of(search: Search) -> int:
     Counted before the program is made, for making a large one takes longer than many a search.
     """
     return objective_of(search.execution).variables(search.problem, search.execution)
+
+
+@contextmanager
+def _stoppable(solver: Any, search: Search) -> Iterator[None]:
+    """Let the solver stop when nobody waits for the search any more."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            if search.stopped():
+                solver.stop_search()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Asking:

@@ -189,33 +189,6 @@ def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
     return Made(found.model, found.x, [], tick_s)
 
 
-def pipelined(problem: Problem, units: Units, device: Int32 | None) -> Made:
-    """Return the program of a pipeline: the largest load, where a device pays for every net it holds a part of.
-
-    Source: Tarnawski et al., NeurIPS 2020, section 4.1, with one variable per net and device.
-    """
-    cut = Cut.of(problem, units.grouping, settled=False)
-    p = cut.unit_s.shape[1]
-    tick_s = fine_tick(cut.unit_s)
-    found = Division(units, cut.unit_s, device, np.arange(units.k), alike_devices(problem, units, cut.unit_s))
-    load = [found.work(tick_s, only=d) for d in range(p)]
-    for members, size in whole_nets(problem, units):
-        pays = in_ticks(dearest_link_s(problem, size), tick_s).tolist()
-        first, others = members[0], members[1:]
-        for d in np.flatnonzero(pays).tolist():
-            on = None if found.device is None else found.device[members] == d
-            part = found.literal(None if on is None else bool(on.any() and not on.all()))
-            for r in others:
-                found.model.add_bool_or([found.x[r][d].negated(), found.x[first][d], part])
-                found.model.add_bool_or([found.x[first][d].negated(), found.x[r][d], part])
-            load[d].append(pays[d] * part)
-    most = found.model.new_int_var(0, 2**50, "")
-    for terms in load:
-        found.model.add(most >= sum(terms))
-    found.model.minimize(most)
-    return Made(found.model, found.x, [], tick_s)
-
-
 def fine_tick(unit_s: Float64) -> float:
     """Return the seconds of a tick so fine that rounding does not show; unit_s: float64 [k, p]."""
     horizon_s = float(np.where(np.isfinite(unit_s), unit_s, 0.0).max(axis=1).sum())

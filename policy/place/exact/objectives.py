@@ -14,9 +14,11 @@ from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel, Timeline
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import Bound, dataflow_bounds, load_bounds, sum_bounds
-from policy.place.exact.cpsat_models import Made, alike_devices, in_turns, pipelined
+from policy.place.exact.cpsat_models import Made, alike_devices, in_turns
+from policy.place.exact.cpsat_pipeline import pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
+from policy.place.exact.elements import leaves_folded
 from policy.place.units import UNLIMITED, Units
 
 DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
@@ -57,6 +59,14 @@ class Objective(Protocol):
     ) -> Made | None:
         """Return the program of placing units, started from a placement; None where the graph has a cycle."""
 
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return the program of placements that take at most `value_s`, less than the hint, whichever it is.
+
+        None where it is not easier to refute than the whole program is to solve.
+        """
+
 
 class Unknown:
     """Of rules that are not known nothing is proven; the program adds up operations and transfers."""
@@ -86,6 +96,12 @@ class Unknown:
         """Return the program of devices that run one after another."""
         return in_turns(problem, units, hint.device)
 
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return no program."""
+        return None
+
 
 class Sum(Unknown):
     """Operations, transfers and launches of sub-graphs add up."""
@@ -110,11 +126,26 @@ class LargestLoad(Unknown):
         """Return the least largest load, and the largest unit."""
         return load_bounds(problem, seconds=seconds)
 
+    def units(self, problem: Problem) -> Units:
+        """Return the problem's units, idle leaves folded into their neighbours again and again."""
+        return problem.derived(leaves_folded)
+
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
     ) -> Made | None:
-        """Return the program of loads."""
-        return pipelined(problem, units, hint.device)
+        """Return the program of loads, of units that nothing faster than the hint parts."""
+        return pipelined(problem, units, hint.device, hint.value_s, bound_s, convex=_is_contiguous(execution))
+
+    def below(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
+    ) -> Made | None:
+        """Return the program of loads below one: more is known to be together then, and there is nothing to balance."""
+        if hint.device is None:
+            return None
+        made = pipelined(problem, units, hint.device, value_s, 0.0, convex=_is_contiguous(execution))
+        made.model.clear_hints()
+        made.model.clear_objective()
+        return made
 
 
 class Makespan(Unknown):
@@ -190,6 +221,10 @@ def folded(problem: Problem) -> Units:
             if not np.any(units.allowed[other] & ~units.allowed[g]):
                 label[g] = label[other]
     return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+
+
+def _is_contiguous(execution: ExecutionModel | None) -> bool:
+    return isinstance(execution, PipelineModel) and execution.contiguity != "free"
 
 
 def _dataflow(execution: ExecutionModel | None) -> DataflowModel:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel, Timeline
+from pipeline.shared.feasibility import finest_grouping
 from policy.place.exact.bounds import CUT_PER_SECOND, SAFETY
 from policy.place.exact.objectives import objective_of
 from policy.place.search import Search
+from policy.place.units import Units
 
 SHARE = 0.1  # of a search's time that goes to its bound at most
 LONGER = 2.0  # times as many seconds that a bound which was not ready must be offered to be proven again
@@ -71,6 +73,12 @@ def one_to_one(search: Search) -> bool:
     """Return whether every node of the problem is known to be one operation of the simulator; see `timeline_of`."""
     timeline = timeline_of(search)
     return timeline is not None and len(timeline.names) == search.problem.graph.n
+
+
+def is_finest(search: Search) -> bool:
+    """Return whether its nodes are operations of the simulator, parted wherever the problem's constraints allow it."""
+    problem = search.problem
+    return problem.derived(Units.of).k == finest_grouping(problem).k and one_to_one(search)
 
 
 def timeline_of(search: Search) -> Timeline | None:

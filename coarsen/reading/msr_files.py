@@ -1,0 +1,153 @@
+"""Writing the JSON format of Tarnawski et al., and reading and writing the results of their tools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Required
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from coarsen.reading.msr import MS, TYPES, node_names
+from pipeline.core.arrays import Int32
+from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import UsageError, listed
+from pipeline.core.graph import Graph, makers
+from pipeline.shared.validation import Faults, table
+
+RESULT_REMEDY = "Give a result of the official tools, or one that --official-out has written, for this graph."
+
+
+@table("ignore")
+class OfficialDevice(TypedDict, total=False):
+    """One device of a result: its load in milliseconds, below 0 if unknown, and the ids of its nodes."""
+
+    load: float
+    nodes: Required[list[int]]
+
+
+@table("ignore")
+class OfficialResult(TypedDict, total=False):
+    """A result of the official tools."""
+
+    maxLoad: float
+    fpgas: Required[list[OfficialDevice]]
+    cpus: list[OfficialDevice]
+
+
+def accelerators_and_cpus(topology: Topology) -> tuple[list[int], list[int]]:
+    """Return the numbers of the devices that are no CPU, and of those that are."""
+    cpus = [d for d, device in enumerate(topology.devices) if device.kind == "cpu"]
+    return [d for d in range(topology.p) if d not in cpus], cpus
+
+
+def official_result(
+    document: Mapping[str, Any], names: Sequence[str], device: Int32, load_s: Sequence[float], topology: Topology
+) -> OfficialResult:
+    """Return a placement, int32 [n], of the operations `names` of a document as the official tools write it."""
+    ids = dict(zip(node_names(document["nodes"]), [node["id"] for node in document["nodes"]], strict=True))
+    mine: list[list[int]] = [[] for _ in range(topology.p)]
+    for name, d in zip(names, device.tolist(), strict=True):
+        mine[d].append(ids[name])
+    rows = [OfficialDevice(load=load / MS, nodes=sorted(nodes)) for load, nodes in zip(load_s, mine, strict=True)]
+    accelerators, cpus = accelerators_and_cpus(topology)
+    return OfficialResult(maxLoad=max(load_s) / MS, fpgas=[rows[d] for d in accelerators], cpus=[rows[d] for d in cpus])
+
+
+def placed_by(
+    result: Mapping[str, Any], document: Mapping[str, Any], topology: Topology, *, where: str
+) -> tuple[dict[str, str], OfficialResult]:
+    """Return ({operation: device} of a result of the official tools, the result); document: the graph's own.
+
+    Raises:
+        UsageError: it is no such result, or of another graph.
+    """
+    faults = Faults(where, UsageError, RESULT_REMEDY)
+    found = faults.checked(OfficialResult, result)
+    faults.end()
+    names = dict(zip([node["id"] for node in document["nodes"]], node_names(document["nodes"]), strict=True))
+    placed: dict[str, str] = {}
+    accelerators, cpus = accelerators_and_cpus(topology)
+    parts = (("accelerators", found["fpgas"], accelerators), ("CPUs", found.get("cpus", []), cpus))
+    for what, rows, devices in parts:
+        used = [row for row in rows if row["nodes"]]
+        if len(used) > len(devices):
+            faults.add(f"it uses {len(used)} {what}, and there are {len(devices)}")
+            continue
+        for row, d in zip(used if len(rows) > len(devices) else rows, devices, strict=False):
+            for node in row["nodes"]:
+                if node not in names:
+                    faults.add(f"{node} is no node's id")
+                elif names[node] in placed:
+                    faults.add(f"the node {node} is on two devices")
+                else:
+                    placed[names[node]] = topology.names[d]
+    missing = [name for name in names.values() if name not in placed]
+    if missing:
+        faults.add(f"these nodes are on no device: {listed(missing)}")
+    faults.end()
+    return placed, found
+
+
+def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]:
+    """Return a graph, its costs and devices as a document of this format.
+
+    The format knows accelerators that are equal, and CPUs that are: others are refused. Where outputs of one operation
+    are read in different sizes, or over different links, its edges cost what the dearest takes.
+
+    Raises:
+        UsageError: devices of one kind differ, or a CPU does not support an operation.
+    """
+    groups = accelerators_and_cpus(topology)
+    for what, devices in zip(("accelerators", "CPUs"), groups, strict=True):
+        times, sizes = costs.op_s[:, devices], {topology.devices[d].memory_bytes for d in devices}
+        if devices and (np.any(times != times[:, :1]) or len(sizes) > 1):
+            raise UsageError(f"The {what} differ, which the format cannot say.", "Choose a topology of equal devices.")
+    accelerators, cpus = groups
+    acc_s = costs.op_s[:, accelerators[0]] if accelerators else np.full(graph.n, math.inf)
+    cpu_s = costs.op_s[:, cpus[0]] if cpus else np.where(np.isfinite(acc_s), acc_s, 0.0)
+    homeless = np.flatnonzero(~np.isfinite(cpu_s))
+    if homeless.size:
+        raise UsageError(
+            f"No CPU runs {listed([graph.names[i] for i in homeless])}, which the format cannot say.",
+            "Give times for CPUs, or a topology without any.",
+        )
+    cost_ms = _edge_costs(graph, topology) / MS
+    backward = np.array(graph.type_names)[graph.op_type] == TYPES[1]
+    nodes: list[dict[str, Any]] = [
+        {
+            "id": i,
+            "name": name,
+            "supportedOnFpga": bool(np.isfinite(acc_s[i])),
+            "cpuLatency": float(cpu_s[i]) / MS,
+            "fpgaLatency": float(acc_s[i]) / MS if np.isfinite(acc_s[i]) else 0.0,
+            "isBackwardNode": bool(backward[i]),
+            "size": float(graph.weight_bytes[i]),
+            **({"colorClass": int(graph.colocate[i])} if graph.colocate[i] >= 0 else {}),
+        }
+        for i, name in enumerate(graph.names)
+    ]
+    edges = [
+        {"sourceId": a, "destId": b, "cost": float(cost_ms[a]), "size": float(size)}
+        for (a, b), size in zip(graph.edges.T.tolist(), graph.edge_bytes.tolist(), strict=True)
+    ]
+    room = topology.devices[accelerators[0]].memory_bytes if accelerators else 0
+    return {
+        "maxSizePerFPGA": float(room or graph.weight_bytes.sum()),
+        "maxFPGAs": len(accelerators),
+        "maxCPUs": len(cpus),
+        "nodes": nodes,
+        "edges": edges,
+    }
+
+
+def _edge_costs(graph: Graph, topology: Topology) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return float64 [n], the seconds that the dearest output of each operation takes over the slowest link."""
+    apart = ~np.eye(topology.p, dtype=bool)
+    size = np.zeros(graph.n)
+    np.maximum.at(size, makers(graph)[graph.reads.tensor], graph.reads.size)
+    if topology.p == 1:
+        return np.zeros(graph.n)
+    latency_s, per_byte_s = topology.link_latency_s[apart], 1.0 / topology.link_bytes_per_s[apart]
+    return np.asarray((latency_s[:, None] + per_byte_s[:, None] * size).max(axis=0))

@@ -1,0 +1,111 @@
+"""The stages of a pipeline as answers tell them, and an independent count of what each device has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.core.graph import Grouping
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from pipeline.core.simulation import PipelineModel
+from pipeline.offline.records import PipelineStageRecord
+from pipeline.offline.scenario import LoadedScenario
+from pipeline.shared.contiguity import forward_edges, stand_in_edges
+from pipeline.shared.partition import colocated
+
+
+def checked_loads(problem: Problem, device: Sequence[int]) -> tuple[list[float], list[str]]:
+    """Return (the load of every device in seconds, what is wrong with a placement, in words).
+
+    Counted from the definition, operation by operation and net by net, without the simulator.
+    """
+    graph, topology, costs = problem.graph, problem.topology, problem.costs
+    load_s, held, faults = [0.0] * topology.p, [0] * topology.p, list[str]()
+    for i, d in enumerate(device):
+        load_s[d] += 0.0 if costs is None else float(costs.op_s[i, d])
+        held[d] += int(graph.weight_bytes[i])
+        if not problem.allowed[i, d]:
+            faults.append(f"{topology.names[d]} may not run {graph.names[i]}")
+    nets: dict[int, tuple[set[int], int]] = {}
+    for u, v, tensor, size in graph.read_rows():
+        members, largest = nets.get(tensor, ({u}, 0))
+        nets[tensor] = (members | {v}, max(largest, size))
+    for members, size in nets.values():
+        used = {device[i] for i in members}
+        for d in used if len(used) > 1 else ():
+            if topology.devices[d].kind != "cpu":
+                ends = [(d, e) for e in range(topology.p) if e != d] + [(e, d) for e in range(topology.p) if e != d]
+                load_s[d] += max(topology.link_latency_s[e] + size / topology.link_bytes_per_s[e] for e in ends)
+    for spec, bytes_held in zip(topology.devices, held, strict=True):
+        if 0 < spec.memory_bytes < bytes_held:
+            faults.append(f"{spec.name} holds {bytes_held} bytes of {spec.memory_bytes}")
+    labels: dict[int, int] = {}
+    for i, label in enumerate(graph.colocate.tolist()):
+        if label >= 0 and labels.setdefault(label, device[i]) != device[i]:
+            faults.append(f"{graph.names[i]} is parted from what it must share a device with")
+    return load_s, faults
+
+
+def device_order(problem: Problem, device: Sequence[int]) -> list[int] | None:
+    """Return the devices in use in an order that all edges of the forward pass follow; None if there is none."""
+    graph = problem.graph
+    edges = np.concatenate([forward_edges(graph), stand_in_edges(graph, colocated(graph))], axis=1)
+    before: dict[int, set[int]] = {d: set() for d in sorted(set(device))}
+    for a, b in edges.T.tolist():
+        if device[a] != device[b]:
+            before[device[b]].add(device[a])
+    order: list[int] = []
+    while before:
+        ready = [d for d, others in before.items() if others <= set(order)]
+        if not ready:
+            return None
+        order.append(ready[0])
+        del before[ready[0]]
+    return order
+
+
+def stage_records(case: LoadedScenario, placement: Placement) -> list[PipelineStageRecord] | None:
+    """Return the stages of a placement, first to last; None where the evaluator is no pipeline, or no order exists."""
+    if not isinstance(case.scenario.measurer().execution, PipelineModel):
+        return None
+    device = placement.device.tolist()
+    order = device_order(case.problem, device)
+    if order is None:
+        return None
+    load_s, _ = checked_loads(case.problem, device)
+    names = case.topology.names
+    return [
+        {
+            "devices": [names[d]],
+            "replicas": 1,
+            "load_s": load_s[d],
+            "operations": [case.graph.names[i] for i in np.flatnonzero(placement.device == d).tolist()],
+        }
+        for d in order
+    ]
+
+
+def replicated_records(case: LoadedScenario, microbatches: int) -> list[PipelineStageRecord]:
+    """Return the best contiguous stages where each may run on several accelerators that take turns.
+
+    microbatches: of a batch, after which replicas exchange the weights' gradients; 0 for inference, without exchange.
+
+    Raises:
+        UsageError: the graph has no contiguous stages that fit, or too many devices or ideals.
+    """
+    from policy.place.exact.replicated import replicated_stages
+
+    found = replicated_stages(case.problem, microbatches)
+    alone = Grouping.identity(case.graph.n)
+    names = np.array(case.graph.names)[alone.group]
+    return [
+        {
+            "devices": [case.topology.names[d] for d in stage.devices],
+            "replicas": len(stage.devices),
+            "load_s": stage.load_s,
+            "operations": names[stage.operations].tolist(),
+        }
+        for stage in found
+    ]
