@@ -146,6 +146,14 @@ def test_an_answer_is_lifted_to_operations_without_its_bound():
     assert (found.lower_bound_s, found.bound_by) == (0.0, "")
 
 
+def test_an_answer_for_groups_of_one_operation_each_keeps_its_bound():
+    groups = Placement(np.array([1, 0]), DEVICES)
+    answer = Answer((Candidate(groups, Measurement(np.array([2.0])), "x"),), lower_bound_s=1.0, bound_by="exact")
+    found = lifted(answer, Grouping(np.array([1, 0])))
+    assert found.best.placement.device.tolist() == [0, 1]
+    assert (found.lower_bound_s, found.bound_by) == (1.0, "exact")
+
+
 @pytest.mark.parametrize(("name", "evaluator"), [("hsdag_paper", "listsched"), ("hsdag_released", "sequential")])
 def test_a_search_by_a_placer_with_a_recipe_answers_in_operations(name: str, evaluator: str):
     quick = {f"place.{name}.hidden": 16, f"place.{name}.episodes": 2}
