@@ -74,7 +74,7 @@ def precisions(work: StepContext) -> None:
     pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
     settings = MeasureSettings(**work.task.params["settings"])
     work.progress(f"comparing the outputs in {', '.join(sorted({p for _, p in pairs}))} with those in f32")
-    tried = try_precisions(_model(work), pairs, settings, seed=work.task.seed)
+    tried = try_precisions(_model(work), pairs, settings, seed=work.task.seed, deadline=work.deadline)
     work.disturbed.extend([f"{t.precision} on {t.plugin}: {t.why_not}" for t in tried if t.transient])
     write_json(work.out / "precisions.json", to_json(tried))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -146,4 +147,6 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
     """
     child, loaded = start(reference_variant(), model, settings, seed=seed)
     with child:
-        return Reference(outputs_of(child), loaded["int8_kernels"])
+        begun = time.monotonic()
+        outputs = outputs_of(child)
+        return Reference(outputs, loaded["int8_kernels"], time.monotonic() - begun)

@@ -32,11 +32,12 @@ class Reference:
     """What all variants of a model are compared with.
 
     outputs: of one inference of the whole model. int8_kernels: names of the kernels that it computes in int8, None
-    where nobody knows.
+    where nobody knows. seconds: that the inference took, roughly, and saving them.
     """
 
     outputs: Outputs
     int8_kernels: Sequence[str] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
@@ -20,6 +22,8 @@ from runtime.measuring.quality import loss, most_allowed
 from runtime.measuring.variant import Variant, outputs_of, start
 
 FULL = "f32"
+LEAST_INFERENCES = 30  # that profiling, placing and a first sight of a few settings take
+SENSIBLE_INFERENCES = 120  # that a comparison takes as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,33 @@ def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin])
 
 
 def try_precisions(
-    model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int
+    model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int, deadline: Deadline = NEVER
 ) -> list[Borne]:
     """Return what becomes of the model on each plug-in in each precision.
 
     Raises:
         ChildError: the CPU cannot run the model in f32.
+        UsageError: an inference takes so long that nothing could be measured before the deadline.
     """
-    expected = reference_outputs(model, settings, seed=seed).outputs
-    return [_tried(model, plugin, precision, expected, settings, seed=seed) for plugin, precision in pairs]
+    reference = reference_outputs(model, settings, seed=seed)
+    check_fits(reference.seconds, deadline)
+    return [_tried(model, plugin, precision, reference.outputs, settings, seed=seed) for plugin, precision in pairs]
+
+
+def check_fits(inference_s: float, deadline: Deadline) -> None:
+    """Check that as many inferences as the least sensible measuring takes fit into the time left.
+
+    Raises:
+        UsageError: they do not; it says how much more would do.
+    """
+    if LEAST_INFERENCES * inference_s <= deadline.left_s:
+        return
+    more_s = math.ceil(SENSIBLE_INFERENCES * inference_s - deadline.left_s)
+    raise UsageError(
+        f"An inference takes about {inference_s:.2g} s, and {deadline.left_s:.0f} s of the budget are left: too few "
+        "to measure anything by.",
+        f"Give a --budget {more_s} s larger.",
+    )
 
 
 def _tried(

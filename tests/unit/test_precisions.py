@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from pipeline.config import Settings
+from pipeline.core.deadline import NEVER, Deadline
+from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.plan import HostMachine, ModelFile, plan
@@ -19,7 +21,15 @@ from runtime.measuring import precisions
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError
 from runtime.measuring.outputs import Reference
-from runtime.measuring.precisions import low_precisions, notes, raised, to_json, try_precisions, without
+from runtime.measuring.precisions import (
+    check_fits,
+    low_precisions,
+    notes,
+    raised,
+    to_json,
+    try_precisions,
+    without,
+)
 from tests.unit.test_devices import CPU, PLUGINS
 
 OUT = [
@@ -124,3 +134,14 @@ def test_precisions_are_tried_before_profiling_only_where_some_are_in_question(h
     assert "precisions" in asked["measure"].inputs
     assert "precisions" not in stages(HostMachine(listed, {}, "here"))
     assert "precisions" not in stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),)), measure__use="sequential")
+
+
+def test_a_budget_too_small_for_so_slow_a_model_is_told_with_what_would_do() -> None:
+    def still() -> float:
+        return 0.0
+
+    check_fits(1.0, Deadline.after(30.0, still))
+    check_fits(100.0, NEVER)
+    with pytest.raises(UsageError, match="An inference takes about 1 s, and 10 s of the budget are left") as raised:
+        check_fits(1.0, Deadline.after(10.0, still))
+    assert raised.value.remedy == "Give a --budget 110 s larger."
