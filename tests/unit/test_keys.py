@@ -184,7 +184,7 @@ def test_so_it_does_with_what_a_search_goes_on_from(
 
 def test_who_calls_whom_is_followed_to_the_end() -> None:
     assert placers_called("heft") == ()
-    assert placers_called("cpsat") == ("heft",)
+    assert placers_called("cpsat") == ("heft", "dpl")
     assert set(placers_called("portfolio")) == set(Portfolio.placers)
     assert set(placers_called("hsdag")) == {"portfolio", *Portfolio.placers}
     assert placers_called("hsdag", {"warm": 0.0}) == ()

@@ -19,7 +19,7 @@ from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.cpsat_models import Made
-from policy.place.exact.dpl import begun_with_stages
+from policy.place.exact.dpl import Dpl
 from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
@@ -72,7 +72,7 @@ class CpSat(Method):
         if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
-        begun_with_stages(search, seed=seed)
+        Dpl.begin(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))

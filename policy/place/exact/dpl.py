@@ -52,12 +52,12 @@ class Dpl(Method):
         if program is not None:
             linearised(search, program, self.orders, seed=seed)
 
-
-def begun_with_stages(search: Search, *, seed: int) -> None:
-    """Ask about stages of a few orders where a pipeline is searched: a start for solvers, beside a device alone."""
-    if isinstance(search.execution, PipelineModel) and not search.done:
-        with search.limited("dpl"):
-            Dpl(orders=FEW).run(search, seed=seed)
+    @staticmethod
+    def begin(search: Search, *, seed: int) -> None:
+        """Ask about stages of a few orders where a pipeline is searched: a start for solvers, beside a device alone."""
+        if isinstance(search.execution, PipelineModel) and not search.done:
+            with search.limited("dpl"):
+                Dpl(orders=FEW).run(search, seed=seed)
 
 
 def linearised(search: Search, program: StageProgram, orders: int, *, seed: int) -> list[Stage]:

@@ -11,7 +11,7 @@ from pipeline.core.params import param
 from pipeline.core.simulation import PipelineModel
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.cpsat_pipeline import Pieces
-from policy.place.exact.dpl import begun_with_stages
+from policy.place.exact.dpl import Dpl
 from policy.place.exact.elements import leaves_folded
 from policy.place.exact.milp_model import SolverEffort, solve_loads
 from policy.place.exact.proofs import is_finest, prove_bound
@@ -55,7 +55,7 @@ class Milp(Method):
         units = problem.derived(Units.of)
         if search.best is None:  # no device holds everything
             search.evaluate([units.placement(units.repaired(units.devices_of(mostly_on(problem, 0))))])
-        begun_with_stages(search, seed=0)
+        Dpl.begin(search, seed=0)
         bound_s = prove_bound(search)
         seconds = SLICE_S
         while not search.done and not search.stopped():
