@@ -21,7 +21,7 @@ from pipeline.core.errors import UsageError
 
 BUDGETS_S = (10.0, 30.0, 90.0)
 SIZE = 2048
-LAYERS = 8
+LAYERS = 3
 ALLOWED = 1.1  # times the budget, and so many seconds more:
 BEYOND_S = 5.0
 
