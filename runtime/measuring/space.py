@@ -38,6 +38,7 @@ WORDS: Mapping[tuple[str, str], str] = {
 }
 MOST_REQUESTS = 4  # times the streams
 BATCHES = (1, 4, 16, 64)
+FIRST_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Space:
                 properties |= {THREADS: str(threads)} if threads else {}
                 requests = streams if self.objective == "throughput" else 1
                 found.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
+        if self.objective == "throughput" and found:  # a batch is worth more than any other axis, if the model has one
+            found.insert(1, settings_variant(name, found[0].devices[0].properties, found[0].requests, FIRST_BATCH))
         return found
 
     def _threads_and_streams(self, name: str) -> list[tuple[int, int]]:

@@ -54,12 +54,14 @@ def test_for_latency_the_grid_is_threads_by_precision_with_one_request(monkeypat
 
 def test_for_throughput_the_grid_is_streams_by_precision_with_a_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
     found = space(monkeypatch, "throughput", count=4).first()
-    assert [(v.devices[0].properties["NUM_STREAMS"], v.requests) for v in found[:4]] == [
-        ("4", 4),
-        ("3", 3),
-        ("2", 2),
-        ("1", 1),
+    assert [(v.devices[0].properties["NUM_STREAMS"], v.requests, v.batch) for v in found[:5]] == [
+        ("4", 4, 1),
+        ("4", 4, 16),
+        ("3", 3, 1),
+        ("2", 2, 1),
+        ("1", 1, 1),
     ]
+    assert [v.batch for v in found[5:]] == [1] * len(found[5:])
     assert {v.devices[0].properties["INFERENCE_NUM_THREADS"] for v in found} == {"4"}
 
 
@@ -72,7 +74,9 @@ def test_a_gpu_has_streams_for_throughput_and_no_threads(monkeypatch: pytest.Mon
     plugin = replace(GPU, precisions=("f16",))
     assert [v.name for v in space(monkeypatch, plugin=plugin).first()] == [f"{GPU.name} f16"]
     streams = [v.name for v in space(monkeypatch, "throughput", plugin=plugin).first()]
-    assert streams == [f"{GPU.name} 1 stream f16", f"{GPU.name} 2 streams f16", f"{GPU.name} 4 streams f16"]
+    assert streams == [
+        f"{GPU.name} {words} f16" for words in ("1 stream", "1 stream batch 16", "2 streams", "4 streams")
+    ]
 
 
 def test_a_step_changes_one_axis_to_another_value(monkeypatch: pytest.MonkeyPatch) -> None:
