@@ -320,7 +320,7 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
     if best.get("batch", 1) > 1:
         from runtime.measuring.batching import save_batched
 
-        save_batched(read.path("model.xml"), path / "placed.xml", best["batch"])
+        names = save_batched(read.path("model.xml"), path / "placed.xml", best["batch"])
     else:
         _copy_model(path, read)
     placement = best["placement"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import openvino as ov
+from openvino.passes import ConstantFolding, Manager
 
 from runtime.measuring.outputs import Outputs
 
@@ -34,11 +35,18 @@ def repeated(outputs: Outputs, count: int) -> Outputs:
     return {name: np.repeat(array, count, axis=0) for name, array in outputs.items()} if count > 1 else outputs
 
 
-def save_batched(source: Path, target: Path, count: int) -> None:
-    """Write an IR that computes so many inferences at once, in the place of a model of batch 1."""
+def save_batched(source: Path, target: Path, count: int) -> list[str]:
+    """Write an IR that computes so many inferences at once, in the place of a model of batch 1; return its operations.
+
+    They need not be those of the model: shapes that are constants for a batch of 1 are computed anew.
+    """
     model = ov.Core().read_model(source)
     batch(model, count)
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
     ov.save_model(model, target, compress_to_fp16=False)
+    return [op.get_friendly_name() for op in ov.Core().read_model(target).get_ordered_ops()]
 
 
 def _name(port: ov.Output) -> str:

@@ -9,11 +9,13 @@ import openvino as ov
 import openvino.opset13 as op
 import pytest
 
+from coarsen.reading.read import read_shaped, save_model, to_graph
+from coarsen.reading.shapes import InputShapes
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.batching import batch, repeated, save_batched
 from runtime.measuring.pairs import PairBench, Start
 from runtime.measuring.space import settings_variant
-from tests.exported_models import lstm_with_state
+from tests.exported_models import dynamic_batch_cnn, lstm_with_state
 from tests.models import two_towers
 from tests.two_cpus import write
 
@@ -24,9 +26,15 @@ def of(*shape: int, output: tuple[int, ...] = ()) -> ov.Model:
     return ov.Model([op.result(y)], [x])
 
 
+def names_read(path: Path) -> list[str]:
+    """Return the names of the operations of a model as placements name them."""
+    return sorted(to_graph(read_shaped(path, InputShapes())[0], source="").names)
+
+
 def test_a_batched_model_computes_as_many_inferences(tmp_path: Path) -> None:
     path, _ = write(two_towers(), tmp_path)
-    save_batched(path, tmp_path / "four.xml", 4)
+    names = save_batched(path, tmp_path / "four.xml", 4)
+    assert sorted(names) == names_read(tmp_path / "four.xml")
     one, four = (ov.Core().compile_model(p, "CPU") for p in (path, tmp_path / "four.xml"))
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(4, *list(port.shape)[1:])).astype(np.float32) for port in one.inputs]
@@ -46,6 +54,13 @@ def test_a_batched_model_computes_as_many_inferences(tmp_path: Path) -> None:
 def test_a_model_without_a_batch_is_refused(model: ov.Model, words: str) -> None:
     with pytest.raises((ValueError, RuntimeError), match=words):
         batch(model, 4)
+
+
+def test_a_model_whose_shapes_name_its_batch_is_placed_as_it_is_read_again(tmp_path: Path) -> None:
+    model, _ = read_shaped(dynamic_batch_cnn(tmp_path), InputShapes())
+    source, target = tmp_path / "read.xml", tmp_path / "sixteen.xml"
+    save_model(model, source)
+    assert sorted(save_batched(source, target, 16)) == names_read(target)
 
 
 def test_a_model_with_state_is_refused(tmp_path: Path) -> None:
