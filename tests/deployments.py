@@ -36,6 +36,7 @@ def deployed(
     candidate: str = "best",
     properties: Mapping[str, str] | None = None,
     requests: int = 1,
+    batch: int = 1,
     source: str = "models/tiny net.onnx",
     sha256: str = "0" * 64,
 ) -> Path:
@@ -55,6 +56,7 @@ def deployed(
         devices={d.name: RegisteredRecord(d.openvino_name, d.plugin, dict(d.properties)) for d in devices},
         placement=dict(placement or {}),
         requests=requests,
+        batch=batch,
     )
     write(folder / "placement.json", to_json(record))
     write(

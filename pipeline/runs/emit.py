@@ -193,6 +193,7 @@ def _rendered(template: str, found: Deployment) -> str:
         devices=devices,
         affinities=found.affinities,
         requests=record.requests,
+        batch=record.batch,
     )
 
 

@@ -180,6 +180,15 @@ def placed_outputs(run: Path, arrays: dict[str, Any]) -> list[Any]:
     return [np.array(t.data) for t in request.output_tensors]
 
 
+@pytest.mark.parametrize(("target", "file"), [("python", "run.py"), ("cpp", "main.cpp")])
+@pytest.mark.parametrize(("batch", "times"), [(1, 0), (16, 1)])
+def test_a_program_counts_all_inferences_of_a_batch(
+    target: str, file: str, batch: int, times: int, tmp_path: Path
+) -> None:
+    out, _ = emit(deployed(tmp_path / "run", two_towers(), one_cpu(), batch=batch), target)
+    assert (out / file).read_text(encoding="utf-8").count("rate = 16 * ") == times
+
+
 @pytest.mark.parametrize("requests", [1, 3])
 def test_the_python_program_gives_the_outputs_of_the_placed_model(requests: int, tmp_path: Path) -> None:
     run = split_run(tmp_path, requests=requests, candidate=AWKWARD[0])
