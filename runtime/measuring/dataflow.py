@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pipeline.core.devices import DeviceSpec
@@ -17,48 +18,26 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.executor.segments import segmentation
 from runtime.measuring.affinity import affinities
-from runtime.measuring.hetero import HeteroEvaluator
+from runtime.measuring.hetero import Hetero, HeteroEvaluator
 from runtime.measuring.variant import InSegments, Variant, dataflow_variant
 
 
 @dataclass(frozen=True, slots=True)
-class Dataflow:
+class Dataflow(Hetero):
     """Measures every placement in segments that run concurrently, one placement after another, beside the reference.
 
     Segments that an earlier placement had, too, are not compiled again.
     """
 
-    version: ClassVar[int] = 1
-    real: ClassVar[bool] = True
+    name: ClassVar[str] = "dataflow"
+    version: ClassVar[int] = 2
 
     runner: Literal["serial", "level", "threads", "pipeline"] = param("threads", "how the segments are run")
-    seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
-    timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
-    tolerance: float = param(1e-3, "largest relative L2 difference from the f32 reference for f32 devices")
-    low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
-    dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
-    memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
 
-    def bind(self, subject: Subject) -> HeteroEvaluator:
-        """Return the evaluator of one subject; the reference is run at its first question.
-
-        Raises:
-            UsageError: the subject is a graph without a model.
-        """
-        if subject.model is None:
-            raise UsageError("`dataflow` measures models, and there is only a graph.", "Use a simulator.")
-        settings = MeasureSettings(
-            timeout_s=self.timeout_s,
-            tolerance=self.tolerance,
-            low_tolerance=self.low_tolerance,
-            dynamic_size=self.dynamic_size,
-            memory_bytes=self.memory_bytes,
-        )
-        pairs = max(1, round(self.seconds / (2 * settings.turn_s)))
-        executed_by = f"dataflow {self.runner}"
-        return HeteroEvaluator(
-            subject, subject.model, settings, pairs, partial(in_segments, runner=self.runner), executed_by
-        )
+    def evaluator(self, subject: Subject, model: Path, settings: MeasureSettings) -> HeteroEvaluator:
+        """Return the evaluator that runs placements in segments."""
+        variant, executed_by = partial(in_segments, runner=self.runner), f"dataflow {self.runner}"
+        return HeteroEvaluator(subject, model, settings, self.seconds, variant, executed_by)
 
 
 def in_segments(subject: Subject, placement: Placement, *, runner: str) -> Variant | MeasurementFailed:

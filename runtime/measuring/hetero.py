@@ -38,6 +38,7 @@ def by_hetero(subject: Subject, placement: Placement) -> Variant:
 class Hetero:
     """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
+    name: ClassVar[str] = "hetero"
     version: ClassVar[int] = 3
     real: ClassVar[bool] = True
 
@@ -58,7 +59,7 @@ class Hetero:
             UsageError: the subject is a graph without a model.
         """
         if subject.model is None:
-            raise UsageError("`hetero` measures models, and there is only a graph.", "Use a simulator.")
+            raise UsageError(f"`{self.name}` measures models, and there is only a graph.", "Use a simulator.")
         settings = MeasureSettings(
             timeout_s=self.timeout_s,
             tolerance=self.tolerance,
@@ -69,7 +70,11 @@ class Hetero:
             decode_steps=self.decode_steps,
             memory_bytes=self.memory_bytes,
         )
-        return HeteroEvaluator(subject, subject.model, settings, self.seconds, by_hetero)
+        return self.evaluator(subject, subject.model, settings)
+
+    def evaluator(self, subject: Subject, model: Path, settings: MeasureSettings) -> HeteroEvaluator:
+        """Return the evaluator that runs placements by HETERO."""
+        return HeteroEvaluator(subject, model, settings, self.seconds, by_hetero)
 
 
 @dataclass(slots=True, weakref_slot=True)

@@ -20,6 +20,7 @@ from pipeline.placing.in_segments import fewer_segments
 from runtime.executor.segments import segmentation
 from runtime.measuring.child import Child
 from runtime.measuring.dataflow import Dataflow, executor_variant, in_segments
+from runtime.measuring.hetero import Hetero
 from runtime.measuring.variant import Variant, load, outputs_of
 from tests.models import chain, two_towers, with_state
 from tests.two_cpus import NAMES, subject_of, two_cpus, write
@@ -147,3 +148,12 @@ def test_a_placement_is_recorded_as_the_segments_run_it(tmp_path: Path) -> None:
     recorded = placements[variant.name].to_json(subject.graph.names)
     assert recorded["left0.relu"] == "A"  # it lies between left0 and left1, which must not be parted
     assert recorded["right0"] == "B"
+
+
+def test_the_settings_of_a_measurement_hold_for_segments_as_for_hetero(tmp_path: Path) -> None:
+    subject = subject_of(*write(two_towers(), tmp_path))
+    asked = {"seconds": 0.1, "tolerance": 0.5, "decode_steps": 3, "metric_drop": 0.2}
+    one, other = (made(**asked).bind(subject) for made in (Hetero, Dataflow))
+    assert (one.seconds, one.settings) == (other.seconds, other.settings) == (0.1, one.settings)
+    assert one.settings.decode_steps == 3
+    assert one.fingerprint != other.fingerprint
