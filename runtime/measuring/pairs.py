@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
+from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.baselines import reference_variant
@@ -62,13 +63,17 @@ class Start:
     @property
     def log_ratio(self) -> float:
         """Return log(control's time / variant's time), the median over neighbouring turns: above 0 is faster."""
-        return float(np.median(np.log(self.control_s) - np.log(self.variant_s)))
+        return float(np.median(self._of_pairs))
 
     @property
     def error(self) -> float:
         """Return the standard error of the log ratio by how far neighbouring turns scatter; 0 of a single pair."""
-        each = np.log(self.control_s) - np.log(self.variant_s)
+        each = self._of_pairs
         return MEDIAN * float(np.std(each, ddof=1)) / math.sqrt(each.size) if each.size > 1 else 0.0
+
+    @property
+    def _of_pairs(self) -> Float64:
+        return np.log(self.control_s) - np.log(self.variant_s)
 
     @property
     def value_s(self) -> float:
