@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,15 +89,16 @@ class Space:
         return [*found, *(settings_variant(plugin, {**given, **new}, n, variant.batch) for new, n in steps)]
 
     def _grid(self, name: str) -> list[Variant]:
-        plugin = self.plugins[name]
-        precisions = sorted(plugin.precisions, key=lambda p: p == "f32")  # low ones first: they are faster, if anything
+        """Return threads, or streams, by precision, along the diagonals: time may end after any of them."""
+        precisions = _fast_first(name, self.plugins[name].precisions)
+        sizes = self._threads_and_streams(name)
+        cells = sorted(itertools.product(range(len(precisions)), range(len(sizes))), key=sum)
         found = []
-        for precision in precisions:
-            for threads, streams in self._threads_and_streams(name):
-                properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
-                properties |= {THREADS: str(threads)} if threads else {}
-                requests = streams if self.objective == "throughput" else 1
-                found.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
+        for precision, (threads, streams) in ((precisions[i], sizes[j]) for i, j in cells):
+            properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
+            properties |= {THREADS: str(threads)} if threads else {}
+            requests = streams if self.objective == "throughput" else 1
+            found.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
         if self.objective == "throughput" and found:  # a batch is worth more than any other axis, if the model has one
             found.insert(1, settings_variant(name, found[0].devices[0].properties, found[0].requests, FIRST_BATCH))
         return found
@@ -108,8 +110,23 @@ class Space:
             streams = (1, 2, 4) if self.objective == "throughput" and STREAMS in self.plugins[name].settable else (1,)
             return [(0, s) for s in streams]
         if self.objective == "latency":
-            return [(threads, 1) for threads in reversed(thread_counts(most))]
-        return [(most, streams) for streams in reversed(thread_counts(most))]
+            return [(threads, 1) for threads in _ends_first(thread_counts(most))]
+        return [(most, streams) for streams in _ends_first(thread_counts(most))]
+
+
+def _fast_first(name: str, precisions: Sequence[str]) -> list[str]:
+    """Return precisions, low ones first: they are faster, if anything; but few CPUs compute in f16, and slowly."""
+    rank = {"f32": 1, "f16": 2} if _kind(name) == "cpu" else {"f32": 1}
+    return sorted(precisions, key=lambda p: rank.get(p, 0))
+
+
+def _ends_first(counts: Sequence[int]) -> list[int]:
+    """Return the largest count, the least, then the others in descending order.
+
+    >>> _ends_first([1, 2, 3, 4])
+    [4, 1, 3, 2]
+    """
+    return list(dict.fromkeys([counts[-1], counts[0], *reversed(counts)]))
 
 
 def _kind(name: str) -> str:

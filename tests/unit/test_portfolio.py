@@ -22,7 +22,7 @@ from policy.place import portfolio as module
 from policy.place.exact import objectives, proofs
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.lists import work
-from policy.place.local import room
+from policy.place.local import packings
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 from policy.place.rules.metis import Metis
@@ -129,7 +129,7 @@ def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.Mo
 
 def test_packings_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = wide_problem(memory_bytes=200)
-    made = counting(monkeypatch, room, "_packed")
+    made = counting(monkeypatch, packings, "_packed")
     for _ in range(2):
         placed(problem, "T2", Budget(400))
     assert len(made) == 1

@@ -11,16 +11,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import sum_per_group
+from pipeline.core.arrays import Int32, Int64
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Problem
+from pipeline.core.problem import Budget
 from pipeline.core.simulation import LocalSearch
-from policy.place.levels.hierarchy import hierarchy
 from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
+from policy.place.local.packings import packings
 from policy.place.search import Search
-from policy.place.units import UNLIMITED, Units
+from policy.place.units import Units
 
 CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
@@ -109,53 +108,6 @@ class _Roomy:
         self.evaluations += len(value_s)
         unasked = MeasurementFailed("timeout", "The budget has ended.")
         return [*map(Prediction, value_s), *[unasked] * (len(placements) - len(value_s))]
-
-
-def packings(search: Search) -> Int32:
-    """Return int32 [b, n], devices of the operations that share out bytes by what devices hold.
-
-    Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
-    more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
-    room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
-    neighbours together, and so need few copies.
-    """
-    graph = search.problem.graph
-    alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
-    share = max(0.0, float(alone) - float(graph.weight_bytes.sum())) / max(float(graph.out_bytes.sum()), 1.0)
-    return search.problem.derived(_packed, share)
-
-
-def _packed(problem: Problem, share: float) -> Int32:
-    """Return the packings of a problem's weights and a share of its outputs."""
-    found = []
-    for level in hierarchy(problem, least=2 * problem.topology.p):
-        units = level.units
-        amount = sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, units.grouping)
-        ample = max(1.0, 2.0 * float(amount.sum()))
-        room = np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
-        order = np.argsort(level.first, kind="stable")
-        found.append(units.placement(_fullest_last(units.allowed, amount, room)).device)
-        found.append(units.placement(_in_turn(units.allowed, amount, room, order)).device)
-    return np.stack(found)
-
-
-def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
-    device, left = np.zeros(amount.size, np.int32), room.copy()
-    for i in np.argsort(-amount, kind="stable").tolist():
-        free = np.where(allowed[i], (left - amount[i]) / room, -math.inf)
-        device[i] = int(free.argmax())
-        left[device[i]] -= amount[i]
-    return device
-
-
-def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int32:
-    ends = np.cumsum(room) * amount.sum() / room.sum()
-    before = np.cumsum(amount[order]) - amount[order] / 2
-    wish = np.minimum(np.searchsorted(ends, before), room.size - 1)
-    device = np.empty(amount.size, np.int32)
-    gap = np.abs(np.arange(room.size) - wish[:, None])
-    device[order] = np.where(allowed[order], gap, room.size).argmin(axis=1)
-    return device
 
 
 def _shed(

@@ -1,0 +1,113 @@
+"""Placements that share out bytes by what devices hold: where a search short of memory begins."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.graph import contract, sum_per_group
+from pipeline.core.problem import Problem
+from pipeline.shared.partition import metis_parts
+from policy.place.levels.hierarchy import hierarchy
+from policy.place.search import Search
+from policy.place.units import UNLIMITED, Units
+
+BALANCES = (1.01, 1.03, 1.1)  # heaviest part over the mean: nearly even ones, and one that cuts less
+PIECES = (1, 3)  # parts per device
+SHARES = (1.0, 0.5)  # of the outputs that count, over the share that one device alone holds at its fullest
+CUT_PER_S = 100_000  # units that METIS divides in a second, roughly
+CUTTING_S = 0.2  # seconds for all partitions, roughly; one of each balance and size there is in any case
+DRAWS = 8  # partitions of each balance and size at most
+
+
+def packings(search: Search) -> Int32:
+    """Return int32 [b, n], distinct devices of the operations that share out bytes by what devices hold.
+
+    Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
+    more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
+    room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
+    neighbours together, and so need few copies. Partitions of METIS, even in bytes, need the fewest copies.
+    """
+    graph = search.problem.graph
+    alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
+    share = max(0.0, float(alone) - float(graph.weight_bytes.sum())) / max(float(graph.out_bytes.sum()), 1.0)
+    return search.problem.derived(_packed, share)
+
+
+def _packed(problem: Problem, share: float) -> Int32:
+    """Return the packings of a problem's weights and a share of its outputs."""
+    found = [*_clustered(problem, share), *_partitioned(problem, share)]
+    _, first = np.unique(np.stack(found), axis=0, return_index=True)
+    return np.stack([found[i] for i in np.sort(first)])
+
+
+def _clustered(problem: Problem, share: float) -> Iterator[Int32]:
+    """Yield int32 [n], two packings of each level of clusters."""
+    for level in hierarchy(problem, least=2 * problem.topology.p):
+        amount = _held(problem, level.units, share)
+        room = _room(level.units, amount)
+        order = np.argsort(level.first, kind="stable")
+        yield level.units.placement(_fullest_last(level.units.allowed, amount, room)).device
+        yield level.units.placement(_in_turn(level.units.allowed, amount, room, order)).device
+
+
+def _partitioned(problem: Problem, share: float) -> Iterator[Int32]:
+    """Yield int32 [n], partitions of the units that are even in bytes and cut few, part by part on a device.
+
+    A tensor's bytes are divided among its readers.
+    """
+    units = problem.derived(Units.of)
+    graph = contract(problem.graph, units.grouping)
+    readers = np.bincount(graph.edges[0], minlength=graph.n)
+    edge_weight = graph.edge_bytes / readers[graph.edges[0]]
+    kinds = list(itertools.product(SHARES, PIECES, BALANCES))
+    draws = int(np.clip(CUTTING_S * CUT_PER_S / (units.k * len(kinds)), 1, DRAWS))
+    for (part_of_share, pieces, balance), seed in itertools.product(kinds, range(draws)):
+        amount = _held(problem, units, part_of_share * share)
+        part = metis_parts(
+            graph,
+            pieces * problem.topology.p,
+            node_weight=amount + 0.01 * max(float(amount.mean()), 1.0),
+            edge_weight=edge_weight,
+            balance=balance,
+            seed=seed,
+        )
+        heavy = np.bincount(part, weights=amount)
+        room = _room(units, amount)
+        home = _fullest_last(np.ones((heavy.size, room.size), bool), heavy, room)[part]
+        barred = ~units.allowed[np.arange(units.k), home]
+        yield units.placement(np.where(barred, units.allowed.argmax(axis=1), home).astype(np.int32)).device
+
+
+def _held(problem: Problem, units: Units, share: float) -> Float64:
+    """Return float64 [k], the bytes of the units' weights and a share of their outputs."""
+    return sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, units.grouping)
+
+
+def _room(units: Units, amount: Float64) -> Float64:
+    """Return float64 [p], the bytes devices hold; ample for all where nothing is known."""
+    ample = max(1.0, 2.0 * float(amount.sum()))
+    return np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
+
+
+def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
+    device, left = np.zeros(amount.size, np.int32), room.copy()
+    for i in np.argsort(-amount, kind="stable").tolist():
+        free = np.where(allowed[i], (left - amount[i]) / room, -math.inf)
+        device[i] = int(free.argmax())
+        left[device[i]] -= amount[i]
+    return device
+
+
+def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int32:
+    ends = np.cumsum(room) * amount.sum() / room.sum()
+    before = np.cumsum(amount[order]) - amount[order] / 2
+    wish = np.minimum(np.searchsorted(ends, before), room.size - 1)
+    device = np.empty(amount.size, np.int32)
+    gap = np.abs(np.arange(room.size) - wish[:, None])
+    device[order] = np.where(allowed[order], gap, room.size).argmin(axis=1)
+    return device
