@@ -1,4 +1,8 @@
-"""How far the calibrated simulator `sequential` is from what HETERO really takes, on placements it has not seen."""
+"""How far the calibrated simulators are from what placements really take, on placements they have not seen.
+
+python -m benchmarks.calibration_error [networks]             sequential, and placements run by HETERO
+python -m benchmarks.calibration_error dataflow [networks]    listsched, and placements run in segments that overlap
+"""
 
 from __future__ import annotations
 
@@ -19,29 +23,38 @@ ONE_THREAD = "CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
 SETTINGS: Mapping[str, Any] = {"devices": (f"A={ONE_THREAD},B={ONE_THREAD}",)}
 SAMPLING = Sampling(measurements=40, holdout=12)
 TARGET = 10.0  # %
+NETWORKS: Mapping[str, Sequence[str]] = {
+    "hetero": zoo.PUBLISHED,
+    "dataflow": ("two-towers", "four-towers", "bilstm-128", "inception-v3"),
+}
+SIMULATOR: Mapping[str, str] = {"hetero": "sequential", "dataflow": "listsched"}
 
 
-def figures(networks: Sequence[str]) -> Iterator[Figure]:
+def figures(networks: Sequence[str], runtime: str = "hetero") -> Iterator[Figure]:
     """Yield the errors on the placements held out of each network, before and after the calibration."""
     for network in networks:
         with tempfile.TemporaryDirectory() as folder:
             model, _ = zoo_model(network, Path(folder))
-            settings, store = Settings().updated(SETTINGS, "the benchmark"), Store(Path(folder) / "store")
+            chosen = {**SETTINGS, "measure.runtime": runtime, "coarsen.split_directions": runtime == "dataflow"}
+            settings, store = Settings().updated(chosen, "the benchmark"), Store(Path(folder) / "store")
             found = calibrate(model, settings, Path(folder) / "out", store, sampling=SAMPLING)
         yield from errors(network, found)
 
 
 def errors(network: str, found: Mapping[str, Any]) -> Iterator[Figure]:
     """Yield the figures of one network."""
-    name, error = f"calibration_error.{network}", found["median_relative_error"]
+    runtime, error = str(found["runtime"]), found["median_relative_error"]
+    fitted = SIMULATOR[runtime]
+    other = next(name for name in SIMULATOR.values() if name != fitted)
+    name = f"calibration_error.{runtime}.{network}"
     how = (
         f"median relative error on {found['holdout']} placements held out, {found['used']} of "
         f"{found['measurements']} measured ones fitted to; zoo:{network} on two devices of one CPU thread each, f32"
     )
-    yield percent(name, error["after"]["held out"]["sequential"], f"`sequential`; {how}", target=TARGET)
-    yield percent(f"{name}.before", error["before"]["held out"]["sequential"], f"with the profile alone; {how}")
+    yield percent(name, error["after"]["held out"][fitted], f"`{fitted}`; {how}", target=TARGET)
+    yield percent(f"{name}.before", error["before"]["held out"][fitted], f"with the profile alone; {how}")
     yield percent(f"{name}.constant", found["constant_error"], f"always the median of those fitted to; {how}")
-    yield percent(f"{name}.listsched", error["after"]["held out"]["listsched"], f"`listsched`, T2; {how}")
+    yield percent(f"{name}.{other}", error["after"]["held out"][other], f"`{other}`, same tables; {how}")
 
 
 def percent(name: str, share: float | None, how: str, *, target: float | None = None) -> Figure:
@@ -50,4 +63,6 @@ def percent(name: str, share: float | None, how: str, *, target: float | None = 
 
 
 if __name__ == "__main__":
-    say(figures(sys.argv[1:] or zoo.PUBLISHED))
+    asked = sys.argv[1:]
+    run_by = "dataflow" if "dataflow" in asked else "hetero"
+    say(figures([name for name in asked if name not in SIMULATOR] or NETWORKS[run_by], run_by))

@@ -30,6 +30,12 @@ PATH = click.Path(path_type=Path)
 @click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.')
 @click.option("--measurements", type=click.IntRange(min=1), default=40, help="Placements to measure and fit to.")
 @click.option("--holdout", type=click.IntRange(min=0), default=12, help="Placements to measure and predict.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["hetero", "dataflow"]),
+    default="hetero",
+    help="What runs placements: OpenVINO's HETERO, or segments that run concurrently.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random.")
 @click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
 @click.option("--config", type=PATH, help="TOML file of settings.")
@@ -43,11 +49,12 @@ PATH = click.Path(path_type=Path)
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-def calibrate(model: str, out: Path, measurements: int, holdout: int, **options: Any) -> None:
+def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: str, **options: Any) -> None:
     """Fit the simulators to placements of MODEL measured on the devices.
 
     Writes the tables with which `placewright search --costs --topology --evaluator sequential` predicts what HETERO
-    takes, and how far off they are on placements that were held out.
+    takes, or with --runtime dataflow those with which `--evaluator listsched` predicts what segments take that run
+    concurrently; and how far off they are on placements that were held out.
     """
     from pipeline import api
     from pipeline.config import Settings
@@ -55,7 +62,7 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, **options:
     from pipeline.runs.calibrate import calibrate as fit
 
     choices = Choices.taken({**options, "budget": None, "dry_run": False})
-    settings = settings_from(choices, Settings())
+    settings = settings_from(choices, Settings().updated({"measure.runtime": runtime}, "--runtime"))
     store = open_store(choices.store)
     sampling = Sampling(measurements, holdout)
     with console.progress(quiet=choices.quiet) as progress:

@@ -70,7 +70,8 @@ def calibrate(
 
     The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
     the settings, with what is set of `measure` otherwise; what an interrupted call has measured into `out` on this
-    machine counts.
+    machine counts. With `measure.runtime` dataflow they run in segments that overlap, and what is fitted is the longest
+    path, as `listsched` has it, instead of the sum of all, as `sequential` has it.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -82,18 +83,20 @@ def calibrate(
         _make(out)
         machine = look_at_machine(settings.devices)
         subject, context = _subject(model, settings, machine, store, progress)
-    name, params = measurer_settings(settings, settings.measure.use)
+    concurrent = settings.measure.runtime == "dataflow"
+    name, params = measurer_settings(settings, "dataflow" if concurrent else settings.measure.use)
     measurer: Measurer = registry.build("measure", name, params)
     evaluator = measurer.bind(subject)
     depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
     journal = Journal.of(out / JOURNAL, depends_on, evaluator)
     with measuring_alone(progress) if measurer.real else contextlib.nullcontext():
-        fitted, held = _measure(subject, journal, sampling, settings.seed, progress)
-    found = fit(subject, fitted, launches=False)
+        fitted, held = _measure(subject, journal, sampling, settings.seed, progress, concurrent=concurrent)
+    found = fit(subject, fitted, launches=False, concurrent=concurrent)
     document = {
         "schema": SCHEMA,
         "model": str(model),
         "devices": list(subject.topology.names),
+        "runtime": name,
         "seed": settings.seed,
         **_summary(found, subject, fitted, held),
     }
@@ -133,7 +136,7 @@ def _subject(
 
 
 def _measure(
-    subject: Subject, journal: Journal, sampling: Sampling, seed: int, progress: Progress
+    subject: Subject, journal: Journal, sampling: Sampling, seed: int, progress: Progress, *, concurrent: bool
 ) -> tuple[Measured, Measured]:
     """Return the measured placements to fit to, and those held out, taken in turns so that drift hits both.
 
@@ -157,7 +160,8 @@ def _measure(
         if not waiting:
             check_splits_run(fitted)
             known = {plan.key() for plan, _ in fitted}
-            waiting = fit(subject, fitted, launches=False).next_placements(open_, BATCH, known=known)
+            so_far = fit(subject, fitted, launches=False, concurrent=concurrent)
+            waiting = so_far.next_placements(open_, BATCH, known=known)
         if not waiting:
             break
         placement = waiting.pop(0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -13,13 +14,16 @@ from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.calibration.ridge import Fit, fit
+from runtime.calibration.critical import critical_rows
+from runtime.calibration.ridge import Fit, Prior, fit
 from runtime.calibration.terms import Term, Terms
 
 NOISE = 0.02  # relative, between two measurements of one placement, however many samples each has
 CLOSENESS = 0.3  # a placement so much slower than the best matters 1 / e as much
+ROUNDS = 8  # times that critical paths are looked for with what the last ones gave
 
 Measured = tuple[Placement, Evaluation]
+RowsAt = Callable[[Sequence[Placement], Float64], Float64]  # placements and coefficients to float64 [b, q]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ class Coefficient:
 class Calibration:
     """What the measurements say of one subject.
 
-    costs, topology: with these `sequential` predicts what `predict` does. coefficients: in the order of the terms.
+    costs, topology: with these `sequential`, or `listsched` where devices work at once, predicts what `predict` does.
+    coefficients: in the order of the terms.
     measured: how many measurements were used. error, left_out_error: median relative error on these, and on each of
     them predicted from the others.
     """
@@ -49,6 +54,7 @@ class Calibration:
     left_out_error: float
     _terms: Terms
     _fit: Fit
+    _rows: RowsAt
 
     @property
     def penalty(self) -> float:
@@ -62,7 +68,7 @@ class Calibration:
 
     def predict(self, placements: Sequence[Placement]) -> Float64:
         """Return float64 [b], seconds; inf where a device does not support an operation."""
-        rows = self._terms.rows(placements)
+        rows = self._rows(placements, self._fit.value)
         refused = ~_finite(rows)
         predicted: Float64 = np.where(refused, np.inf, np.where(refused[:, None], 0.0, rows) @ self._fit.value)
         return predicted
@@ -80,7 +86,7 @@ class Calibration:
         Source: Cohn, Ghahramani and Jordan, Active Learning with Statistical Models (1996), section 2, for a linear
         model. Different: the integral over inputs is a weighted sum over the pool.
         """
-        rows = self._terms.rows(pool)
+        rows = self._rows(pool, self._fit.value)
         possible = _finite(rows)
         open_ = possible & np.array([placement.key() not in known for placement in pool], bool)
         chosen: list[Placement] = []
@@ -101,27 +107,31 @@ class Calibration:
         return chosen
 
 
-def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool = True) -> Calibration:
+def calibrate(
+    subject: Subject, measured: Sequence[Measured], *, launches: bool = True, concurrent: bool = False
+) -> Calibration:
     """Return the tables that fit measurements of placements of a subject's k nodes; failed ones do not count.
 
     launches: whether sub-graphs get a cost of their own. Without it their cost becomes part of the latencies, which
-    `listsched` and the files of a search know, while they know no launches.
+    `listsched` and the files of a search know, while they know no launches. concurrent: whether devices worked at once,
+    so that a measurement is the length of a critical path, as `listsched` has it; then there are no launches.
 
     Raises:
         UsageError: the subject has no cost table.
         MeasurementError: not one placement was measured.
     """
-    terms = Terms.of(subject, launches=launches)
+    terms = Terms.of(subject, launches=launches and not concurrent)
+    rows_at: RowsAt = partial(critical_rows, terms) if concurrent else lambda given, _: terms.rows(given)
     placements = [placement for placement, result in measured if not isinstance(result, MeasurementFailed)]
     results = [result for _, result in measured if not isinstance(result, MeasurementFailed)]
-    rows = terms.rows(placements)
+    rows = rows_at(placements, terms.prior.mean)
     seconds = np.array([result.value_s for result in results])
     usable = _finite(rows) & (seconds > 0)
     if not usable.any():
         raise _unusable([r for _, r in measured if isinstance(r, MeasurementFailed)])
-    rows, seconds = rows[usable], seconds[usable]
+    seconds, used = seconds[usable], [p for p, fits in zip(placements, usable.tolist(), strict=True) if fits]
     noise = np.array([relative_noise(r.samples_s) for r in results])[usable]
-    found = fit(rows, seconds, noise, terms.prior)
+    found, predicted_s = _fitted(partial(rows_at, used), seconds, noise, terms.prior)
     costs, topology = terms.corrected(found.value)
     deviation = np.sqrt(np.diag(found.covariance))
     coefficients = tuple(
@@ -135,11 +145,35 @@ def calibrate(subject: Subject, measured: Sequence[Measured], *, launches: bool 
         topology,
         coefficients,
         seconds.size,
-        median_error(rows @ found.value, seconds),
+        median_error(predicted_s, seconds),
         median_error(found.left_out_s, seconds),
         terms,
         found,
+        rows_at,
     )
+
+
+def _fitted(
+    rows_at: Callable[[Float64], Float64], seconds: Float64, noise: Float64, prior: Prior
+) -> tuple[Fit, Float64]:
+    """Return the best of some fits, each to the rows of the one before, and float64 [m], the seconds that it predicts.
+
+    The first begins at the prior; rows that stay the same end it, so those that depend on nothing are fitted once.
+
+    Source: Gauss-Newton iterations, as Nocedal and Wright, Numerical Optimization (2006), section 10.3; instead of a
+    line search the best iterate is kept.
+    """
+    rows = rows_at(prior.mean)
+    kept: list[tuple[float, Fit, Float64]] = []
+    for _ in range(ROUNDS):
+        found = fit(rows, seconds, noise, prior)
+        before, rows = rows, rows_at(found.value)
+        predicted_s = rows @ found.value
+        kept.append((float((np.abs(predicted_s / seconds - 1.0) / noise).mean()), found, predicted_s))
+        if np.array_equal(before, rows):
+            break
+    _, best, said_s = min(kept, key=lambda entry: entry[0])
+    return best, said_s
 
 
 def check_splits_run(measured: Sequence[Measured]) -> None:

@@ -17,7 +17,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.runs.calibrate import JOURNAL, Journal, Sampling
 from runtime.machines import devices
+from runtime.measuring.dataflow import Dataflow
 from runtime.measuring.hetero import Hetero
+from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES
 from tests.two_cpus import branchy, subject_of, write
@@ -82,6 +84,20 @@ def test_a_calibration_goes_on_where_it_stopped(model: Path, tmp_path: Path, ran
     assert ran(*arguments(model, tmp_path)) == first
     assert len(lazy.asked) == 6
     assert journal.read_bytes() == b"".join(lines)
+
+
+def test_placements_that_run_in_segments_are_fitted_by_the_simulator_of_devices_that_overlap(
+    model: Path, tmp_path: Path, ran: Ran, lazy: Lazy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bind(_: Dataflow, subject: Subject) -> Lazy:
+        lazy.inner = ListSched(memory=False).bind(subject)
+        return lazy
+
+    monkeypatch.setattr(Dataflow, "bind", bind)
+    found = ran(*arguments(model, tmp_path), "--runtime", "dataflow")
+    assert found["runtime"] == "dataflow"
+    assert found["median_relative_error"]["before"]["held out"]["listsched"] == pytest.approx(0.5)
+    assert found["median_relative_error"]["after"]["held out"]["listsched"] < 0.05
 
 
 def test_measurements_of_another_machine_do_not_count(

@@ -16,18 +16,21 @@ from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Predictor, Subject
 from runtime.calibration.calibrate import Calibration, calibrate, median_error, relative_noise
+from runtime.calibration.critical import critical_rows
 from runtime.calibration.plausible import plausible_placements
 from runtime.calibration.ridge import PENALTIES, Prior, fit
 from runtime.calibration.terms import Terms
 from runtime.machines.topology_file import read_topology
 from runtime.machines.topology_text import topology_text
+from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
 from tests.strategies import graph_of, grouped_graphs
 
 NAMES = ("A", "B")
 DEVICES = tuple(DeviceSpec(name, "CPU", f"CPU_{name}", kind="cpu") for name in NAMES)
+IN_TURN, AT_ONCE = Sequential(), ListSched(memory=False)
 TYPES = ("Convolution", "Add", "Relu", "MatMul", "MaxPool")
 
 
@@ -49,6 +52,15 @@ def network(seed: int, n: int = 60) -> Subject:
     return subject_of(graph_of(n, edges, types=types, out_bytes=out), op_s, launch_s=4e-5)
 
 
+def strands(seed: int, n: int = 60) -> Subject:
+    """Return a profiled network of two strands by turns, and a last operation that reads both."""
+    rng = np.random.default_rng(seed)
+    edges = {(i, i + 2) for i in range(n - 3)} | {(n - 3, n - 1), (n - 2, n - 1)}
+    types = [TYPES[i] for i in rng.integers(0, len(TYPES), n)]
+    op_s = rng.lognormal(np.log(3e-4), 1.0, (n, 1)) * rng.uniform(0.7, 1.4, (n, 2))
+    return subject_of(graph_of(n, edges, types=types, out_bytes=[10_000] * n), op_s, launch_s=4e-5)
+
+
 def perturbed(subject: Subject, seed: int) -> Subject:
     """Return the same network on the machine as it really is: other times per type, other links, other launches."""
     rng = np.random.default_rng(seed)
@@ -65,8 +77,8 @@ def perturbed(subject: Subject, seed: int) -> Subject:
 class Machine:
     """Measures placements by a table nobody knows, with 3 % of noise."""
 
-    def __init__(self, truth: Subject, seed: int, noise: float = 0.03) -> None:
-        self.evaluator, self.rng, self.noise = Sequential().bind(truth), np.random.default_rng(seed), noise
+    def __init__(self, truth: Subject, seed: int, noise: float = 0.03, simulator: Predictor = IN_TURN) -> None:
+        self.evaluator, self.rng, self.noise = simulator.bind(truth), np.random.default_rng(seed), noise
 
     def measure(self, plans: list[Placement]) -> list[tuple[Placement, Evaluation]]:
         found = []
@@ -77,8 +89,8 @@ class Machine:
         return found
 
 
-def all_seconds(subject: Subject, plans: list[Placement]) -> np.ndarray:
-    answers = Sequential().bind(subject).evaluate(plans)
+def all_seconds(subject: Subject, plans: list[Placement], simulator: Predictor = IN_TURN) -> np.ndarray:
+    answers = simulator.bind(subject).evaluate(plans)
     return np.array([seconds_of(a) for a in answers])
 
 
@@ -167,6 +179,49 @@ def test_sequential_says_what_corrected_tables_were_fitted_to(
     plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
     exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans)
     assert terms.rows(plans) @ value == pytest.approx(exact, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(grouped_graphs(min_n=1), st.integers(0, 2**16))
+def test_listsched_says_what_lies_on_the_critical_path(case: tuple[Graph, Grouping], seed: int) -> None:
+    graph, grouping = case
+    rng = np.random.default_rng(seed)
+    terms = Terms.of(subject_of(graph, rng.uniform(0, 1, (graph.n, 2)), grouping), launches=False)
+    value = rng.uniform(0.1, 2, len(terms.terms))
+    costs, topology = terms.corrected(value)
+    plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
+    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans, AT_ONCE)
+    assert critical_rows(terms, plans, value) @ value == pytest.approx(exact, rel=1e-9)
+
+
+def test_what_a_device_does_not_support_has_no_critical_path() -> None:
+    subject = chain()
+    op_s = subject.costs.op_s.copy() if subject.costs is not None else np.zeros((0, 2))
+    op_s[1, 1] = np.inf
+    assert subject.costs is not None
+    terms = Terms.of(replace(subject, costs=replace(subject.costs, op_s=op_s)), launches=False)
+    rows = critical_rows(terms, [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 1, 0])], terms.prior.mean)
+    assert np.isfinite(rows[0]).all()
+    assert np.isinf(rows[1]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_makespans_of_devices_that_work_at_once_are_fitted_along_critical_paths(seed: int) -> None:
+    subject = strands(seed)
+    pool = plausible_placements(subject, 80, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(pool)).tolist()
+    fitted, held = [pool[i] for i in order[:40]], [pool[i] for i in order[40:]]
+    chosen = {plan.key() for plan in fitted}
+    measured = Machine(perturbed(subject, seed + 100), seed, simulator=AT_ONCE).measure(pool)
+    truth = {plan.key(): seconds_of(result) for plan, result in measured}
+    at_once, in_turn = (
+        calibrate(subject, [m for m in measured if m[0].key() in chosen], launches=False, concurrent=c)
+        for c in (True, False)
+    )
+    said = at_once.predict(held)
+    assert said == pytest.approx(all_seconds(at_once.subject, held, AT_ONCE), rel=1e-9)
+    errors = [median_error(c.predict(held), np.array([truth[plan.key()] for plan in held])) for c in (at_once, in_turn)]
+    assert errors[0] < 0.06 < errors[1]
 
 
 def test_sequential_with_the_calibrated_tables_predicts_what_the_calibration_does() -> None:
