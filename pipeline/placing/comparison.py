@@ -23,7 +23,8 @@ from pipeline.placing.in_segments import in_segments
 from pipeline.shared import payload
 
 if TYPE_CHECKING:
-    from runtime.measuring.contest import Contest, Entrant
+    from runtime.measuring.contest import Contest
+    from runtime.measuring.entrants import Entrant
     from runtime.measuring.pairs import PairBench
     from runtime.measuring.variant import Variant
 

@@ -15,66 +15,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.core.deadline import Clock, Deadline
-from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
-from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
-from runtime.measuring.pairs import SCREEN_PAIRS, Bench, Part, Start, mean_log_ratio
+from runtime.measuring.claims import TWIN, Judgement, Rules
+from runtime.measuring.entrants import LEAST_PAIRS, NEAR, SCREEN_S, Entrant, Say, begin, noise_of
+from runtime.measuring.final import LEAST_START_S, Chosen, Final
+from runtime.measuring.pairs import SCREEN_PAIRS, Bench
 from runtime.measuring.variant import Variant
 
 SCREENING = 0.4  # of the time, at most
-SCREEN_S = 0.36  # seconds of turns in it, where so many pairs take no longer
-NEAR = 4.0  # standard deviations from the leader within which a variant stays
-UNSEEN = 0.02  # standard deviation between starts before any variant has had two
-QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
-GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
-LEAST_PAIRS = 4  # of turns in a start of the final, at least
-LEAST_START_S = 0.5  # seconds of turns in it
-SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
-DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
-
 STEPS = 2  # from the best settings to their neighbours
 ROUNDS = 4  # of the screening
+REUSED = 0.5  # what loading takes of a model that was compiled before, over compiling it: 0.38 s of 0.8 s were measured
 
-Say = Callable[[str], None]
 Explore = Callable[[Variant], Sequence[Variant]]
-
-
-@dataclass(slots=True)
-class Entrant:
-    """A variant in the contest: its starts so far, and why it has gone.
-
-    screened, final: the starts of either part, by their number. left: why it takes no further part; "" while it does.
-    pair_s: what a pair of turns takes. ready_s: what its last start took beside them, for compiling above all.
-    """
-
-    variant: Variant
-    screened: dict[int, Start] = field(default_factory=dict)
-    final: dict[int, Start] = field(default_factory=dict)
-    failed: MeasurementFailed | None = None
-    left: str = ""
-    pair_s: float = 0.0
-    ready_s: float = 0.0
-
-    @property
-    def advance(self) -> float:
-        """Return the mean log ratio of the screening; -inf where there is none."""
-        return mean_log_ratio(list(self.screened.values()))
-
-    @property
-    def log_ratios(self) -> list[float]:
-        """Return the log ratios of the final's starts, in their order."""
-        return [self.final[number].log_ratio for number in sorted(self.final)]
-
-    @property
-    def starts(self) -> list[Start]:
-        """Return all starts, the final's if it has any."""
-        return list((self.final or self.screened).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +107,7 @@ def contest(
     chosen = _chosen(entries)
     if not chosen.control:
         return Contest(entries, "", "", "", None, rules)
-    final = _Final(entries, chosen, bench, replace(settings, finalists=most), rules, deadline, say, everyone)
+    final = Final(entries, chosen, bench, replace(settings, finalists=most), rules, deadline, say, everyone)
     judgement = final.run()
     twin = {name: entry for name, entry in final.twin.items() if entry.final}
     missing_s = 0.0 if judgement is not None else max(0.0, _needed_s(entries, most, rules) - deadline.left_s)
@@ -160,7 +119,8 @@ def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
     ran = [e for e in entries.values() if e.screened]
     ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
     untried = sum(not e.screened and e.failed is None for e in entries.values())
-    final = rules.look * (most + 1) * (2 * ready_s + max(LEAST_PAIRS * pair_s, LEAST_START_S))
+    present = most + 1  # the twin; the control is loaded beside all of them
+    final = rules.look * ((present + 1) * REUSED * ready_s + present * max(LEAST_PAIRS * pair_s, LEAST_START_S))
     return untried * (ready_s + max(SCREEN_PAIRS * pair_s, SCREEN_S)) + final
 
 
@@ -200,7 +160,7 @@ class _Screening:
                 continue
             begun = self.deadline.clock()
             self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
-            _begin(entry, control, self.bench, self.deadline.clock, "screening", number)
+            begin(entry, control, self.bench, self.deadline.clock, "screening", number)
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
 
     def _neighbours(self) -> list[Entrant]:
@@ -214,17 +174,12 @@ class _Screening:
         return found
 
 
-def _leave(entries: Sequence[Entrant]) -> None:
-    for entry in entries:
-        entry.left = entry.left or "no time to compare it"
-
-
 def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
     """Return the first variant that runs, after a start beside itself; baselines come first."""
     for entry in entries:
         say(f"screening {entry.variant.name}")
         try:
-            _begin(entry, entry.variant, bench, clock, "screening", 1)
+            begin(entry, entry.variant, bench, clock, "screening", 1)
         except ChildError as error:
             entry.failed, entry.left = error.failed, "failed"
         if entry.failed is None:
@@ -232,24 +187,6 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
             entry.screened[1] = replace(start, variant_s=start.control_s)  # as fast as itself
             return entry
     return None
-
-
-def _begin(
-    entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, seconds: float = SCREEN_S
-) -> None:
-    """Give a variant one start; one that is disturbed has a second chance."""
-    begun, least = clock(), SCREEN_PAIRS if part == "screening" else LEAST_PAIRS
-    found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
-    if is_transient(found):
-        found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
-    took_s = clock() - begun
-    if isinstance(found, MeasurementFailed):
-        entry.failed, entry.left = found, "failed"
-    else:
-        pairs = len(found.variant_s)
-        entry.pair_s = min(sum(found.turns_s) / pairs, took_s / pairs)
-        entry.ready_s = took_s - pairs * entry.pair_s
-        (entry.screened if part == "screening" else entry.final)[number] = found
 
 
 def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
@@ -265,28 +202,7 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
     return [e for e in ran if not e.left]
 
 
-def noise_of(entries: Sequence[Entrant]) -> float:
-    """Return the standard deviation of the log ratio of a screening's start, by what the starts show.
-
-    Turns of a start scatter, and so do starts of a variant: they are reckoned as UNSEEN until some variant has two.
-    """
-    starts = [[s.log_ratio for s in e.screened.values()] for e in entries if e.failed is None and e.screened]
-    within = [s.error for e in entries if e.failed is None for s in e.screened.values()]
-    between = Spread.of(starts)
-    seen = between.sd if between.freedom else math.hypot(UNSEEN, math.sqrt(float(np.mean(np.square(within or [0.0])))))
-    return max(seen, QUIETEST)
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Who meets in the final, by name: the control, the yardsticks beside it, and the contenders."""
-
-    control: str
-    default: str
-    hint: str
-
-
-def _chosen(entries: Mapping[str, Entrant]) -> _Chosen:
+def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
     """Return the fastest baseline of one device, the fastest default and the fastest hint of the screening."""
     ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
 
@@ -295,141 +211,4 @@ def _chosen(entries: Mapping[str, Entrant]) -> _Chosen:
         return next((v.name for v in found), "")
 
     control = first("default", "hint", "device", single=True) or first(single=True) or first()
-    return _Chosen(control, first("default"), first("hint"))
-
-
-@dataclass(slots=True)
-class _Final:
-    """The final: start after start until it is decided, or the time or the starts are used up."""
-
-    entries: Mapping[str, Entrant]
-    chosen: _Chosen
-    bench: Bench
-    settings: MeasureSettings
-    rules: Rules
-    deadline: Deadline
-    say: Say
-    everyone: bool = False
-    twin: dict[str, Entrant] = field(default_factory=dict)
-
-    def run(self) -> Judgement | None:
-        """Return what the starts have come to; None where there was no time for a single one."""
-        first = self.entries[self.chosen.control]
-        control = first.variant
-        ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
-        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
-        yardsticks = [
-            self.entries[n]
-            for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
-            if n not in ("", self.chosen.control)
-        ]
-        seconds, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
-        if not contenders:
-            return None
-        judgement: Judgement | None = None
-        took_s = 0.0
-        for number in range(1, self.settings.starts + 1):
-            late = self.deadline.left_s < took_s
-            if number > 1 and late and (number > self.settings.least_starts or took_s > GRACE_S):
-                break
-            begun = self.deadline.clock()
-            self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
-            present = [twin, *yardsticks, *contenders]
-            for entry in present if number % 2 else reversed(present):
-                if not entry.left:
-                    _begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
-            took_s = self.deadline.clock() - begun
-            judgement = self._judge(len(contenders))
-            if self._decided(judgement, contenders, yardsticks, number):
-                break
-        return judgement
-
-    def _contenders(self) -> list[Entrant]:
-        """Return the fastest of what is searched, and an own choice of the runtime's that is close.
-
-        Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
-        time is short, and settings are the simpler answer.
-        """
-        ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
-        noise = noise_of(ran)
-        ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
-        searched = [e for e in ran if not e.variant.baseline]
-        found = [e for e in searched if not e.left][: self.settings.finalists]
-        own = [e for e in ran if e.variant.baseline and not e.variant.single]
-        leader = max([e.advance for e in found], default=0.0)
-        found += [e for e in own if e.advance > leader - NEAR * noise][:1]
-        for entry in searched:
-            if entry not in found and not entry.left:
-                entry.left = "slower than those compared"
-        return found
-
-    def _that_fit(
-        self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
-    ) -> tuple[float, list[Entrant], list[Entrant]]:
-        """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
-
-        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
-        Where even the least number is too many, yardsticks go first, then contenders, the slowest first; where nobody
-        is left, starts may be shorter.
-        """
-        ordered = [*contenders, *yardsticks]
-        for shortest_s in (LEAST_START_S, SHORTEST_START_S):
-            for count in range(len(ordered), 0, -1):
-                seconds = self._seconds_of_starts((twin, *ordered[:count]), shortest_s)
-                if seconds is not None:
-                    _leave(ordered[count:])
-                    return seconds, contenders[:count], yardsticks[: max(0, count - len(contenders))]
-        _leave(ordered)
-        return 0.0, [], []
-
-    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float) -> float | None:
-        """Return the seconds of turns in a start if so many have the least number of starts; None if they cannot."""
-        ready_s = sum(e.ready_s for e in present)
-        least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
-        for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
-            turns_s = self.deadline.left_s / starts - ready_s
-            if turns_s >= least_s:
-                return min(self.settings.start_s, turns_s / len(present))
-        return None
-
-    def _judge(self, contenders: int) -> Judgement:
-        ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}
-        return judge(ratios, self.rules, contenders=contenders)
-
-    def _decided(
-        self, judgement: Judgement, contenders: Sequence[Entrant], yardsticks: Sequence[Entrant], number: int
-    ) -> bool:
-        """Let those leave that cannot win any more; return whether more starts would change nothing."""
-        if self.everyone:
-            return False
-        if number >= self.settings.least_starts:
-            for entry in yardsticks:
-                ratio = judgement.ratios.get(entry.variant.name)
-                if ratio is not None and not entry.left and np.log(ratio.high) < -DISTANT:
-                    entry.left = "clearly slower"
-        if number < self.rules.look:
-            self._race(contenders, number)
-            return not any(not e.left for e in contenders) and number >= self.settings.least_starts
-        for entry in contenders:
-            name = entry.variant.name
-            if not entry.left and name not in judgement.claimed and name not in judgement.open:
-                entry.left = "no faster than the best baseline"
-        alive = [e for e in contenders if not e.left]
-        if number > self.rules.look or not judgement.claimed:
-            return not alive
-        best = judgement.ratios[judgement.claimed[0]]
-        return all(
-            judgement.ratios[e.variant.name].high < best.low for e in alive if e.variant.name != judgement.claimed[0]
-        )
-
-    def _race(self, contenders: Sequence[Entrant], number: int) -> None:
-        """Let those leave that lie far behind the leader after two starts or more."""
-        alive = [e for e in contenders if not e.left and len(e.final) == number]
-        if number < 2 or not alive:
-            return
-        means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
-        noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
-        leader = max(means.values())
-        for entry in alive:
-            if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
-                entry.left = "clearly slower"
+    return Chosen(control, first("default"), first("hint"))

@@ -17,6 +17,7 @@ from pipeline.placing.comparison import Conditions, in_order, on_devices
 from runtime.measuring import contest, pairs
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import Rules
+from runtime.measuring.entrants import Entrant
 from runtime.measuring.pairs import Start
 from runtime.measuring.variant import Variant, VariantKind
 from tests.models import two_towers
@@ -71,7 +72,7 @@ def test_an_answer_that_fails_alone_at_the_end_is_an_answer_still(
     start = Start((1.0,), (1.0,), (1.0,), loaded | {"difference": 0.0, "realtime": False})
 
     def ran(variants: Any, *_: Any, **__: Any) -> contest.Contest:
-        entries = {v.name: contest.Entrant(v, {1: start}) for v in variants}
+        entries = {v.name: Entrant(v, {1: start}) for v in variants}
         return contest.Contest(entries, variants[0].name, variants[0].name, "", None, Rules())
 
     def fails(*_: Any) -> Any:

@@ -15,7 +15,8 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import TWIN, Rules
-from runtime.measuring.contest import QUIETEST, UNSEEN, Contest, Entrant, contest, noise_of
+from runtime.measuring.contest import Contest, contest
+from runtime.measuring.entrants import QUIETEST, UNSEEN, Entrant, noise_of
 from runtime.measuring.pairs import Part, Start
 from runtime.measuring.variant import Variant, VariantKind
 from tests.slow import slow_but

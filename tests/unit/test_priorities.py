@@ -28,6 +28,7 @@ from pipeline.runs.result import Result, write_placed
 from pipeline.runs.steps import _row
 from runtime.measuring import contest
 from runtime.measuring.claims import Rules
+from runtime.measuring.entrants import Entrant
 from runtime.simulators.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 
@@ -131,7 +132,7 @@ def test_devices_measure_a_placement_and_pass_its_priorities_on(
 
     def nothing_ran(variants: Any, *_: Any, **__: Any) -> contest.Contest:
         asked.append(variants)
-        return contest.Contest({v.name: contest.Entrant(v) for v in variants}, "", "", "", None, Rules())
+        return contest.Contest({v.name: Entrant(v) for v in variants}, "", "", "", None, Rules())
 
     monkeypatch.setattr(contest, "contest", nothing_ran)
     known = {"journal": tmp_path / "j", "progress": lambda _: None}

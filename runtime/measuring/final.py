@@ -1,0 +1,170 @@
+"""The final of a contest: start after start beside the control, until it is decided or the time is used up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
+from runtime.measuring.entrants import LEAST_PAIRS, NEAR, QUIETEST, Entrant, Say, begin, noise_of
+from runtime.measuring.pairs import Bench
+
+GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
+LEAST_START_S = 0.5  # seconds of turns in it
+SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
+DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Who meets in the final, by name: the control, the yardsticks beside it, and the contenders."""
+
+    control: str
+    default: str
+    hint: str
+
+
+@dataclass(slots=True)
+class Final:
+    """The final: start after start until it is decided, or the time or the starts are used up."""
+
+    entries: Mapping[str, Entrant]
+    chosen: Chosen
+    bench: Bench
+    settings: MeasureSettings
+    rules: Rules
+    deadline: Deadline
+    say: Say
+    everyone: bool = False
+    twin: dict[str, Entrant] = field(default_factory=dict)
+
+    def run(self) -> Judgement | None:
+        """Return what the starts have come to; None where there was no time for a single one."""
+        first = self.entries[self.chosen.control]
+        control = first.variant
+        ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
+        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
+        yardsticks = [
+            self.entries[n]
+            for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
+            if n not in ("", self.chosen.control)
+        ]
+        seconds, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
+        if not contenders:
+            return None
+        judgement: Judgement | None = None
+        took_s = 0.0
+        for number in range(1, self.settings.starts + 1):
+            late = self.deadline.left_s < took_s
+            if number > 1 and late and (number > self.settings.least_starts or took_s > GRACE_S):
+                break
+            begun = self.deadline.clock()
+            self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
+            present = [twin, *yardsticks, *contenders]
+            for entry in present if number % 2 else reversed(present):
+                if not entry.left:
+                    begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
+            took_s = self.deadline.clock() - begun
+            judgement = self._judge(len(contenders))
+            if self._decided(judgement, contenders, yardsticks, number):
+                break
+        return judgement
+
+    def _contenders(self) -> list[Entrant]:
+        """Return the fastest of what is searched, and an own choice of the runtime's that is close.
+
+        Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
+        time is short, and settings are the simpler answer.
+        """
+        ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
+        noise = noise_of(ran)
+        ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
+        searched = [e for e in ran if not e.variant.baseline]
+        found = [e for e in searched if not e.left][: self.settings.finalists]
+        own = [e for e in ran if e.variant.baseline and not e.variant.single]
+        leader = max([e.advance for e in found], default=0.0)
+        found += [e for e in own if e.advance > leader - NEAR * noise][:1]
+        for entry in searched:
+            if entry not in found and not entry.left:
+                entry.left = "slower than those compared"
+        return found
+
+    def _that_fit(
+        self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
+    ) -> tuple[float, list[Entrant], list[Entrant]]:
+        """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
+
+        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
+        Where even the least number is too many, yardsticks go first, then contenders, the slowest first; where nobody
+        is left, starts may be shorter.
+        """
+        ordered = [*contenders, *yardsticks]
+        for shortest_s in (LEAST_START_S, SHORTEST_START_S):
+            for count in range(len(ordered), 0, -1):
+                seconds = self._seconds_of_starts((twin, *ordered[:count]), shortest_s)
+                if seconds is not None:
+                    _leave(ordered[count:])
+                    return seconds, contenders[:count], yardsticks[: max(0, count - len(contenders))]
+        _leave(ordered)
+        return 0.0, [], []
+
+    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float) -> float | None:
+        """Return the seconds of turns in a start if so many have the least number of starts; None if they cannot."""
+        ready_s = sum(e.ready_s for e in present)
+        least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
+        for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+            turns_s = self.deadline.left_s / starts - ready_s
+            if turns_s >= least_s:
+                return min(self.settings.start_s, turns_s / len(present))
+        return None
+
+    def _judge(self, contenders: int) -> Judgement:
+        ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}
+        return judge(ratios, self.rules, contenders=contenders)
+
+    def _decided(
+        self, judgement: Judgement, contenders: Sequence[Entrant], yardsticks: Sequence[Entrant], number: int
+    ) -> bool:
+        """Let those leave that cannot win any more; return whether more starts would change nothing."""
+        if self.everyone:
+            return False
+        if number >= self.settings.least_starts:
+            for entry in yardsticks:
+                ratio = judgement.ratios.get(entry.variant.name)
+                if ratio is not None and not entry.left and np.log(ratio.high) < -DISTANT:
+                    entry.left = "clearly slower"
+        if number < self.rules.look:
+            self._race(contenders, number)
+            return not any(not e.left for e in contenders) and number >= self.settings.least_starts
+        for entry in contenders:
+            name = entry.variant.name
+            if not entry.left and name not in judgement.claimed and name not in judgement.open:
+                entry.left = "no faster than the best baseline"
+        alive = [e for e in contenders if not e.left]
+        if number > self.rules.look or not judgement.claimed:
+            return not alive
+        best = judgement.ratios[judgement.claimed[0]]
+        return all(
+            judgement.ratios[e.variant.name].high < best.low for e in alive if e.variant.name != judgement.claimed[0]
+        )
+
+    def _race(self, contenders: Sequence[Entrant], number: int) -> None:
+        """Let those leave that lie far behind the leader after two starts or more."""
+        alive = [e for e in contenders if not e.left and len(e.final) == number]
+        if number < 2 or not alive:
+            return
+        means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
+        noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
+        leader = max(means.values())
+        for entry in alive:
+            if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
+                entry.left = "clearly slower"
+
+
+def _leave(entries: Sequence[Entrant]) -> None:
+    for entry in entries:
+        entry.left = entry.left or "no time to compare it"
