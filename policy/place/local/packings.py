@@ -76,7 +76,7 @@ def _partitioned(problem: Problem, share: float) -> Iterator[Int32]:
             balance=balance,
             seed=seed,
         )
-        heavy = np.bincount(part, weights=amount)
+        heavy: Float64 = np.bincount(part, weights=amount).astype(np.float64)
         room = _room(units, amount)
         home = _fullest_last(np.ones((heavy.size, room.size), bool), heavy, room)[part]
         barred = ~units.allowed[np.arange(units.k), home]
