@@ -18,7 +18,8 @@ from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
 from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
-from pipeline.runs.plan import HostMachine, execute, forecast, look_at_machine, look_at_model, plan
+from pipeline.runs.execution import execute, forecast
+from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, plan
 from pipeline.runs.remeasure import forget_measured, forgetting
 from pipeline.runs.result import Result, write_result
 

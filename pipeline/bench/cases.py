@@ -22,7 +22,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import CoarsenSettings
 from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal, Remembered
-from pipeline.runs.plan import execute, look_at_machine, look_at_model, plan
+from pipeline.runs.execution import execute
+from pipeline.runs.plan import look_at_machine, look_at_model, plan
 from pipeline.shared import payload
 
 

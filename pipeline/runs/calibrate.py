@@ -22,7 +22,8 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal
-from pipeline.runs.plan import HostMachine, execute, look_at_machine, look_at_model, measurer_settings, plan
+from pipeline.runs.execution import execute
+from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.shared import payload
 
 if TYPE_CHECKING:

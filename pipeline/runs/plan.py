@@ -11,28 +11,24 @@
     measure     candidates and baselines, against one another    (measured)
 
 `plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
-would. `execute` executes the tasks against the store.
+would. `pipeline.runs.execution` executes the tasks against the store.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pipeline import registry
 from pipeline.artifacts.declared import declared, placers_called
-from pipeline.artifacts.machine_lock import measuring_alone
-from pipeline.artifacts.store import Store, file_digest
-from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
+from pipeline.artifacts.store import file_digest
+from pipeline.artifacts.task import Task
 from pipeline.config import Settings
-from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
-from pipeline.runs.steps import STEPS
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
@@ -116,13 +112,34 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     machine: None is enough up to `coarsen`, unless it fuses kernels.
     """
-    from embed.features import needs_costs
+    planned = _Planned(model, settings, machine)
+    _read_and_coarsen(planned)
+    if upto not in ("read", "kernels", "coarsen"):
+        _profile(planned)
+        if upto in ("embed", "group") or _is_learned(settings):
+            _embed_and_group(planned)
+        _place(planned, _by_runtime(settings))
+        _measure(planned, _by_runtime(settings))
+    return _upto(planned.tasks, upto)
 
-    tasks: dict[str, Task] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """The tasks of a run so far, by stage, and what all of them are made from."""
+
+    model: ModelFile
+    settings: Settings
+    machine: HostMachine | None
+    tasks: dict[str, Task] = field(default_factory=dict)
 
     def add(
-        stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
+        self, stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
     ) -> None:
+        """Add the task of a stage, with what decides its outcome.
+
+        uses: implementations, each with its stage. inputs: stages whose artifacts it takes, as far as there are any.
+        """
+        settings = self.settings
         called = _called(settings) if stage == "place" else []
         version: dict[str, int | str] = {"step": STEP_VERSION[stage]}
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
@@ -130,49 +147,60 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
         files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}
-        keys = {name: tasks[name].key for name in inputs if name in tasks}
-        mark = _machine(machine).fingerprint if measured else ""
+        keys = {name: self.tasks[name].key for name in inputs if name in self.tasks}
+        mark = _machine(self.machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
-        context = _reading(model, settings) if stage == "read" else {}
+        context = _reading(self.model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
-        tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
+        self.tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
 
-    s = settings
+
+def _read_and_coarsen(planned: _Planned) -> None:
+    s = planned.settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    add("read", {}, (), model_sha256=model.sha256, **_shapes(settings), **_rewrites(settings))
+    planned.add("read", {}, (), model_sha256=planned.model.sha256, **_shapes(s), **_rewrites(s))
     if "fuse" in chain:
-        add("kernels", {}, ("read",), measured=True)
-    add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
-    if upto in ("read", "kernels", "coarsen"):
-        return _upto(tasks, upto)
-    devices, open_names = list(_machine(machine).devices), list(_machine(machine).open_names)
-    if _machine(machine).low and (open_names or s.measure.use == "hetero"):
+        planned.add("kernels", {}, ("read",), measured=True)
+    planned.add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))
+
+
+def _profile(planned: _Planned) -> None:
+    """Add what is measured before placements are: which precisions the model bears, and what operations take."""
+    s, machine = planned.settings, _machine(planned.machine)
+    if machine.low and (machine.open_names or s.measure.use == "hetero"):
         alike = {name: getattr(s.measure, name) for name in MEASURED_ALIKE}
-        add("precisions", {}, ("read",), measured=True, low=list(map(list, _machine(machine).low)), settings=alike)
-    add(
+        planned.add("precisions", {}, ("read",), measured=True, low=list(map(list, machine.low)), settings=alike)
+    planned.add(
         "profile",
         {},
-        ("read", "precisions") if open_names else ("read",),
+        ("read", "precisions") if machine.open_names else ("read",),
         measured=True,
         settings=asdict(s.profile),
-        devices=devices,
-        open_names=open_names,
+        devices=list(machine.devices),
+        open_names=list(machine.open_names),
         measuring={name: getattr(s.measure, name) for name in COMPARED_ALIKE},
     )
-    if upto in ("embed", "group") or _is_learned(s):
-        add(
-            "embed",
-            {s.embed.use: "embed"},
-            ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
-            use=_one(s, "embed", s.embed.use),
-            blocks=list(s.embed.blocks),
-        )
-        add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
-    s = _by_runtime(s)
+
+
+def _embed_and_group(planned: _Planned) -> None:
+    from embed.features import needs_costs
+
+    s = planned.settings
+    planned.add(
+        "embed",
+        {s.embed.use: "embed"},
+        ("read", "coarsen", "profile") if needs_costs(s.embed.blocks) else ("read", "coarsen"),
+        use=_one(s, "embed", s.embed.use),
+        blocks=list(s.embed.blocks),
+    )
+    planned.add("group", {s.group.use: "group"}, ("read", "coarsen", "embed"), use=_one(s, "group", s.group.use))
+
+
+def _place(planned: _Planned, s: Settings) -> None:
     asked, placers = _asked(s), placers_of(s)
     real = any(declared("measure", name).real for name in asked)
-    add(
+    planned.add(
         "place",
         dict.fromkeys(placers, "place") | dict.fromkeys(asked, "measure"),
         ("read", "coarsen", "profile", "embed", "group"),
@@ -188,7 +216,10 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         **({} if s.measure.runtime == "hetero" else {"boundary_s": BOUNDARY_S}),
         **_reward(s, asked),
     )
-    add(
+
+
+def _measure(planned: _Planned, s: Settings) -> None:
+    planned.add(
         "measure",
         {s.measure.use: "measure"},
         ("read", "precisions", "place", "profile"),
@@ -197,10 +228,9 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         budget_s=s.budget_s,
         evaluator=_one(s, "measure", s.measure.use),
         finalists=s.place.finalists,
-        devices=devices,
+        devices=list(_machine(planned.machine).devices),
         real=declared("measure", s.measure.use).real,
     )
-    return _upto(tasks, upto)
 
 
 def _shapes(settings: Settings) -> dict[str, Any]:
@@ -349,45 +379,3 @@ def installed(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def execute(
-    tasks: Sequence[Task],
-    store: Store,
-    *,
-    progress: Progress,
-    previous: Mapping[str, Any],
-    finished: Callable[[Outcome], None] = lambda outcome: None,
-    deadline: Deadline = NEVER,
-) -> dict[str, Outcome]:
-    """Return the outcome of every task, executed in order, all of them before the deadline.
-
-    From the first that measures on, nobody else measures on this machine; the time spent waiting for that does not
-    count.
-
-    previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
-    done is on record before the next begins.
-    """
-    outcomes: dict[str, Outcome] = {}
-    with contextlib.ExitStack() as run:
-
-        @contextlib.contextmanager
-        def alone(say: Progress) -> Iterator[float]:
-            # Till the end of the run: what it computes between two measurements would disturb who measures meanwhile.
-            yield run.enter_context(measuring_alone(say))
-
-        for task in tasks:
-            outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline, alone=alone)
-            deadline = deadline.later(outcome.waited_s)
-            outcomes[task.stage] = outcome
-            finished(outcome)
-    return outcomes
-
-
-def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return for every task whether it would run, and why."""
-    rows = []
-    for task in tasks:
-        entry, why = look_up(task, store, previous.get(task.stage))
-        rows.append({"stage": task.stage, "name": task.name, "key": task.key, "would_run": entry is None, "why": why})
-    return rows

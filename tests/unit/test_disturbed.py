@@ -18,7 +18,7 @@ from pipeline.core.measurement import Evaluation, FailureKind, Measurement, Meas
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.journal import Journal, disturbed_rows
-from pipeline.runs.plan import forecast
+from pipeline.runs.execution import forecast
 from pipeline.runs.remeasure import forget_measured, forgetting, measured_tasks
 from pipeline.shared import payload
 from runtime.measuring import again, precisions

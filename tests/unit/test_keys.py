@@ -25,7 +25,8 @@ from pipeline.core.simulation import DataflowModel, PipelineModel, SequentialMod
 from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
-from pipeline.runs.plan import HostMachine, ModelFile, forecast, installed, plan
+from pipeline.runs.execution import forecast
+from pipeline.runs.plan import HostMachine, ModelFile, installed, plan
 from pipeline.runs.result import versions
 from policy.place import portfolio
 from policy.place.agent.hsdag import Hsdag

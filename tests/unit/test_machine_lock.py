@@ -20,7 +20,7 @@ from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import StepContext, Task, run_task
 from pipeline.cli.console import outcome_line
 from pipeline.core.errors import StoreError
-from pipeline.runs import plan
+from pipeline.runs import execution
 
 HOLD = """
 import sys
@@ -215,9 +215,9 @@ def test_a_run_holds_the_machine_from_the_first_stage_that_measures_to_its_end(
         (work.out / "x").touch()
 
     stages = ("coarsen", "profile", "embed", "measure")
-    monkeypatch.setattr(plan, "STEPS", dict.fromkeys(stages, step))
+    monkeypatch.setattr(execution, "STEPS", dict.fromkeys(stages, step))
     tasks = [task(stage, real=True) if stage == "measure" else task(stage) for stage in stages]
-    plan.execute(tasks, Store(tmp_path / "store"), progress=mute, previous={})
+    execution.execute(tasks, Store(tmp_path / "store"), progress=mute, previous={})
     assert held == [("coarsen", False), ("profile", True), ("embed", True), ("measure", True)]
     assert not path.with_name("m.lock.holder").exists()
 

@@ -1,0 +1,55 @@
+"""Executing the tasks of a run against the store, and saying beforehand which of them would run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pipeline.artifacts.machine_lock import measuring_alone
+from pipeline.artifacts.store import Store
+from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
+from pipeline.core.deadline import NEVER, Deadline
+from pipeline.runs.steps import STEPS
+
+
+def execute(
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    progress: Progress,
+    previous: Mapping[str, Any],
+    finished: Callable[[Outcome], None] = lambda outcome: None,
+    deadline: Deadline = NEVER,
+) -> dict[str, Outcome]:
+    """Return the outcome of every task, executed in order, all of them before the deadline.
+
+    From the first that measures on, nobody else measures on this machine; the time spent waiting for that does not
+    count.
+
+    previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
+    done is on record before the next begins.
+    """
+    outcomes: dict[str, Outcome] = {}
+    with contextlib.ExitStack() as run:
+
+        @contextlib.contextmanager
+        def alone(say: Progress) -> Iterator[float]:
+            # Till the end of the run: what it computes between two measurements would disturb who measures meanwhile.
+            yield run.enter_context(measuring_alone(say))
+
+        for task in tasks:
+            outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline, alone=alone)
+            deadline = deadline.later(outcome.waited_s)
+            outcomes[task.stage] = outcome
+            finished(outcome)
+    return outcomes
+
+
+def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return for every task whether it would run, and why."""
+    rows = []
+    for task in tasks:
+        entry, why = look_up(task, store, previous.get(task.stage))
+        rows.append({"stage": task.stage, "name": task.name, "key": task.key, "would_run": entry is None, "why": why})
+    return rows
