@@ -6,7 +6,8 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
     devices = _list_of(str, entry, "devices", [""], where)
     variants = _list_of(dict, entry, "settings", [{}], where)
     seeds = _list_of(int, entry, "seeds", [base.seed], where)
+    seeded = {seed: base.updated({"seed": seed}, where).seed for seed in seeds}  # each checked once
+    chosen = cache(lambda device, v: _chosen(base, device, variants[v], folder, where))
     jobs = []
     for (model, stem), (d, device), (v, variant), seed in itertools.product(
         zip(models, _stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
@@ -85,8 +88,14 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
         name = "-".join(filter(None, parts))
         _check_name(name, where)
-        jobs.append(Job(name, path, _beside(folder, base.updated(changed, where)), changed))
+        jobs.append(Job(name, path, replace(chosen(device, v), seed=seeded[seed]), changed))
     return jobs
+
+
+def _chosen(base: Settings, device: str, variant: Mapping[str, Any], folder: Path, where: str) -> Settings:
+    """Return the settings of a set of devices, none for those of the base, and a variant."""
+    changed = flatten(variant) | ({"devices": [device]} if device else {})
+    return _beside(folder, base.updated(changed, where))
 
 
 def _beside(folder: Path, settings: Settings) -> Settings:

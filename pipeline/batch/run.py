@@ -10,22 +10,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.api import model_path
-from pipeline.artifacts.store import Store, write_json, write_text
+from pipeline.artifacts.store import Store, digest, write_json, write_text
 from pipeline.artifacts.task import Task
 from pipeline.batch.jobs import Job
 from pipeline.batch.ledger import JobProgress, Ledger, Say
+from pipeline.config import Settings
 from pipeline.core.errors import PlacewrightError
 from pipeline.fleet.dispatch import Dispatcher
 from pipeline.fleet.engine import Command, Engine
 from pipeline.runs.directory import RunDirectory, previous_parts
-from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan
+from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
 from pipeline.runs.remeasure import forget_measured
 from pipeline.runs.result import Result
 
@@ -75,29 +76,47 @@ def run_batch(
 
 def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say: Say) -> list[JobProgress]:
     """Return the jobs with their tasks; what is wrong with a model or its devices is that job's failure."""
-    model = cache(look_at_model)  # jobs share models and devices
-    machines = cache(lambda devices: tuple(engine.machines(devices)))
-    return [_begin(job, out / job.name, store, model, machines, say) for job in jobs]
+    looking = _Looking(store, engine)
+    return [_begin(job, out / job.name, looking, say) for job in jobs]
 
 
-def _begin(
-    job: Job,
-    folder: Path,
-    store: Store,
-    model: Callable[[Path], ModelFile],
-    machines: Callable[[Sequence[str]], Sequence[HostMachine]],
-    say: Say,
-) -> JobProgress:
+class _Looking:
+    """What jobs share: models, machines, and plans of those that differ in their seeds alone; each looked at once."""
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._plans: dict[tuple[str, str, str], list[Task]] = {}
+        self.model = cache(lambda text: look_at_model(model_path(text, store)))
+        self.machines = cache(partial(_machines, engine))
+
+    def tasks(self, model: ModelFile, settings: Settings, machine: HostMachine) -> list[Task]:
+        """Return the tasks of a job."""
+        alike = digest(replace(settings, seed=0).to_json()), f"{model.path} {model.sha256}", machine.fingerprint
+        if alike not in self._plans:
+            self._plans[alike] = plan(model, settings, machine)
+        return with_seed(self._plans[alike], settings.seed)
+
+
+def _machines(engine: Engine, devices: Sequence[str]) -> Sequence[HostMachine] | PlacewrightError:
+    """Return the machines with these devices, or why there is none: that is asked once as well."""
+    try:
+        return engine.machines(devices)
+    except PlacewrightError as error:
+        return error
+
+
+def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
     p = JobProgress(job, RunDirectory(folder))
     try:
-        p.model = model(model_path(job.model, store))
+        p.model = looking.model(job.model)
         known = p.directory.check_for(p.model)
         before = known.get("machine", {}).get("fingerprint") if known is not None else None
-        there = machines(job.settings.devices)
+        there = looking.machines(job.settings.devices)
+        if isinstance(there, PlacewrightError):
+            raise there
         # A run goes on where it was begun, if such a machine is there.
         p.machine = next((m for m in there if m.fingerprint == before), there[0])
         p.previous = previous_parts(known)
-        p.tasks = plan(p.model, job.settings, p.machine)
+        p.tasks = looking.tasks(p.model, job.settings, p.machine)
         p.keys = [task.key for task in p.tasks]
     except PlacewrightError as error:
         p.failed = str(error)

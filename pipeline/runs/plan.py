@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     from embed.features import needs_costs
 
     tasks: dict[str, Task] = {}
+    made: dict[str, str] = {}  # stage -> key
 
     def add(
         stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
@@ -130,13 +132,14 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
         files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}
-        keys = {name: tasks[name].key for name in inputs if name in tasks}
+        keys = {name: made[name] for name in inputs if name in made}
         mark = _machine(machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
         context = _reading(model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
         tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
+        made[stage] = tasks[stage].key
 
     s = settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
@@ -201,6 +204,18 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         real=declared("measure", s.measure.use).real,
     )
     return _upto(tasks, upto)
+
+
+def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:
+    """Return the tasks of a run that differs in its seed alone; much cheaper than planning it."""
+    found: list[Task] = []
+    keys: dict[str, str] = {}
+    for task in tasks:
+        own = 0 if task.stage in SEEDLESS else seed
+        other = replace(task, seed=own, inputs={stage: keys[stage] for stage in task.inputs})
+        found.append(other)
+        keys[task.stage] = other.key
+    return found
 
 
 def _shapes(settings: Settings) -> dict[str, Any]:
@@ -345,8 +360,13 @@ def _called(settings: Settings) -> list[tuple[str, str]]:
 
 def installed(name: str) -> str:
     """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    return _version(metadata.version, name)
+
+
+@cache
+def _version(ask: Callable[[str], str], name: str) -> str:
     try:
-        return metadata.version(name)
+        return ask(name)
     except metadata.PackageNotFoundError:
         return "not installed"
 

@@ -163,8 +163,8 @@ def test_after_the_death_of_the_scheduler_the_same_command_goes_on(
 ) -> None:
     said: list[str] = []
     with cluster(tmp_path / "cluster") as there:
-        there.add("w0")
-        there.add("w1", fault="hangs")
+        there.add("w0", fault="hangs")
+        there.add("w1")
         killer = threading.Thread(target=kill_when, args=(there, "", Path(f"{there.log}.hangs").exists))
         killer.start()
         with pytest.raises(DeviceError, match="The scheduler ") as raised:
