@@ -340,7 +340,7 @@ def _started(workers: int) -> Iterator[Any]:
             host=LOOPBACK,
             dashboard_address=None,
             memory_limit=0,
-            silence_logs=False,
+            silence_logs=logging.CRITICAL,
         ) as cluster,
     ):
         yield cluster
