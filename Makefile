@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2  # tests that run at a time
 export CI ?= true
 
-.PHONY: setup demo test test-slow check bench clean
+.PHONY: setup demo test test-slow check site bench clean
 
 setup: .venv/ready
 
@@ -30,8 +30,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Strictly, and without a network: a link that leads nowhere fails it.
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: setup
 	$(BIN)/python -m benchmarks --out benchmarks/out
 
 clean:
-	rm -rf .venv demo benchmarks/out
+	rm -rf .venv demo site benchmarks/out

@@ -32,6 +32,7 @@ SCRIPTS = (
     "large_graphs",
     "report_open",
     "exact",
+    "fleet",
     "profiler_ratio",
     "executor",
     "false_claims",

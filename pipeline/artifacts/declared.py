@@ -54,16 +54,21 @@ def source_digest(root: Path = HOME) -> str:
 def recalled(question: Sequence[Any], answer: Callable[[], Any]) -> Any:
     """Return `answer()` as JSON values, from disk if the same source text has answered the same question before."""
     try:
-        name = digest(question)[:32]
+        name = f"declared/{source_digest()[:16]}/{digest(question)[:32]}.json"
     except (TypeError, ValueError):  # it holds what no JSON can, and is asked every time
         return answer()
-    path = own_cache("declared") / source_digest()[:16] / f"{name}.json"
     with contextlib.suppress(OSError, ValueError):  # not there, or torn: it is asked again
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_written(own_cache, name))
     text = json.dumps(answer())
     with contextlib.suppress(StoreError):  # where nothing can be written it is asked every time
-        write_text(path, text)
+        write_text(own_cache(name), text)
     return json.loads(text)
+
+
+@cache
+def _written(folder: Callable[[str], Path], name: str) -> str:
+    """Return the answer of a name that is on disk; it never changes, and is read once."""
+    return folder(name).read_text(encoding="utf-8")
 
 
 def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Declaration:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,8 @@ class Task:
     @property
     def parts(self) -> dict[str, Any]:
         """Return what the key is made of."""
-        document = asdict(self)
-        del document["context"], document["series"]
-        return document
+        names = ("stage", "name", "version", "params", "seed", "inputs", "fingerprint")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def key(self) -> str:

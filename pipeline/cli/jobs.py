@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, remeasure_option, store_option
+from pipeline.cli.options import debug_option, json_option, on_option, open_store, remeasure_option, store_option
 
 FAILED_JOBS = 5
 
@@ -18,25 +19,28 @@ FAILED_JOBS = 5
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Stages at once that do not measure; one per processor unless given."
 )
+@on_option
 @remeasure_option
 @store_option
 @json_option
 @debug_option
 def batch(
-    jobs: Path, out: Path | None, workers: int | None, remeasure: bool, store: Path | None, as_json: bool, debug: bool
+    jobs: Path, out: Path | None, workers: int | None, on: str | None, store: Path | None, **options: Any
 ) -> None:
     """Run all jobs of the TOML file JOBS; what is in the store already is not done again.
 
     Exit code 5 if a job failed; its cause stands in its row.
     """
-    from pipeline.batch import read_jobs, run_batch
-    from pipeline.core.process import cpu_count
+    from pipeline.batch.jobs import read_jobs
+    from pipeline.batch.run import WORKER, run_batch
+    from pipeline.fleet.target import engine_for
 
     listed = read_jobs(jobs)
     folder = out if out is not None else jobs.with_suffix("")
-    place, most = open_store(store), workers or cpu_count()
-    rows = run_batch(listed, folder, place, workers=most, say=console.say, remeasure=remeasure)
-    if as_json:
+    place = open_store(store)
+    with engine_for(on, WORKER, place, workers=workers, say=console.say) as engine:
+        rows = run_batch(listed, folder, place, engine=engine, say=console.say, remeasure=options["remeasure"])
+    if options["as_json"]:
         console.print_json(rows)
     shown = [
         [

@@ -145,6 +145,11 @@ tensorboard_option = click.option(
 remeasure_option = click.option(
     "--remeasure", is_flag=True, help="Forget what was measured of this run before, and measure again."
 )
+on_option = click.option(
+    "--on",
+    metavar="local:N|dask://HOST:PORT",
+    help="Where the work is done: N workers on this machine, or those of a Dask scheduler (tls://HOST:PORT with TLS).",
+)
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
 store_option = click.option(
     "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."

@@ -56,11 +56,11 @@ class Worker:
             return
 
     def answer(self) -> Answer | None:
-        """Return the answer, or None while a part of it is missing; how the process ended if there will be none."""
+        """Return the answer, or None while a part of it is missing; an error with "died" if the process has ended."""
         chunk = os.read(self.stdout.fileno(), 1 << 16)
         self._said += chunk
         if not chunk:
-            return {"error": {"cause": self._end(), "remedy": ""}}
+            return {"error": {"cause": self._end(), "remedy": ""}, "died": True}
         if not self._said.endswith(b"\n"):
             return None
         answer: Answer = json.loads(self._said)

@@ -16,8 +16,9 @@ would. `pipeline.runs.execution` executes the tasks against the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -125,12 +126,13 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The tasks of a run so far, by stage, and what all of them are made from."""
+    """The tasks of a run so far and their keys, by stage, and what all of them are made from."""
 
     model: ModelFile
     settings: Settings
     machine: HostMachine | None
     tasks: dict[str, Task] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
 
     def add(
         self, stage: str, uses: Mapping[str, str], inputs: Sequence[str], *, measured: bool = False, **params: Any
@@ -147,13 +149,14 @@ class _Planned:
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
         files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}
-        keys = {name: self.tasks[name].key for name in inputs if name in self.tasks}
+        keys = {name: self.keys[name] for name in inputs if name in self.keys}
         mark = _machine(self.machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
         context = _reading(self.model, settings) if stage == "read" else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
         self.tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
+        self.keys[stage] = self.tasks[stage].key
 
 
 def _read_and_coarsen(planned: _Planned) -> None:
@@ -231,6 +234,18 @@ def _measure(planned: _Planned, s: Settings) -> None:
         devices=list(_machine(planned.machine).devices),
         real=declared("measure", s.measure.use).real,
     )
+
+
+def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:
+    """Return the tasks of a run that differs in its seed alone; much cheaper than planning it."""
+    found: list[Task] = []
+    keys: dict[str, str] = {}
+    for task in tasks:
+        own = 0 if task.stage in SEEDLESS else seed
+        other = replace(task, seed=own, inputs={stage: keys[stage] for stage in task.inputs})
+        found.append(other)
+        keys[task.stage] = other.key
+    return found
 
 
 def _shapes(settings: Settings) -> dict[str, Any]:
@@ -375,7 +390,12 @@ def _called(settings: Settings) -> list[tuple[str, str]]:
 
 def installed(name: str) -> str:
     """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    return _version(metadata.version, name)
+
+
+@cache
+def _version(ask: Callable[[str], str], name: str) -> str:
     try:
-        return metadata.version(name)
+        return ask(name)
     except metadata.PackageNotFoundError:
         return "not installed"

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import runtime.measuring.profile
 from coarsen.reading.read import save_model
 from pipeline.artifacts.store import Store
 from pipeline.cli.main import run
-from pipeline.core.devices import CostTable, DeviceSpec, Topology
-from pipeline.core.graph import Graph
-from runtime.measuring.profile import Profile
 from tests.models import two_towers
+from tests.profiles import make_up_profiles
 
 F32 = "INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32"
 DEVICES = f"A=CPU{{{F32}}},B=CPU{{{F32}}}"
@@ -78,15 +74,7 @@ def copy(warm: Warm, tmp_path: Path) -> Warm:
 @pytest.fixture
 def made_up_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the profile stage make its figures up instead of running the devices."""
-
-    def profile(model: Path, graph: Graph, devices: Sequence[DeviceSpec], *_: Any, **__: Any) -> Profile:
-        p, names = len(devices), tuple(d.name for d in devices)
-        op_s = np.full((graph.n, p), 1e-5) * (1.0 + np.arange(p))
-        costs = CostTable(graph.names, names, op_s, np.full(p, 1e-6), ("given",) * p)
-        topology = Topology.uniform(tuple(devices), bytes_per_s=1e9, latency_s=1e-6)
-        return Profile(costs, topology, dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), {})
-
-    monkeypatch.setattr(runtime.measuring.profile, "profile", profile)
+    make_up_profiles(monkeypatch)
 
 
 @pytest.fixture

@@ -17,12 +17,13 @@ import pytest
 
 from coarsen.reading.files import model_sha256
 from coarsen.reading.read import save_model
-from pipeline import batch
-from pipeline.batch import COLUMNS, read_jobs
+from pipeline.batch.jobs import read_jobs
+from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.core.start import PACKAGES
 from pipeline.core.workers import Answer, Workers, answered
+from pipeline.fleet import pool
 from pipeline.runs import worker as carry
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
@@ -76,7 +77,7 @@ def test_arrays_are_named_from_the_folder_of_the_jobs_file(tmp_path: Path) -> No
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> list[str]:
     """Carry tasks out in this process instead of workers, and return the list of stages that were started."""
-    monkeypatch.setattr(batch, "Workers", InProcess)
+    monkeypatch.setattr(pool, "Workers", InProcess)
     monkeypatch.setattr(InProcess, "started_stages", [])
     return InProcess.started_stages
 
@@ -136,11 +137,11 @@ def test_a_batch_holds_the_machine_from_the_first_stage_that_measures_to_its_end
 
     ask = InProcess.ask
 
-    def asked(pool: InProcess, name: str, command: Mapping[str, Any]) -> None:
+    def asked(own: InProcess, name: str, command: Mapping[str, Any]) -> None:
         log.append(f"{command['task']['stage']}{' held' * command['alone']}")
-        ask(pool, name, command)
+        ask(own, name, command)
 
-    monkeypatch.setattr(batch, "measuring_alone", alone)
+    monkeypatch.setattr(pool, "measuring_alone", alone)
     monkeypatch.setattr(InProcess, "ask", asked)
     rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
     at = log.index("profile held")

@@ -26,7 +26,7 @@ from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
 from pipeline.runs.execution import forecast
-from pipeline.runs.plan import HostMachine, ModelFile, installed, plan
+from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_seed
 from pipeline.runs.result import versions
 from policy.place import portfolio
 from policy.place.agent.hsdag import Hsdag
@@ -236,3 +236,15 @@ def test_an_implementation_is_named_with_its_stage() -> None:
         "coarsen.fold": 1,
         "coarsen.metis": registry.implementation("coarsen", "metis").version,
     }
+
+
+@pytest.mark.parametrize("changed", [{}, {"place.use": ["hsdag"], "coarsen.use": ["fuse", "metis"], "budget": "600s"}])
+def test_a_plan_with_another_seed_is_that_of_the_settings_with_it(changed: dict[str, Any]) -> None:
+    machine = HostMachine(({"name": "A"},), {}, "here", (("CPU", "bf16"),))
+    zero, five = (
+        plan(ModelFile(Path("m.xml"), "0" * 64), Settings().updated({**changed, "seed": seed}, "the test"), machine)
+        for seed in (0, 5)
+    )
+    assert with_seed(zero, 5) == five
+    assert [t.key for t in with_seed(zero, 5)] == [t.key for t in five]
+    assert zero != five

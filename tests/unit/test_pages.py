@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import os
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +18,11 @@ import click
 import numpy as np
 import pytest
 
+from pipeline.cli import reference
 from pipeline.cli.main import COMMANDS, LazyGroup
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, LearningPlacer, Placer
+from pipeline.core.start import PACKAGES
 from pipeline.registry import build
 from pipeline.testing import matrix
 from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem
@@ -52,11 +60,62 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the placewright commands in the indented blocks of a page, in words, without comments."""
+    """Return the placewright commands in the blocks of a page, in words, without comments."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.startswith("    placewright ")]
+    lines += [line for block in blocks(page, "sh") for line in block.splitlines()]
     parts = [part for line in lines for part in re.split(r" && ", line.split(" #")[0])]
     return [words[1:] for part in parts if (words := shlex.split(part, comments=True))[:1] == ["placewright"]]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the fenced blocks of a page in a language."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@every_page
+def test_blocks_of_python_and_toml_are_such_and_import_what_is_there(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        tomllib.loads(block)
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
+                module = importlib.import_module(node.module or "")
+                assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
+
+
+def test_the_page_of_commands_is_that_of_the_code() -> None:
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert written == reference.page(), "run python -m pipeline.cli.reference > docs/commands.md"
+
+
+def test_completion_is_installed_by_the_documented_line() -> None:
+    (line,) = re.findall(r"^    eval (.*)$", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert shlex.split(line) == ["$(_PLACEWRIGHT_COMPLETE=bash_source placewright)"]
+    environment = {
+        **os.environ,
+        "_PLACEWRIGHT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "placewright ba",
+        "COMP_CWORD": "1",
+    }
+    code = "from pipeline.cli.main import cli; cli(prog_name='placewright')"
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["plain,batch"]
+
+
+def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r'(?:<script[^>]* src|<img[^>]* src|<link rel="stylesheet"[^>]* href)="([^"]*)"', text)
+        assert fetched
+        assert not [target for target in fetched if "//" in target], page
 
 
 @cache

@@ -1,0 +1,51 @@
+"""What mkdocs does with the pages of this project: those outside docs/ join in, and links follow."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md", "benchmarks.md": "benchmarks/README.md"}
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that lie outside docs/."""
+    for name, path in OUTSIDE.items():
+        files.append(File.generated(config, name, content=(ROOT / path).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Let links lead to pages of the site; what is no page is named by its path."""
+    name = page.file.src_uri
+    source = OUTSIDE.get(name, f"docs/{name}")
+
+    def followed(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        if "://" in target or target.startswith("#"):
+            return match[0]
+        path, mark, anchor = target.partition("#")
+        found = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), path)))
+        if found is None:
+            return text
+        return f"[{text}]({posixpath.relpath(found, posixpath.dirname(name) or '.')}{mark}{anchor})"
+
+    return LINK.sub(followed, markdown)
+
+
+def site_path(path: str) -> str | None:
+    """Return where a file of the repository lies on the site, None for what is no page.
+
+    >>> site_path("README.md"), site_path("docs/tune.md"), site_path("pipeline/api.py")
+    ('index.md', 'tune.md', None)
+    """
+    for name, outside in OUTSIDE.items():
+        if path == outside:
+            return name
+    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith(".md") else None

@@ -1,0 +1,1 @@
+"""Many jobs over one store."""

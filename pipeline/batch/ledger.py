@@ -1,0 +1,117 @@
+"""How far every job of a batch has come, and who waits for what.
+
+Jobs advance stage by stage. A stage is a task; an artifact that two jobs need has one key and is made once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.artifacts.store import Entry, Store
+from pipeline.artifacts.task import Outcome, Task, look_up
+from pipeline.batch.jobs import Job
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.workers import Answer
+from pipeline.report.run_page import write_report
+from pipeline.runs.directory import ManifestRecord, RunDirectory
+from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.runs.result import write_result
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class JobProgress:
+    """How far a job has come; keys are those of its tasks, taken once."""
+
+    job: Job
+    directory: RunDirectory
+    model: ModelFile | None = None
+    machine: HostMachine | None = None
+    manifest: ManifestRecord | None = None
+    tasks: list[Task] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    previous: dict[str, Any] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failed: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Return whether nothing is left to do."""
+        return bool(self.failed) or len(self.outcomes) == len(self.tasks)
+
+
+class Ledger:
+    """The jobs of a batch, over the store.
+
+    say: told what becomes of jobs. want: called with a job, its task and the task's key when an artifact is not there.
+    """
+
+    def __init__(self, store: Store, say: Say, want: Callable[[JobProgress, Task, str], None]) -> None:
+        self._store = store
+        self._say = say
+        self._want = want
+        self._waiting: dict[str, list[JobProgress]] = {}  # key -> the jobs that wait for its artifact
+        self._there: dict[str, Entry] = {}  # artifacts that were looked at, or made, in this batch
+
+    def advance(self, p: JobProgress) -> None:
+        """Take a job over all tasks whose artifacts are there; let it wait for the first that is not."""
+        while not p.over:
+            task, key = p.tasks[len(p.outcomes)], p.keys[len(p.outcomes)]
+            if key in self._waiting:
+                self._waiting[key].append(p)
+                return
+            begun = time.monotonic()
+            entry, why = self._look_up(task, key, p.previous.get(task.stage))
+            if entry is None:
+                self._waiting[key] = [p]
+                self._want(p, task, key)
+                return
+            self._record(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun))
+
+    def settle(self, key: str, answer: Answer) -> None:
+        """Hand the answer about an artifact to every job that waited for it."""
+        for first, p in enumerate(self._waiting.pop(key)):
+            if "error" in answer:
+                self._fail(p, f"{answer['error']['cause']} {answer['error']['remedy']}".strip())
+                continue
+            entry = self._there.get(key) or self._store.find(key)
+            if entry is None:
+                self._fail(p, f"The artifact {key[:12]} was made, and is not in the store {self._store.root}.")
+                continue
+            self._there[key] = entry
+            ran, why = (answer["ran"], answer["why"]) if first == 0 else (False, "made for another job")
+            task = p.tasks[len(p.outcomes)]
+            self._record(p, Outcome(task, entry, ran=ran, why=why, seconds=answer["seconds"]))
+            self.advance(p)
+
+    def _look_up(self, task: Task, key: str, previous: Any) -> tuple[Entry | None, str]:
+        """Return the intact artifact of a key or None, and why; one that was looked at before is not checked again."""
+        if key in self._there:
+            return self._there[key], "in the store"
+        entry, why = look_up(task, self._store, previous)
+        if entry is not None:
+            self._there[key] = entry
+        return entry, why
+
+    def _fail(self, p: JobProgress, cause: str) -> None:
+        p.failed = cause
+        self._say(f"{p.job.name}: failed: {cause}")
+
+    def _record(self, p: JobProgress, outcome: Outcome) -> None:
+        if p.model is None or p.machine is None:
+            raise RuntimeError("a stage of a job that was never looked at")
+        p.outcomes[outcome.task.stage] = outcome
+        try:
+            if p.manifest is None:  # a model that cannot be read leaves no run directory behind
+                p.manifest = p.directory.open_for(p.model, p.job.settings, p.machine, p.tasks)
+            p.directory.record(p.manifest, outcome)
+            if len(p.outcomes) == len(p.tasks):
+                result = write_result(p.directory.path, p.model, p.job.settings, p.machine, p.outcomes)
+                write_report(p.directory.path)
+                self._say(f"{p.job.name}: done: {result.verdict}")
+        except PlacewrightError as error:
+            self._fail(p, str(error))

@@ -1,0 +1,1 @@
+"""Where commands are executed, on this machine or on many, and what is given to whom."""

@@ -1,0 +1,362 @@
+"""The engine for many machines: workers of a Dask scheduler, or a few that are started here.
+
+Dask carries commands to workers and tells who comes and goes; who gets what is decided by the dispatcher, so that no
+command waits for a worker that is gone and Dask tries nothing again by itself. On a worker, resident processes execute
+them as on one machine. Commands and answers are JSON; Dask itself pickles the name of the function it is to call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import platform
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import distributed
+
+from pipeline.artifacts.store import Store, write_text
+from pipeline.core.errors import DeviceError, PlacewrightError, listed
+from pipeline.core.workers import Answer, Workers
+from pipeline.fleet.dispatch import Say
+from pipeline.fleet.engine import Command, FleetWorker, Reply
+from pipeline.fleet.member import machine_of, refusal, remarks, traits
+from pipeline.runs.plan import HostMachine
+
+MEMBER = "pipeline.fleet.member"  # the module whose process tells what a worker is
+RESIDENTS = "placewright"  # the name of our plug-in on workers
+LOOPBACK = "127.0.0.1"
+CONNECT_S = 10.0
+JOIN_S = 60.0  # how long workers have to tell what they are before the first command goes out
+LOOK_EVERY_S = 1.0  # how often the connection is looked at while nothing happens
+
+
+class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
+    """The resident processes of a Dask worker: as many as it has threads."""
+
+    name = RESIDENTS
+    idempotent = True
+
+    def setup(self, worker: Any) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._idle: list[tuple[str, Workers]] = []
+
+    def teardown(self, worker: Any) -> None:
+        """End those that are idle; Linux ends the others with the worker."""
+        self.rest()
+
+    def rest(self) -> None:
+        """End the processes that are idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, pool in idle:
+            pool.__exit__(None, None, None)
+
+    def answer(self, module: str, name: str, document: Any) -> Answer:
+        """Return the answer of a process of the module, or how it ended."""
+        pool = self._taken(module)
+        pool.ask(name, document)
+        [(_, found)] = pool.wait()
+        with self._lock:
+            self._idle.append((module, pool))
+        return found
+
+    def _taken(self, module: str) -> Workers:
+        """Return an idle process of a module, or room for one: it takes the place of another's."""
+        with self._lock:
+            at = next((i for i, (kind, _) in enumerate(self._idle) if kind == module), None)
+            other = self._idle.pop(at if at is not None else 0) if self._idle else None
+        if other is not None and at is None:
+            other[1].__exit__(None, None, None)
+        return other[1] if other is not None and at is not None else Workers(1, module)
+
+
+def execute(text: str) -> None:
+    """Execute a command on a worker; the answer goes back as an event, which needs no second connection."""
+    asked, worker = json.loads(text), distributed.get_worker()
+    found = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
+    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": found}))
+
+
+def rest(dask_worker: Any) -> None:
+    """Let a worker keep no idle process."""
+    dask_worker.plugins[RESIDENTS].rest()
+
+
+class _Asked(NamedTuple):
+    """A command on its way."""
+
+    name: str
+    worker: str
+    future: Any
+
+
+class _Event(NamedTuple):
+    """What the threads of Dask's client tell: an answer, a failure of an attempt, or workers that come and go."""
+
+    kind: str
+    about: str
+    answer: Answer
+
+
+class Fleet:
+    """Workers of a Dask scheduler that run the same version of this program and see the same store.
+
+    local: how many workers to start here, 0 for those of the scheduler at `address`. What is started here listens on
+    loopback alone. TLS is set up as everywhere in Dask, by its configuration.
+    """
+
+    retries = True
+
+    def __init__(self, local: int, address: str, *, module: str, store: Store, say: Say) -> None:
+        self._local, self._address = local, address
+        self._module, self._store, self._say = module, store, say
+        self._topic = f"placewright-{secrets.token_hex(8)}"
+        self._mark_text = secrets.token_hex(16)
+        self._attempts = itertools.count()
+        self._asked: dict[int, _Asked] = {}
+        self._workers: dict[str, FleetWorker] = {}
+        self._addresses: dict[str, str] = {}  # of all workers, those that cannot be used as well
+        self._slots: dict[str, int] = {}
+        self._unusable: dict[str, str] = {}
+        self._early: list[Reply] = []
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._client.status == "running":
+            with contextlib.suppress(OSError, TimeoutError):  # a worker that is gone has no process left
+                self._client.run(rest, on_error="ignore")
+        self._asked.clear()
+        self._open.close()
+
+    def _begin(self) -> None:
+        self._mark = self._open.enter_context(self._store.scratch()) / "fleet"
+        write_text(self._mark, self._mark_text)
+        self._open.enter_context(_quiet_logs())
+        if self._local:
+            self._address = self._open.enter_context(_started(self._local)).scheduler_address
+        try:
+            self._client = distributed.Client(self._address, timeout=CONNECT_S, set_as_default=False)
+        except OSError as error:
+            raise DeviceError(
+                f"No Dask scheduler answers at {self._address}.", "Start `dask scheduler` there, or correct --on."
+            ) from error
+        self._open.callback(self._client.close, timeout=CONNECT_S)
+        self._client.register_plugin(Residents())
+        self._client.subscribe_topic(self._topic, self._answered)
+        self._client.subscribe_topic("all", self._roster_changed)
+        for address in self._client.scheduler_info(n_workers=-1)["workers"]:
+            self._introduce(address)
+        end = time.monotonic() + JOIN_S
+        while (self._strangers() or not self._addresses) and time.monotonic() < end:
+            self._early += self.wait(end - time.monotonic())
+        if not self._workers:
+            told = [f"{name}: {why}" for name, why in sorted(self._unusable.items())]
+            raise DeviceError(
+                f"No worker of {self._address} can be used" + (f": {listed(told)}." if told else "."),
+                "Start `dask worker` in the same environment, on a machine that sees the store; docs/fleet.md.",
+            )
+
+    def workers(self) -> Sequence[FleetWorker]:
+        """Return the workers that can be used, by name."""
+        return tuple(self._workers[name] for name in sorted(self._workers))
+
+    def machines(self, devices: Sequence[str]) -> Sequence[HostMachine]:
+        """Return one machine per kind of hardware, this one's kind first."""
+        kinds: dict[str, FleetWorker] = {}
+        for worker in sorted(self._workers.values(), key=lambda w: (w.node != platform.node(), w.name)):
+            kinds.setdefault(worker.fingerprint, worker)
+        told = [self._call(worker.name, {"devices": list(devices)}) for worker in kinds.values()]
+        machines = [machine_of(t["machine"]) for t in told if "error" not in t]
+        if not machines:
+            raise DeviceError(told[0]["error"]["cause"], told[0]["error"]["remedy"])
+        return machines
+
+    def ask(self, worker: str, command: Command) -> None:
+        """Send a command to a worker."""
+        self._send(worker, self._module, command.name, command.document)
+
+    def wait(self, patience_s: float) -> Sequence[Reply]:
+        """Return what was answered; nothing if workers came or went, or time is up."""
+        if self._early:
+            early, self._early = self._early, []
+            return early
+        end = time.monotonic() + patience_s
+        while True:
+            try:
+                event = self._events.get(timeout=max(0.0, min(LOOK_EVERY_S, end - time.monotonic())))
+            except queue.Empty:
+                self._check_scheduler()
+                if time.monotonic() >= end:
+                    return []
+                continue
+            known = dict(self._workers)
+            replies = self._heard(event)
+            if replies or known != self._workers or not self._strangers():
+                return replies
+
+    def _strangers(self) -> set[str]:
+        """Return the workers that have not told yet what they are."""
+        return self._addresses.keys() - self._workers.keys() - self._unusable.keys()
+
+    def _call(self, worker: str, document: dict[str, Any]) -> Answer:
+        """Return what a worker tells about itself."""
+        attempt = self._send(worker, MEMBER, f"about-{worker}", document)
+        while True:
+            for reply in self.wait(JOIN_S):
+                if reply.name == f"about-{worker}":
+                    return reply.answer
+                self._early.append(reply)
+            if attempt not in self._asked:
+                return {"error": {"cause": f"The worker {worker} is gone.", "remedy": ""}}
+
+    def _send(self, worker: str, module: str, name: str, document: dict[str, Any]) -> int:
+        attempt = next(self._attempts)
+        asked = {"topic": self._topic, "attempt": attempt, "module": module, "name": name, "document": document}
+        future = self._client.submit(
+            execute,
+            json.dumps(asked),
+            key=f"{name}-{self._topic}-{attempt}",
+            workers=[self._addresses[worker]],
+            pure=False,
+        )
+        self._asked[attempt] = _Asked(name, worker, future)
+        future.add_done_callback(partial(self._ended, attempt))
+        return attempt
+
+    # What follows is called by threads of Dask's client, and only files events.
+
+    def _answered(self, event: Any) -> None:
+        self._events.put(_Event("answer", "", json.loads(event[1])))
+
+    def _roster_changed(self, event: Any) -> None:
+        if event[1].get("action") in ("add-worker", "remove-worker"):
+            self._events.put(_Event(event[1]["action"], event[1]["worker"], {}))
+
+    def _ended(self, attempt: int, future: Any) -> None:
+        if future.status == "error":  # Dask could not call our function, or the process of the worker is broken
+            cause = f"Dask says: {future.exception()!r}."
+            error = {"error": {"cause": cause, "remedy": "Install placewright where Dask's workers run."}}
+            self._events.put(_Event("answer", "", {"attempt": attempt, "answer": error}))
+        elif future.status in ("cancelled", "lost"):
+            self._events.put(_Event("cut", "", {"attempt": attempt}))
+
+    # What follows is called by the thread that waits.
+
+    def _heard(self, event: _Event) -> list[Reply]:
+        """Return the replies that an event brings."""
+        if event.kind == "add-worker":
+            self._introduce(event.about)
+        elif event.kind == "remove-worker":
+            return self._left(event.about)
+        elif event.kind == "cut" and event.answer["attempt"] in self._asked:
+            raise self._gone()
+        elif event.kind == "answer":
+            asked = self._asked.pop(event.answer["attempt"], None)
+            if asked is not None:  # not of a worker that was gone and came back
+                return self._reply(asked, event.answer["answer"])
+        return []
+
+    def _reply(self, asked: _Asked, answer: Answer) -> list[Reply]:
+        if asked.name == f"joins-{asked.worker}":
+            self._join(asked.worker, answer)
+            return []
+        return [Reply(asked.name, asked.worker, answer, "died" in answer)]
+
+    def _introduce(self, address: str) -> None:
+        """Ask a worker what it is."""
+        told = self._client.scheduler_info(n_workers=-1)["workers"].get(address)
+        if told is None or address in self._addresses.values():
+            return
+        name = str(told["name"])
+        self._addresses[name] = address
+        self._unusable.pop(name, None)
+        self._slots[name] = int(told["nthreads"])
+        self._send(name, MEMBER, f"joins-{name}", {"mark": str(self._mark), "text": self._mark_text})
+
+    def _join(self, name: str, told: Answer) -> None:
+        own = traits()
+        why = refusal(told, own, self._store.root)
+        if why:
+            self._unusable[name] = why
+            self._say(f"{name} is not used: {why}")
+            return
+        for remark in remarks(told, own):
+            self._say(f"{name} on {told['node']} differs: {remark}")
+        self._workers[name] = FleetWorker(name, told["node"], told["fingerprint"], self._slots[name])
+
+    def _left(self, address: str) -> list[Reply]:
+        """Return the replies that a worker which is gone will not give."""
+        name = next((n for n, a in self._addresses.items() if a == address), None)
+        if name is None:
+            return []
+        del self._addresses[name]
+        self._workers.pop(name, None)
+        self._unusable.pop(name, None)
+        gone = {"error": {"cause": f"The worker {name} is gone.", "remedy": ""}, "died": True}
+        lost = [attempt for attempt, asked in self._asked.items() if asked.worker == name]
+        return [Reply(asked.name, name, gone, died=True) for asked in map(self._asked.pop, lost)]
+
+    def _check_scheduler(self) -> None:
+        if self._client.status != "running":
+            raise self._gone()
+
+    def _gone(self) -> PlacewrightError:
+        return DeviceError(
+            f"The scheduler {self._address} is gone.",
+            "Start it and its workers again, and run the same command: what is finished is in the store.",
+        )
+
+
+@contextlib.contextmanager
+def _started(workers: int) -> Iterator[Any]:
+    """Start a scheduler in this process and workers of one thread each beside it, all on loopback."""
+    import dask.config
+
+    # Dask's nanny would set these for its workers, and everything measured there would differ from a run by hand.
+    with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": {}}),
+        distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host=LOOPBACK,
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep Dask from logging what is said in our words, unless everything is to be logged."""
+    if logging.getLogger().isEnabledFor(logging.DEBUG):
+        yield
+        return
+    levels = {log: log.level for log in map(logging.getLogger, ("distributed", "distributed.client"))}
+    try:
+        for log in levels:
+            log.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for log, level in levels.items():
+            log.setLevel(level)

@@ -1,0 +1,94 @@
+"""A process that tells what a worker of a fleet is.
+
+in   {"mark": path, "text": what stands in that file of the store}
+out  {"node", "fingerprint", "versions", "environment", "sees_store", "clock_s"}
+in   {"devices": as the command line writes them}
+out  {"machine": ...}
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import listed
+from pipeline.core.workers import serve
+from pipeline.runs.plan import HostMachine, look_at_machine
+from pipeline.runs.result import versions
+
+MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
+CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age
+# Set by Dask for the processes it starts, unless told otherwise; they change how long inferences take.
+ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def answer(command: dict[str, Any]) -> dict[str, Any]:
+    """Return what the worker is, or its machine with the devices asked for.
+
+    Raises:
+        PlacewrightError: a device is not there, or not written as it should be.
+    """
+    if "devices" in command:
+        return {"machine": asdict(look_at_machine(command["devices"]))}
+    from runtime.machines.devices import discover, fingerprint, hardware
+
+    mark = Path(command["mark"])
+    return {
+        "fingerprint": fingerprint(hardware(discover())),
+        "sees_store": mark.is_file() and mark.read_text(encoding="ascii") == command["text"],
+        **traits(),
+    }
+
+
+def traits() -> dict[str, Any]:
+    """Return what the workers of a fleet should have in common, but for the node, and the clock."""
+    return {
+        "node": platform.node(),
+        "versions": {"python": platform.python_version(), **versions()},
+        "environment": {name: os.environ.get(name, "") for name in ENVIRONMENT},
+        "clock_s": time.time(),
+    }
+
+
+def machine_of(document: Mapping[str, Any]) -> HostMachine:
+    """Return a machine that was written as JSON."""
+    return HostMachine(
+        devices=tuple(document["devices"]),
+        facts=document["facts"],
+        fingerprint=document["fingerprint"],
+        low=tuple((plugin, precision) for plugin, precision in document["low"]),
+        open_names=tuple(document["open_names"]),
+    )
+
+
+def refusal(told: Mapping[str, Any], own: Mapping[str, Any], store: Path) -> str:
+    """Return why a worker cannot be used, "" if it can. own: the traits of the process that asks."""
+    if "error" in told:
+        return f"it cannot tell what it is: {told['error']['cause']}"
+    other = _differences({k: told["versions"].get(k) for k in MUST_AGREE}, own["versions"])
+    if other:
+        return f"it has {listed(other)}"
+    return "" if told["sees_store"] else f"it does not see the store {store}"
+
+
+def remarks(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Return what of a worker differs and may do so."""
+    found = _differences(told["versions"], own["versions"])
+    found += [f"{k}={v}" for k, v in told["environment"].items() if v != own["environment"].get(k, "")]
+    ahead_s = told["clock_s"] - own["clock_s"]
+    if abs(ahead_s) > CLOCK_S:
+        found.append(f"a clock {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}")
+    return found
+
+
+def _differences(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {value}, not {own[name]}" for name, value in told.items() if name in own and value != own[name]]
+
+
+if __name__ == "__main__":
+    serve(answer)

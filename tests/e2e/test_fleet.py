@@ -1,0 +1,189 @@
+"""Batches on real clusters: whatever dies, the table is that of one machine, and nothing finished runs twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline.artifacts.store import Store
+from pipeline.batch.jobs import Job, read_jobs
+from pipeline.batch.run import run_batch
+from pipeline.core.errors import DeviceError, UsageError
+from pipeline.fleet.dispatch import Dispatcher
+from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.pool import PoolEngine
+from pipeline.fleet.target import engine_for, parse_target
+from tests.e2e.test_batch import jobs_file
+from tests.fleet_cluster import ROOT, Cluster, await_true, cluster
+from tests.fleet_worker import MODULE
+
+Rows = list[dict[str, Any]]
+VERSIONS = """
+import importlib.metadata
+version = importlib.metadata.version
+importlib.metadata.version = lambda name: "1.2.3" if name == "openvino" else version(name)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def jobs(folder: Path) -> list[Job]:
+    return read_jobs(jobs_file(folder, "towers.xml", "chain.xml"))
+
+
+@pytest.fixture(scope="module")
+def on_one_machine(folder: Path, jobs: list[Job]) -> Rows:
+    """Return the table of the pool of this machine, over a store of its own."""
+    environment = {"PYTHONPATH": str(ROOT), "FLEET_LOG": str(folder / "log"), "FLEET_WORKER": "pool"}
+    with pytest.MonkeyPatch.context() as patch, PoolEngine(2, MODULE) as engine:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=print)
+
+
+def fleet(address: str, store: Path, said: list[str]) -> Engine:
+    return engine_for(address, MODULE, Store(store), workers=None, say=said.append)
+
+
+def table(there: Cluster, folder: Path, jobs: list[Job], said: list[str]) -> Rows:
+    """Return the rows of the jobs, executed on a cluster."""
+    there.gather()
+    with fleet(there.address, folder / "store", said) as engine:
+        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=said.append)
+
+
+@pytest.mark.parametrize(
+    "on", ["local:0", "local:x", "local", "dask://host", "ssh://host:1", "dask:host:1", "tcp://:1"]
+)
+def test_what_names_no_engine_is_refused_with_what_would(on: str) -> None:
+    with pytest.raises(UsageError, match="names no engine") as raised:
+        parse_target(on)
+    assert "dask://HOST:PORT" in raised.value.remedy
+
+
+def test_slurm_is_told_how_to_start_workers() -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_target("slurm:cluster.toml")
+    assert "srun" in raised.value.remedy
+
+
+def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.fleet.dask_engine.CONNECT_S", 0.1)
+    with (
+        pytest.raises(DeviceError, match="No Dask scheduler answers at tcp://"),
+        fleet("dask://127.0.0.1:9", tmp_path / "store", []),
+    ):
+        pass
+
+
+def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = Store(tmp_path / "store")
+    with engine_for("local:2", "pipeline.fleet.member", store, workers=None, say=said.append) as engine:
+        assert [w.slots for w in engine.workers()] == [1, 1]
+        own = psutil.Process()
+        listening = [
+            connection.laddr.ip
+            for process in (own, *own.children(recursive=True))
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert set(listening) == {"127.0.0.1"}
+        (machine,) = engine.machines(())
+        assert machine.fingerprint == engine.workers()[0].fingerprint
+        with pytest.raises(DeviceError, match="There is no device TPU"):
+            engine.machines(("TPU",))
+        dispatcher = Dispatcher(engine, said.append)
+        for i in range(3):
+            dispatcher.add(Command(f"c{i}", f"c{i}", {"devices": ["TPU"] if i == 1 else ["CPU"]}))
+        answers = {}
+        while len(dispatcher):
+            answers |= dict(dispatcher.wait())
+    assert {name for name, answer in answers.items() if "machine" in answer} == {"c0", "c2"}
+    assert "There is no device TPU" in answers["c1"]["error"]["cause"]
+    left = [" ".join(child.cmdline()) for child in own.children()]
+    assert not [line for line in left if "resource_tracker" not in line]  # that one is of Python's own
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_it_measures_and_one_that_fails_change_nothing(
+    tmp_path: Path, jobs: list[Job], on_one_machine: Rows
+) -> None:
+    said: list[str] = []
+    with cluster(tmp_path / "cluster") as there:
+        there.add("w0", fault="hangs")
+        there.add("w1", fault="wrong")
+        there.add("w2")
+        killer = threading.Thread(target=kill_when, args=(there, "w0", Path(f"{there.log}.hangs").exists))
+        killer.start()
+        rows = table(there, tmp_path, jobs, said)
+        killer.join()
+        assert there.workers["w0"].wait() == -9
+        assert rows == on_one_machine
+        assert set(there.made().values()) == {1}
+        assert len(there.made()) == 20
+        assert 0 < there.by("w1").count("failed") <= 3
+    assert any("failed on w0, tried again: The worker w0 is gone." in line for line in said)
+    assert any("failed on w1, tried elsewhere: This worker fails at everything." in line for line in said)
+
+
+@pytest.mark.slow
+def test_a_full_disk_a_dying_process_and_other_versions_change_nothing(
+    tmp_path: Path, jobs: list[Job], on_one_machine: Rows
+) -> None:
+    said: list[str] = []
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(VERSIONS)
+    with cluster(tmp_path / "cluster") as there:
+        there.add("w0", fault="full")
+        there.add("w1", fault="dies")
+        there.add("w2", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
+        there.add("w3")
+        rows = table(there, tmp_path, jobs, said)
+        assert rows == on_one_machine
+        assert set(there.made().values()) == {1}
+        assert there.by("w2") == []
+        assert len(there.by("w1")) <= 3
+    assert any(line.startswith("w2 is not used: it has openvino 1.2.3, not ") for line in said)
+    assert any("failed on w0, tried elsewhere: " in line and "No space left on device" in line for line in said)
+
+
+@pytest.mark.slow
+def test_after_the_death_of_the_scheduler_the_same_command_goes_on(
+    tmp_path: Path, jobs: list[Job], on_one_machine: Rows
+) -> None:
+    said: list[str] = []
+    with cluster(tmp_path / "cluster") as there:
+        there.add("w0", fault="hangs")
+        there.add("w1")
+        killer = threading.Thread(target=kill_when, args=(there, "", Path(f"{there.log}.hangs").exists))
+        killer.start()
+        with pytest.raises(DeviceError, match="The scheduler ") as raised:
+            table(there, tmp_path, jobs, said)
+        killer.join()
+        assert "run the same command" in raised.value.remedy
+        before = there.made()
+    assert before
+    with cluster(tmp_path / "again") as there:
+        there.add("w0")
+        there.add("w1")
+        assert table(there, tmp_path, jobs, said) == on_one_machine
+        after = there.made()
+    assert not before.keys() & after.keys()
+    assert len(before | after) == 20
+    assert set((before + after).values()) == {1}
+
+
+def kill_when(there: Cluster, worker: str, moment: Callable[[], bool]) -> None:
+    """Kill a worker, or the scheduler if none is named, when a moment has come."""
+    await_true(moment)
+    (there.workers[worker] if worker else there.scheduler).kill()

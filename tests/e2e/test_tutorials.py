@@ -1,0 +1,39 @@
+"""The tutorials, as a new user goes through them: every command of theirs, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import run
+from tests.unit.test_pages import ROOT, blocks
+
+SHORTER = {"60s": "8s", "5s": "1s"}  # budgets
+SLOWER = 7  # what compare may say of two runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["laptop", "researcher"])
+def test_every_command_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "tutorials" / f"{name}.md"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLACEWRIGHT_STORE", str(tmp_path / "store"))
+    for block in blocks(page, "toml"):
+        Path("jobs.toml").write_text(block, encoding="utf-8")
+    for line in "".join(blocks(page, "sh")).splitlines():
+        words, _, target = line.partition(" > ")
+        program, *arguments = [SHORTER.get(word, word) for word in shlex.split(words)]
+        if program == "python":
+            subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+            continue
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            code = run(arguments)
+        assert code == 0 or (arguments[0], code) == ("compare", SLOWER), line
+        if target:
+            Path(target).write_text(said.getvalue(), encoding="utf-8")

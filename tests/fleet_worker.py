@@ -1,0 +1,64 @@
+"""What the workers of the tests' fleets run: the stages, counted in a file, with faults that the environment names.
+
+FLEET_LOG: the file that gets a line per stage that was executed: worker, stage, key. FLEET_FAULT, of one worker:
+"full" (the disk of the store is), "wrong" (every stage fails), "dies" (the process ends), "hangs" (as soon as it
+measures; FLEET_LOG.hangs tells so). Figures of profiles are made up.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.artifacts import store
+from pipeline.artifacts.task import Task
+from pipeline.core.errors import MeasurementError
+from pipeline.core.workers import serve
+from pipeline.runs import worker
+from tests.profiles import make_up_profiles
+
+MODULE = "tests.fleet_worker"
+
+
+def note(*words: str) -> None:
+    """Add a line to the log, whole even if others do so at the same time."""
+    out = os.open(os.environ["FLEET_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(out, (" ".join(words) + "\n").encode())
+    os.close(out)
+
+
+def full(path: Path, value: Any) -> None:
+    """Find no room on the disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def answer(command: dict[str, Any]) -> dict[str, Any]:
+    """Return what became of a stage, which is counted if it ran."""
+    fault, stage = os.environ.get("FLEET_FAULT", ""), command["task"]["stage"]
+    who = os.environ["FLEET_WORKER"]
+    with pytest.MonkeyPatch.context() as patch:
+        make_up_profiles(patch)
+        if fault == "full":
+            patch.setattr(store, "write_json", full)  # as an entry is written
+        if fault == "wrong":
+            note(who, "failed", stage)
+            raise MeasurementError("This worker fails at everything.", "Mend it.")
+        if fault == "dies":
+            note(who, "failed", stage)
+            os._exit(3)
+        if fault == "hangs" and stage == "profile":
+            Path(os.environ["FLEET_LOG"] + ".hangs").touch()
+            signal.pause()
+        found = worker.answer(command)
+    if found["ran"]:
+        note(who, "made", stage, Task(**command["task"]).key)
+    return found
+
+
+if __name__ == "__main__":
+    serve(answer)
