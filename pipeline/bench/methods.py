@@ -89,6 +89,9 @@ def missing() -> list[str]:
 def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the nodes that a method places, as a grouping of the case's operations, and the problem it is given."""
     graph, topology, costs = case.subject.graph, case.subject.topology, case.subject.costs
+    if case.problem is not None:
+        fresh = case.problem.on()  # what one method derived from it would be a present to the next
+        return for_placer(placer, fresh, lambda: (Grouping.identity(graph.n), fresh), seed=seed)
     whole = coarse_problem(graph, topology, costs, case.subject.grouping)
 
     def given() -> tuple[Grouping, Problem]:
