@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # What is compared -> options that only others read.
 SUITES = {
     "hsdag": ("instances", "parts", "seconds", "page"),
-    "league": ("models", "evaluators", "measurements", "set"),
+    "league": ("models", "evaluators", "tables", "measurements", "set"),
 }
 PATH = click.Path(path_type=Path)
 MOST_WORKERS = 8  # unless given; each holds some hundred MB
@@ -35,6 +35,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--quick", is_flag=True, help="Less of everything: a few minutes in place of hours.")
 @click.option("--models", help="hsdag: networks of the zoo, or paths, separated by commas.")
 @click.option("--evaluators", help="hsdag: of sequential, shared and hetero, separated by commas; all unless given.")
+@click.option("--tables", is_flag=True, help="hsdag: the rows of tables 2 and 3 of the paper, into tables.md.")
 @click.option("--instances", help="league: families or graphs of the protocol, or files of graphs.")
 @click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; quick without two.")
 @click.option("--methods", help="Methods or placers, separated by commas.")
@@ -72,8 +73,9 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     from pipeline.bench.hsdag import FULL, QUICK, Question
     from pipeline.bench.hsdag import bench as compare
     from pipeline.bench.pages import sentences
+    from pipeline.bench.paper_tables import sentences as missing_rows
 
-    question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")))
+    question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")), options["tables"])
     effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "measurements"))
     settings = _settings(options["assignments"])
     with console.progress(quiet=options["quiet"]) as progress:
@@ -81,7 +83,7 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     _show(document)
     for line in sentences(document):
         console.say(line)
-    for note in document["notes"]:
+    for note in [*missing_rows(document.get("tables", ())), *document["notes"]]:
         console.say(note)
     console.say(f"Written to {out}: results.md, results.json and figures")
     return document

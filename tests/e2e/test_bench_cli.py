@@ -243,6 +243,7 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
         (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not read place.evaluations", "measure.KEY"),
         (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),
+        (["bench", "hsdag", "--tables", "--methods", "random"], "tables of the paper have their own", "Leave those"),
         (["bench", "hsdag", "--seeds", "0"], "'--seeds'", "--help"),
     ],
 )

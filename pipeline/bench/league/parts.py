@@ -16,12 +16,14 @@ from pipeline.bench.league.protocol import (
     LeagueEffort,
     LeagueInstance,
     at_levels,
+    brief,
     capped,
     elsewhere,
     in_order,
 )
 from pipeline.core.errors import UnknownNameError
 
+CUT_SHORT = ("levels", "order", "memory", "unseen")  # by `--quick`: few families, one seed, no controls
 TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
 
 
@@ -29,14 +31,17 @@ TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
 class Heat:
     """One table of a part: what is asked about, and what every placer may spend on each.
 
-    taught: whether placers that keep policies also run with what they have learned before.
+    taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
+    run as well. seeds: of placers that draw.
     """
 
     part: str
     title: str
     instances: tuple[LeagueInstance, ...]
     budget: LeagueBudget
+    seeds: int
     taught: bool = False
+    controls: bool = True
 
 
 Lessons = Mapping[tuple[str, str], Lesson]  # by placer and family left out, "" for none
@@ -51,43 +56,53 @@ def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: Lea
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
-    found = [heat for name, make in PARTS.items() if name in parts for heat in make(tuple(instances), effort)]
+    few = brief(instances, effort)
+    found = []
+    for name, make in PARTS.items():
+        if name in parts:
+            cut = effort.quick and name in CUT_SHORT
+            found += [
+                replace(heat, seeds=1, controls=False) if cut else heat
+                for heat in make(few if cut else tuple(instances), effort)
+            ]
     return [heat for heat in found if heat.instances]
 
 
 def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
-    yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal)
-    yield Heat("search", f"Equal time: {timed.name}", instances, timed)
+    yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
+    yield Heat("search", f"Equal time: {timed.name}", instances, timed, effort.seeds)
 
 
 def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     for level, found in _by(at_levels(instances), lambda i: i.level):
-        yield Heat("levels", f"Simulator {level}", found, LeagueBudget(effort.evaluations))
+        yield Heat("levels", f"Simulator {level}", found, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat("order", "Placements with an order", tuple(in_order(instances)), LeagueBudget(effort.evaluations))
+    yield Heat(
+        "order", "Placements with an order", tuple(in_order(instances)), LeagueBudget(effort.evaluations), effort.seeds
+    )
 
 
 def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     for share, found in _by(capped(instances), lambda i: f"{i.share:g}"):
         title = f"Devices that hold {share} of an equal part"
-        yield Heat("memory", title, found, LeagueBudget(effort.evaluations))
+        yield Heat("memory", title, found, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     for machine, found in _by(elsewhere(instances, effort), _machine):
-        yield Heat("unseen", f"On {machine}", found, LeagueBudget(effort.evaluations))
+        yield Heat("unseen", f"On {machine}", found, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
-        yield Heat("transfer", budget.name, instances, budget, taught=True)
+        yield Heat("transfer", budget.name, instances, budget, effort.seeds, taught=True, controls=False)
 
 
 def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat("noise", "Disturbed costs", instances, LeagueBudget(effort.evaluations))
+    yield Heat("noise", "Disturbed costs", instances, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[Heat]]] = MappingProxyType(
@@ -135,22 +150,19 @@ def cells_of_heat(heat: Heat, entries: Sequence[Entry], effort: LeagueEffort, le
     """Return the cells of a heat, instance by instance, those of the reference at its own budget first."""
     found = []
     for instance in heat.instances:
-        found += reference_cells(instance, entries, effort)
+        reference = next(e for e in entries if e.name == REFERENCE)
+        found += _cells(reference, instance, LeagueBudget(effort.reference), heat.seeds, effort)
         for entry in entries:
-            found += _cells(entry, instance, heat.budget, effort)
+            if entry.control_of and not heat.controls:
+                continue
+            found += _cells(entry, instance, heat.budget, heat.seeds, effort)
             if heat.taught and entry.keeps:
                 for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
                     # nothing was learned from a family that is far, so there is nothing to leave out
                     known = lessons.get((entry.name, without), lessons.get((entry.name, "")))
                     if known is not None:
-                        found += _cells(_taught(entry, name), instance, heat.budget, effort, known)
+                        found += _cells(_taught(entry, name), instance, heat.budget, heat.seeds, effort, known)
     return found
-
-
-def reference_cells(instance: LeagueInstance, entries: Sequence[Entry], effort: LeagueEffort) -> list[LeagueCell]:
-    """Return the cells of the reference, whose budget is larger than the others'; it is among the entries."""
-    entry = next(e for e in entries if e.name == REFERENCE)
-    return _cells(entry, instance, LeagueBudget(effort.reference), effort)
 
 
 def _taught(entry: Entry, name: str) -> Entry:
@@ -159,12 +171,17 @@ def _taught(entry: Entry, name: str) -> Entry:
 
 
 def _cells(
-    entry: Entry, instance: LeagueInstance, budget: LeagueBudget, effort: LeagueEffort, known: Lesson | None = None
+    entry: Entry,
+    instance: LeagueInstance,
+    budget: LeagueBudget,
+    seeds: int,
+    effort: LeagueEffort,
+    known: Lesson | None = None,
 ) -> list[LeagueCell]:
     """Return a cell per seed; one alone for a placer that draws nothing."""
     case, placer = arena(instance).case, entry.method.build()
-    # A solver that is given evaluations alone may go on for ever, as it asks for none while it thinks.
-    seconds = effort.seconds if entry.kind in SOLVERS else budget.seconds
+    slow = budget.seconds is None and (entry.kind in SOLVERS or entry.method.learned)
+    seconds = effort.patience if slow else budget.seconds
     evaluations = budget.allowed(len(case.devices))
     return [
         LeagueCell(
@@ -173,5 +190,5 @@ def _cells(
             budget,
             BenchCell(case, entry.method, placer, evaluations, seed, seconds=seconds, lesson=known),
         )
-        for seed in range(effort.seeds if entry.method.seeded else 1)
+        for seed in range(seeds if entry.method.seeded else 1)
     ]

@@ -107,8 +107,9 @@ class LeagueEffort:
 
     seeds: of placers that draw. evaluations, seconds: the two equal budgets of a search. reference: evaluations of the
     reference. graphs: test graphs per family at most. machines: of the searches. lessons: graphs per family that
-    learners learn from. draws: disturbed cost tables per placement. workers: cells of equal evaluations at a time;
-    those of equal seconds run alone.
+    learners learn from. draws: disturbed cost tables per placement. patience: seconds after which solvers and placers
+    that learn end where evaluations are what is equal; solvers ask for none while they think. workers: cells of equal
+    evaluations at a time; those of equal seconds run alone.
     """
 
     quick: bool = False
@@ -120,18 +121,29 @@ class LeagueEffort:
     machines: tuple[str, ...] = ("equal:4", "equal:8")
     lessons: int = 4
     draws: int = 5
+    patience: float = 60.0
     workers: int = 1
     parts: tuple[str, ...] = PARTS
 
 
 FULL = LeagueEffort()
 QUICK = LeagueEffort(
-    quick=True, seeds=2, seconds=1.0, graphs=1, machines=("equal:4",), lessons=1, draws=3, parts=QUICK_PARTS
+    quick=True,
+    seeds=2,
+    seconds=1.0,
+    graphs=1,
+    machines=("equal:4",),
+    lessons=1,
+    draws=3,
+    patience=3.0,
+    parts=QUICK_PARTS,
 )
-# Families that `--quick` searches; the others are left to the full league.
+# Families that `--quick` searches, and those of its further parts; the others are left to the full league.
 QUICK_FAMILIES = ("nas-cnn", "nas-rnn", "nas-nmt", "layered", "tiled", "moe")
+BRIEF_FAMILIES = ("nas-cnn", "nas-rnn", "nas-nmt")
 
 CAPS = (1.5, 1.1)
+WEIGHTLESS = (*DRAWN, "stochastic-block", "watts-strogatz", "barabasi-albert", "series-parallel", "tiled")
 UNSEEN: tuple[tuple[str, float], ...] = (  # machines that no learner was trained on: a preset, a factor on its links
     ("equal:3", 1.0),
     ("equal:6", 1.0),
@@ -234,8 +246,11 @@ def in_order(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
 
 
 def capped(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances on devices that hold little; those with machines of their own are left out."""
-    return [replace(i, share=share) for share in CAPS for i in instances if i.topology]
+    """Return the instances on devices that hold little.
+
+    Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
+    """
+    return [replace(i, share=share) for share in CAPS for i in instances if i.topology and i.family not in WEIGHTLESS]
 
 
 def elsewhere(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[LeagueInstance]:
@@ -243,6 +258,12 @@ def elsewhere(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list
     machines = QUICK_UNSEEN if effort.quick else UNSEEN
     graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
     return [LeagueInstance(f, ref, topology=t, links=links) for t, links in machines for f, ref in graphs]
+
+
+def brief(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> tuple[LeagueInstance, ...]:
+    """Return the instances of parts that `--quick` cuts short: those of a few families, all if there are none."""
+    few = tuple(i for i in instances if i.family in BRIEF_FAMILIES)
+    return few if effort.quick and few else tuple(instances)
 
 
 def lessons_of(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:

@@ -128,7 +128,7 @@ def _run(run: _League) -> None:
                 waiting.setdefault(cell.cell.key, cell)
             else:
                 run.records[cell.cell.key] = known
-    beside = [c for c in waiting.values() if c.cell.seconds is None]
+    beside = [c for c in waiting.values() if c.budget.seconds is None]
     if run.effort.workers > 1 and len(beside) > 1:
         for record in run_beside(beside, folder, workers=run.effort.workers, progress=run.progress):
             run.records[record["key"]] = record

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.disturbed import rerun, with_noise
@@ -52,8 +54,8 @@ def table_of(
 def _curve(heat: Heat, records: Sequence[Record], yardsticks: Yardsticks) -> dict[str, Any]:
     """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
     timed = heat.budget.seconds is not None
-    most = heat.budget.seconds if timed else heat.budget.evaluations
-    limits = [limit for limit in (SECONDS if timed else EVALUATIONS) if most is None or limit <= most]
+    most = heat.budget.seconds or heat.budget.evaluations or 0
+    limits = sorted({*(limit for limit in (SECONDS if timed else EVALUATIONS) if limit < most), most})
     ratios = anytime(records, yardsticks.reference, limits, seconds=timed)
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
@@ -81,8 +83,6 @@ def _noise(heat: Heat, records: Sequence[Record], references: Sequence[Record], 
 
 def _in_t2(heat: Heat, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
-    from dataclasses import replace
-
     found = []
     for instance in heat.instances:
         case = arena(replace(instance, level="T2")).case
@@ -106,8 +106,6 @@ def _first(ratio: Mapping[str, float] | None) -> float:
 
 def _ratio(records: Sequence[Record], others: Sequence[Record]) -> dict[str, float] | None:
     """Return the ratio of two lots of records, geometric mean over the instances that both have."""
-    import numpy as np
-
     ours, theirs = by_instance(records), by_instance(others)
     both = [ours[i] / theirs[i] for i in ours if i in theirs]
     return asdict(geometric_mean([np.array(both)])) if both else None
