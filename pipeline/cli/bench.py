@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What is compared -> options that only others read.
 SUITES = {
-    "hsdag": ("instances", "parts", "seconds", "page"),
+    "hsdag": ("instances", "parts", "seconds", "page", "retry_disturbed"),
     "league": ("models", "evaluators", "tables", "measurements", "set"),
 }
 PATH = click.Path(path_type=Path)
@@ -45,6 +45,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
 @click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
+@click.option("--retry-disturbed", is_flag=True, help="league: also cells that the clock ended on a busy machine.")
 @click.option("--page", type=PATH, help="league: where to write the page and its pictures, too.")
 @store_option
 @json_option
@@ -60,7 +61,8 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
     if suite not in SUITES:
         raise UnknownNameError("benchmark", suite, SUITES)
-    foreign = [f"--{name}" for name in SUITES[suite] if options["assignments" if name == "set" else name]]
+    given = [name for name in SUITES[suite] if options["assignments" if name == "set" else name]]
+    foreign = [f"--{name.replace('_', '-')}" for name in given]
     if foreign:
         raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
     run = _league if suite == "league" else _hsdag
@@ -75,7 +77,8 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     from pipeline.bench.pages import sentences
     from pipeline.bench.paper_tables import sentences as missing_rows
 
-    question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")), options["tables"])
+    models, evaluators, methods = (_names(options[key]) for key in ("models", "evaluators", "methods"))
+    question = Question(models, evaluators, methods, tables=options["tables"])
     effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "measurements"))
     settings = _settings(options["assignments"])
     with console.progress(quiet=options["quiet"]) as progress:
@@ -98,7 +101,9 @@ def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "seconds"))
     effort = replace(effort, parts=_names(options["parts"]) or effort.parts)
     with console.progress(quiet=options["quiet"]) as progress:
-        document = league(question, effort, out, page=options["page"], progress=progress)
+        document = league(
+            question, effort, out, page=options["page"], retry=options["retry_disturbed"], progress=progress
+        )
     for line in [*in_words(document), *document["notes"]]:
         console.say(line)
     console.say(f"Written to {out}: league.md, league.json and figures")

@@ -38,6 +38,7 @@ from pipeline.bench.league.standings import (
     at,
     break_even,
     by_instance,
+    is_disturbed,
     seconds_to,
     standings,
 )
@@ -210,6 +211,7 @@ def record(method: str, model: str, value_s: float | None, **more: Any) -> dict[
         "failed": None if value_s is not None else "it does not fit",
         "seconds": 2.0,
         "cpu_s": 1.0,
+        "limit_s": None,
         "evaluations": 100,
         "curve": [[1, 0.1, 10.0], [50, 1.0, value_s or 10.0]],
         **more,
@@ -234,7 +236,7 @@ def test_seeds_come_before_instances_and_an_instance_that_lacks_one_is_left_out(
 
 
 def test_standings_are_those_computed_by_hand() -> None:
-    yardsticks = Yardsticks.of(RECORDS, REFERENCE)
+    yardsticks = Yardsticks.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
     assert yardsticks.best == {"a1": 3.0, "b1": 4.0}
     assert yardsticks.rule == {"a1": 6.0, "b1": 4.0}
     heft, quick, single = standings(RECORDS, yardsticks)
@@ -246,6 +248,8 @@ def test_standings_are_those_computed_by_hand() -> None:
     assert (quick.ratio.low, quick.ratio.high) == (pytest.approx(0.5), pytest.approx(2.0))  # either instance twice
     assert quick.families == {"a": pytest.approx(0.5), "b": pytest.approx(2.0)}
     assert quick.rule_ratio == pytest.approx((3 / 6 * 10 / 4) ** 0.5)
+    assert quick.rule_families == {"a": pytest.approx(0.5), "b": pytest.approx(2.5)}
+    assert quick.bound_ratio == pytest.approx((3 / 2 * 10 / 4) ** 0.5)
     assert (quick.wins, quick.losses, quick.best) == (0.5, 0.5, 0.5)
     assert (heft.wins, heft.losses, heft.best) == (0.5, 0.0, 0.5)
     assert quick.not_worse_single == 1.0
@@ -256,12 +260,12 @@ def test_standings_are_those_computed_by_hand() -> None:
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
     records = [record("heft", "a1", None, rule=True), record("single", "a1", None, rule=True)]
-    assert [row.infeasible for row in standings(records, Yardsticks.of(records, REFERENCE))] == [0, 0]
+    assert [row.infeasible for row in standings(records, Yardsticks.of(records, REFERENCE, {}))] == [0, 0]
 
 
 def test_what_failed_for_another_reason_is_told() -> None:
     broken = record("quick", "a1", None, infeasible=False, failed="out of luck")
-    (row,) = standings([broken], Yardsticks.of([broken], REFERENCE))
+    (row,) = standings([broken], Yardsticks.of([broken], REFERENCE, {}))
     assert (row.ratio, row.failed, row.infeasible) == (None, ("out of luck",), 0)
 
 
@@ -389,6 +393,26 @@ def test_what_does_not_fit_is_an_answer_and_not_tried_again(
     assert again.cells == []
 
 
+def test_cells_that_the_clock_ended_on_a_busy_machine_run_again_if_that_is_asked_for(
+    tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = LeagueQuestion(("random",))
+    league(question, TINY, tmp_path)
+    monkeypatch.setattr(running, "is_disturbed", lambda record, limit_s: limit_s is not None and record["seed"] == 1)
+    plain = counting()
+    league(question, TINY, tmp_path)
+    assert plain.cells == []
+    retried = counting()
+    league(question, TINY, tmp_path, retry=True)
+    assert sorted(retried.cells) == ["anneal None 1", "random None 1"]
+
+
+def test_a_search_is_disturbed_where_the_clock_ended_it_and_others_had_the_processor() -> None:
+    assert is_disturbed({"seconds": 6.1, "cpu_s": 4.0}, 6.0)
+    assert not is_disturbed({"seconds": 6.1, "cpu_s": 5.0}, 6.0)
+    assert not is_disturbed({"seconds": 2.0, "cpu_s": 0.5}, 6.0)  # it ended by itself
+
+
 # What was learned before
 
 
@@ -483,7 +507,8 @@ def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> No
     for table in document["tables"]:
         assert table["title"].removeprefix("On ") in text
     drawn = sorted((tmp_path / "docs").glob("named-*.svg"))
-    assert len(drawn) == 4
+    names = {path.stem for path in drawn}
+    assert {f"named-equal-evaluations-20-evaluations-{kind}" for kind in ("curves", "intervals")} < names
     for path in drawn:
         minidom.parse(str(path))
         assert path.name in text

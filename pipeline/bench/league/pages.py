@@ -25,10 +25,11 @@ the simulator `listsched`, on one machine for all; nothing is measured on device
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over the seeds of an instance, then over instances, with a 95 % bootstrap
-interval over instances. **over rules**: the same over the best rule of thumb or list scheduler of each instance.
-**wins**, **losses**: share of instances more than 1 % better or worse than the reference. **best**: share of instances
-on which nobody is more than 1 % better. **never worse**: share of cells not slower than the best single device, and
-than HEFT. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
+interval over instances. **over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each
+instance, and over its lower bound. **wins**, **losses**: share of instances more than 1 % better or worse than the
+reference. **best**: share of instances on which nobody is more than 1 % better. **never worse**: share of cells not
+slower than the best single device, and than HEFT. **infeasible**: cells without a placement that fits where somebody
+has one. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
 included."""
 
 
@@ -149,14 +150,13 @@ def _of_part(part: str, tables: Sequence[Table], document: Table, name: str) -> 
 def standing_table(table: Table, *, families: bool) -> list[str]:
     """Return the lines of a table of standings; families: with a second one by family."""
     count = len(table["instances"])
-    header = [
-        "placer", "ratio", "over rules", "wins", "losses", "best", "never worse", "infeasible", "s", "CPU s", "asked",
-    ]  # fmt: skip
+    header = ["placer", "ratio", "over rules", "over bound", "wins", "losses", "best", "never worse", "infeasible"]
     rows = [
         [
             _name(row, count),
             _ratio(row["ratio"]),
             _number(row["rule_ratio"]),
+            _number(row["bound_ratio"]),
             *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
             f"{share_text(row['not_worse_single']) or '-'}, {share_text(row['not_worse_heft']) or '-'}",
             str(row["infeasible"] or "-"),
@@ -167,7 +167,12 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
         for row in table["standings"]
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
-    lines = [*markdown(header, rows), *failed]
+    lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
+    late = sum(row["disturbed"] for row in table["standings"])
+    if late:
+        cells = sum(row["cells"] for row in table["standings"])
+        lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
+                  "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
     return [*lines, "", *_families(table)] if families else lines
 
 
@@ -240,12 +245,13 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
         "policy that was learned on train graphs of all families; `taught elsewhere`: of all but the instance's own."
     )
     yield ""
-    yield "The best rule of each instance as the yardstick, by family:"
-    yield ""
     for table in tables:
-        rows = [[r["placer"], _number(r["rule_ratio"])] for r in table["standings"] if r["learned"]]
+        learners = [row for row in table["standings"] if row["learned"]]
+        names = list(dict.fromkeys(name for row in learners for name in row["rule_families"]))
+        rows = [[r["placer"], *(_number(r["rule_families"].get(name)) for name in names)] for r in learners]
         if rows:
-            yield from [f"{table['title']}:", "", *markdown(["placer", "over rules"], rows), ""]
+            yield f"{table['title']}, over the best rule of each instance, by family:"
+            yield from ["", *markdown(["placer that learns", *names], rows), ""]
     lessons = document["lessons"]
     if lessons:
         yield "What learning took, and after how many graphs it is repaid against annealing to the same quality:"

@@ -16,6 +16,7 @@ from pipeline.bench.league.entries import Entry, entries
 from pipeline.bench.league.lessons import lesson
 from pipeline.bench.league.parts import Heat, LeagueCell, cells_of_heat, heats
 from pipeline.bench.league.protocol import REFERENCE, LeagueEffort, lessons_of, searched
+from pipeline.bench.league.standings import is_disturbed
 from pipeline.bench.league.tables import repaid, table_of
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
@@ -47,6 +48,7 @@ class _League:
     shown: frozenset[str]
     heats: list[Heat]
     notes: list[str]
+    retry: bool
     lessons: dict[tuple[str, str], Lesson] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     wanted: list[tuple[Heat, list[LeagueCell]]] = field(default_factory=list)
@@ -58,12 +60,14 @@ def league(
     out: Path,
     *,
     page: Path | None = None,
+    retry: bool = False,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
     """Return what `out`/league.json holds, once every cell that is not on file has been run.
 
     Writes league.json, league.md and pictures; one file per cell, from which an interrupted league goes on. page:
-    where to write the page, and the pictures beside it, as well.
+    where to write the page, and the pictures beside it, as well. retry: whether cells run again whose search the clock
+    ended while others had the processor.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -79,7 +83,7 @@ def league(
     pages = [out / "league.md", *([] if page is None else [page])]
     for path in (out / "league.json", *pages):
         check_writable(path)
-    run = _League(out, effort, progress, taking_part, shown, asked, notes)
+    run = _League(out, effort, progress, taking_part, shown, asked, notes, retry)
     _learn(run)
     _run(run)
     document = _document(run)
@@ -124,7 +128,7 @@ def _run(run: _League) -> None:
     for _, cells in run.wanted:
         for cell in cells:
             known = finished(cell.cell, folder / cell.folder)
-            if known is None:
+            if known is None or (run.retry and is_disturbed(known, cell.cell.seconds)):
                 waiting.setdefault(cell.cell.key, cell)
             else:
                 run.records[cell.cell.key] = known
@@ -158,6 +162,7 @@ def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[d
             "rule": cell.entry.is_rule,
             "control_of": cell.entry.control_of,
             "budget": cell.budget.name,
+            "limit_s": cell.cell.seconds,
             "lesson": None if cell.cell.lesson is None else cell.cell.lesson.key,
         }
         if cell.budget == heat.budget and (cell.entry.name in run.shown or cell.entry.control_of):

@@ -17,6 +17,8 @@ import numpy as np
 from pipeline.bench.summary import Interval, geometric_mean
 
 MARGIN = 0.01  # share by which values must differ to be a win or a loss
+OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to count as its own
+BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
 SAME = 1e-9  # share within which values are equal, by which alone "never worse" is judged
 
 Record = Mapping[str, Any]
@@ -28,11 +30,13 @@ class Standing:
     """A placer over the instances of a table.
 
     instances: those on which every seed has a placement. ratio: over the reference, None where there are none;
-    families: the same by family, the point estimate alone. rule_ratio: over the best rule of each instance. wins,
-    losses: shares of the instances where the ratio is below 0.99, or above 1.01. best: share of the instances where no
-    placer is more than 1 % better. not_worse_single, not_worse_heft: shares of the cells whose placement is not slower
-    than the best single device, or HEFT's. infeasible: cells without a placement that fits, where another placer has
-    one. failed: what other cells without one say. seconds, cpu_s, evaluations: medians over the cells.
+    families: the same by family, the point estimate alone. rule_ratio, rule_families: the same over the best rule of
+    each instance. bound_ratio: over its lower bound. wins, losses: shares of the instances where the ratio is below
+    0.99, or above 1.01. best: share of the instances where no placer is more than 1 % better. not_worse_single,
+    not_worse_heft: shares of the cells whose placement is not slower than the best single device, or HEFT's.
+    infeasible: cells without a placement that fits, where another placer has one. failed: what other cells without one
+    say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s, evaluations:
+    medians over the cells.
     """
 
     placer: str
@@ -44,6 +48,8 @@ class Standing:
     ratio: Interval | None
     families: Mapping[str, float]
     rule_ratio: float | None
+    rule_families: Mapping[str, float]
+    bound_ratio: float | None
     wins: float | None
     losses: float | None
     best: float | None
@@ -51,6 +57,7 @@ class Standing:
     not_worse_heft: float | None
     infeasible: int
     failed: tuple[str, ...]
+    disturbed: int
     seconds: float | None
     cpu_s: float | None
     evaluations: float | None
@@ -60,20 +67,21 @@ class Standing:
 class Yardsticks:
     """What values are divided by and compared with, by instance; an instance may be missing where nothing is known.
 
-    best: of all placers. rule: the best rule of thumb. heft: HEFT.
+    best: of all placers. rule: the best rule of thumb. heft: HEFT. bound: what no placement falls below.
     """
 
     reference: Values
     best: Values
     rule: Values
     heft: Values
+    bound: Values
 
     @classmethod
-    def of(cls, records: Sequence[Record], references: Sequence[Record]) -> Yardsticks:
+    def of(cls, records: Sequence[Record], references: Sequence[Record], bound: Values) -> Yardsticks:
         """Return the yardsticks of a table's records; references: those of the reference, at its own budget."""
         rules = [r for r in records if r["rule"]]
         heft = [r for r in rules if r["method"] == "heft"]
-        return cls(by_instance(references), _least(records), _least(rules), by_instance(heft))
+        return cls(by_instance(references), _least(records), _least(rules), by_instance(heft), bound)
 
 
 def by_instance(records: Sequence[Record]) -> dict[str, float]:
@@ -99,6 +107,17 @@ def _least(records: Sequence[Record]) -> dict[str, float]:
     return least
 
 
+def is_disturbed(record: Record, limit_s: float | None) -> bool:
+    """Return whether the clock ended a search that had less than 70 % of a processor: others had the rest.
+
+    >>> is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, 6.0), is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, None)
+    (True, False)
+    """
+    if limit_s is None or record["seconds"] < BOUND_BY_CLOCK * limit_s:
+        return False
+    return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
+
+
 def standings(records: Sequence[Record], yardsticks: Yardsticks) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
     names = dict.fromkeys(r["method"] for r in records)
@@ -110,10 +129,9 @@ def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
     values = by_instance(mine)
     ratios = _over(values, yardsticks.reference)
     family = {r["model"]: r["family"] for r in mine}
-    groups = {name: [ratios[i] for i in ratios if family[i] == name] for name in dict.fromkeys(family.values())}
     shown = np.array(list(ratios.values()))
     alive = [r for r in mine if r["value_s"] is not None]
-    rule = _over(values, yardsticks.rule)
+    rule, bound = _over(values, yardsticks.rule), _over(values, yardsticks.bound)
     single = [r["value_s"] <= r["single_s"] * (1 + SAME) for r in alive if r["single_s"] is not None]
     heft = [r["value_s"] <= yardsticks.heft[r["model"]] * (1 + SAME) for r in alive if r["model"] in yardsticks.heft]
     first = mine[0]
@@ -125,8 +143,10 @@ def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
         cells=len(mine),
         instances=len(ratios),
         ratio=geometric_mean([shown]) if shown.size else None,
-        families={name: _mean(found) for name, found in groups.items() if found},
+        families=_by_family(ratios, family),
         rule_ratio=_mean(list(rule.values())) if rule else None,
+        rule_families=_by_family(rule, family),
+        bound_ratio=_mean(list(bound.values())) if bound else None,
         wins=_share([r < 1 - MARGIN for r in ratios.values()]),
         losses=_share([r > 1 + MARGIN for r in ratios.values()]),
         best=_share([values[i] <= yardsticks.best[i] * (1 + MARGIN) for i in values]),
@@ -134,6 +154,7 @@ def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
         not_worse_heft=_share(heft),
         infeasible=sum(r["infeasible"] and r["model"] in yardsticks.best for r in mine),
         failed=tuple(dict.fromkeys(r["failed"] for r in mine if r["failed"] is not None and not r["infeasible"])),
+        disturbed=sum(is_disturbed(r, r["limit_s"]) for r in mine),
         seconds=_median([r["seconds"] for r in alive]),
         cpu_s=_median([r["cpu_s"] for r in alive]),
         evaluations=_median([r["evaluations"] for r in alive]),
@@ -142,7 +163,15 @@ def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
 
 def _over(values: Values, reference: Values) -> dict[str, float]:
     """Return value over reference where both are known."""
-    return {i: value / reference[i] for i, value in values.items() if i in reference}
+    return {i: value / reference[i] for i, value in values.items() if reference.get(i, 0.0) > 0}
+
+
+def _by_family(ratios: Values, family: Mapping[str, str]) -> dict[str, float]:
+    """Return family -> geometric mean of its instances' ratios; family: of every instance."""
+    groups: dict[str, list[float]] = {}
+    for instance, ratio in ratios.items():
+        groups.setdefault(family[instance], []).append(ratio)
+    return {name: _mean(found) for name, found in groups.items()}
 
 
 def _mean(ratios: Sequence[float]) -> float:

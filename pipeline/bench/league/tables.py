@@ -34,7 +34,7 @@ def table_of(
 
     records: of all cells of the heat. references: those of the reference at its own budget, on the same instances.
     """
-    yardsticks = Yardsticks.of(records, references)
+    yardsticks = Yardsticks.of(records, references, {i.name: arena(i).floor_s for i in heat.instances})
     document: dict[str, Any] = {
         "part": heat.part,
         "title": heat.title,
