@@ -42,9 +42,10 @@ from pipeline.bench.league.standings import (
     seconds_to,
     standings,
 )
-from pipeline.core.errors import PlacewrightError, UnknownNameError
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.params import param
+from pipeline.core.problem import Budget
 from pipeline.core.stages import Recipe
 from policy.place import TABLE
 from policy.place.search import Method, Search, policy_of
@@ -119,6 +120,14 @@ def test_a_graph_may_be_named_and_so_may_a_file(tmp_path: Path) -> None:
     assert [i.graph.label for i in searched(QUICK, ["chainmm"])] == ["chainmm"]
     (tmp_path / "mine.json").write_text("{}")
     assert [i.family for i in searched(QUICK, [str(tmp_path / "mine.json")])] == ["mine"]
+
+
+def test_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.json").write_text("{}")
+    with pytest.raises(UsageError, match="one name"):
+        searched(QUICK, [str(tmp_path / folder / "x.json") for folder in ("a", "b")])
 
 
 # Who takes part
@@ -420,16 +429,16 @@ def test_a_search_is_disturbed_where_the_clock_ended_it_and_others_had_the_proce
 def test_lessons_go_from_graph_to_graph_and_are_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry,), _ = entries(["pupil"])
     graphs = [replace(SMALL, graph=GraphRef(f"g{i}", "layered?n=12", seed=i)) for i in range(3)]
-    known = learning.lesson(entry, graphs, 10, tmp_path, lambda: None)
+    known = learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None)
     assert known is not None
     assert known.policy.arrays["times"].tolist() == [3]
     steps = {path.name for path in tmp_path.iterdir()}
     assert len(steps) == 3
     monkeypatch.setattr(Pupil, "run", lambda *_, **__: pytest.fail("it learns again"))
-    assert learning.lesson(entry, graphs, 10, tmp_path, lambda: None) is not None
+    assert learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None) is not None
     monkeypatch.setattr(Pupil, "version", 2)
     with pytest.raises(BaseException, match="learns again"):
-        learning.lesson(entry, graphs, 10, tmp_path, lambda: None)
+        learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None)
 
 
 @pytest.mark.usefixtures("pupil")
@@ -446,6 +455,19 @@ def test_taught_placers_stand_beside_those_that_begin_from_nothing(
     (row,) = document["lessons"]
     assert row["placer"] == "pupil"
     assert row["cells"] == 2  # seeds of the reference and of the pupil
+
+
+@pytest.mark.usefixtures("pupil")
+def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise UsageError("Too large.", "Take a smaller one.")
+
+    monkeypatch.setattr(running, "lessons_of", lambda _, without="": [SMALL])
+    monkeypatch.setattr(running, "lesson", refuse)
+    document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
+    assert document["notes"] == ["pupil could not learn: Too large. Take a smaller one."] * 2
+    assert [row["placer"] for row in document["tables"][0]["standings"]] == ["pupil"]
+    assert document["lessons"] == []
 
 
 # Instances

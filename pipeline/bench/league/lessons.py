@@ -45,16 +45,20 @@ class PolicyShelf:
 
 
 def lesson(
-    entry: Entry, instances: Sequence[LeagueInstance], evaluations: int, folder: Path, check: Callable[[], None]
+    entry: Entry, instances: Sequence[LeagueInstance], budget: Budget, folder: Path, check: Callable[[], None]
 ) -> Lesson | None:
     """Return what a placer learns on the instances one after another; None if it publishes no policy.
 
-    Every step has a folder of its own, whose name is the digest of all that decided it: an interrupted lesson goes on
-    with the step it was at, and a changed placer begins anew. check: raises where the run is to end.
+    budget: of each instance. Every step has a folder of its own, whose name is the digest of all that decided it: an
+    interrupted lesson goes on with the step it was at, and a changed placer begins anew. check: raises where the run is
+    to end.
+
+    Raises:
+        PlacewrightError: what the placer says of an instance that it cannot learn from.
     """
     known: Lesson | None = None
     for instance in instances:
-        known = _step(entry, instance, evaluations, known, folder, check)
+        known = _step(entry, instance, budget, known, folder, check)
         if known is None:
             return None
     return known
@@ -63,30 +67,31 @@ def lesson(
 def _step(
     entry: Entry,
     instance: LeagueInstance,
-    evaluations: int,
+    budget: Budget,
     before: Lesson | None,
     folder: Path,
     check: Callable[[], None],
 ) -> Lesson | None:
     """Return what is known after one more instance."""
     case = arena(instance).case
-    cell = BenchCell(case, entry.method, entry.method.build(), evaluations, 0, lesson=before)
+    placer = entry.method.build()
+    cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, lesson=before)
     key = digest([VERSION, cell.settings])
     step = folder / f"{entry.method.placer}-{key[:16]}"
     found = _on_file(step, key)
     if found is not None:
         return found
     begun = time.monotonic()
-    grouping, problem = prepared(entry.method, cell.placer, case, seed=0)
+    grouping, problem = prepared(entry.method, placer, case, seed=0)
     if problem.policy is None:
         return None
     shelf = PolicyShelf(FolderCheckpointer(step, key))
     learned = None if before is None else before.policy
     problem = replace(problem, policy=replace(problem.policy, learned=learned, checkpointer=shelf))
     hook = partial(_hook, check)
-    cell.placer.place(problem, case.bind(grouping), Budget(evaluations), seed=0, progress=hook)
+    placer.place(problem, case.bind(grouping), budget, seed=0, progress=hook)
     seconds = time.monotonic() - begun + (0.0 if before is None else before.seconds)
-    told = {"key": key, "placer": entry.method.placer, "params": registry.canonical(cell.placer)}
+    told = {"key": key, "placer": entry.method.placer, "params": registry.canonical(placer)}
     write_json(step / TOLD, {**told, "instance": instance.name, "seconds": seconds})
     return _on_file(step, key)
 

@@ -8,13 +8,14 @@ seconds, memory caps, machines that nobody was trained on.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from pipeline.core.errors import UnknownNameError
+from pipeline.core.errors import UnknownNameError, UsageError
 
 Split = Literal["train", "choose", "test"]
 
@@ -208,11 +209,17 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
 
     Raises:
         UnknownNameError: there is no family, graph or file of that name.
+        UsageError: two graphs bear one name.
     """
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))
-    found = [ref for name in chosen for ref in _named(name, known, effort.graphs)]
-    return list(dict.fromkeys(i for family, ref in found for i in _on_machines(family, ref, effort.machines)))
+    refs = [ref for name in chosen for ref in _named(name, known, effort.graphs)]
+    found = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
+    counts = Counter(instance.name for instance in found)
+    alike = sorted({i.graph.text for i in found if counts[i.name] > 1})
+    if alike:
+        raise UsageError(f"Graphs have one name: {', '.join(alike)}.", "Rename files, or compare in two folders.")
+    return found
 
 
 def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:

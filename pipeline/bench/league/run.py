@@ -18,6 +18,8 @@ from pipeline.bench.league.parts import Heat, LeagueCell, cells_of_heat, heats
 from pipeline.bench.league.protocol import REFERENCE, LeagueEffort, lessons_of, searched
 from pipeline.bench.league.standings import is_disturbed
 from pipeline.bench.league.tables import repaid, table_of
+from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.problem import Budget
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable
@@ -103,17 +105,22 @@ def _learn(run: _League) -> None:
     for entry in run.entries:
         for without in left_out if entry.keeps else ():
             run.progress(f"{entry.name} learns" + (f" without {without}" if without else ""))
-            found = apart(_lesson(run, entry, without))
+            try:
+                found = apart(_lesson(run, entry, without))
+            except (UsageError, DeviceError) as error:
+                run.notes.append(f"{entry.name} could not learn: {error}")
+                continue
             if found is not None:
                 run.lessons[entry.name, without] = found
             elif not without:
-                run.notes.append(f"{entry.name} leaves no policy after {run.effort.evaluations} evaluations.")
+                run.notes.append(f"{entry.name} leaves no policy on a graph that it learns from.")
 
 
 def _lesson(run: _League, entry: Entry, without: str) -> Callable[[Callable[[], None]], Lesson | None]:
     def work(check: Callable[[], None]) -> Lesson | None:
         graphs = lessons_of(run.effort, without=without)
-        return lesson(entry, graphs, run.effort.evaluations, run.out / "policies", check)
+        budget = Budget(run.effort.evaluations, run.effort.patience)
+        return lesson(entry, graphs, budget, run.out / "policies", check)
 
     return work
 
