@@ -109,6 +109,16 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
     ]
 
 
+def test_further_parts_take_the_first_graphs_of_each_family() -> None:
+    every, timed = heats(["search"], searched(FULL), FULL)
+    (one, *_) = heats(["levels"], searched(FULL), FULL)
+    assert len({i.graph for i in every.instances if i.family == "nas-cnn"}) == 12
+    for heat in (timed, one):
+        assert {i.family for i in heat.instances} == {i.family for i in every.instances}
+        assert len({i.graph for i in heat.instances if i.family == "nas-cnn"}) == 2
+    assert (timed.controls, one.controls) == (True, False)
+
+
 def test_an_unknown_family_or_part_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="nas-cnn"):
         searched(FULL, ["nas-cn"])

@@ -19,11 +19,12 @@ from pipeline.bench.league.protocol import (
     brief,
     capped,
     elsewhere,
+    first_of_each,
     in_order,
 )
 from pipeline.core.errors import UnknownNameError
 
-CUT_SHORT = ("levels", "order", "memory", "unseen")  # by `--quick`: few families, one seed, no controls
+FURTHER = ("levels", "order", "memory", "unseen")  # fewer graphs, no controls; by `--quick` few families, one seed
 TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
 
 
@@ -56,22 +57,22 @@ def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: Lea
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
-    few = brief(instances, effort)
-    found = []
+    found: list[Heat] = []
     for name, make in PARTS.items():
-        if name in parts:
-            cut = effort.quick and name in CUT_SHORT
-            found += [
-                replace(heat, seeds=1, controls=False) if cut else heat
-                for heat in make(few if cut else tuple(instances), effort)
-            ]
+        if name in parts and name in FURTHER:
+            few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
+            seeds = 1 if effort.quick else effort.seeds
+            found += [replace(heat, seeds=seeds, controls=False) for heat in make(few, effort)]
+        elif name in parts:
+            found += make(tuple(instances), effort)
     return [heat for heat in found if heat.instances]
 
 
 def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
     yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
-    yield Heat("search", f"Equal time: {timed.name}", instances, timed, effort.seeds)
+    few = first_of_each(instances, effort.further)
+    yield Heat("search", f"Equal time: {timed.name}", few, timed, effort.seeds)
 
 
 def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:

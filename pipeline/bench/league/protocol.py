@@ -107,7 +107,8 @@ class LeagueEffort:
     """How much of the protocol is run.
 
     seeds: of placers that draw. evaluations, seconds: the two equal budgets of a search. reference: evaluations of the
-    reference. graphs: test graphs per family at most. machines: of the searches. lessons: graphs per family that
+    reference. graphs: test graphs per family at most; further: where seconds are equal, and in the further parts, which
+    have no controls. machines: of the searches. lessons: graphs per family that
     learners learn from. draws: disturbed cost tables per placement. patience: seconds after which solvers and placers
     that learn end where evaluations are what is equal; solvers ask for none while they think. workers: cells of equal
     evaluations at a time; those of equal seconds run alone.
@@ -119,10 +120,11 @@ class LeagueEffort:
     reference: int = 10_000
     seconds: float = 6.0
     graphs: int = 12
+    further: int = 2
     machines: tuple[str, ...] = ("equal:4", "equal:8")
     lessons: int = 4
     draws: int = 5
-    patience: float = 60.0
+    patience: float = 20.0
     workers: int = 1
     parts: tuple[str, ...] = PARTS
 
@@ -133,6 +135,7 @@ QUICK = LeagueEffort(
     seeds=2,
     seconds=1.0,
     graphs=1,
+    further=1,
     machines=("equal:4",),
     lessons=1,
     draws=3,
@@ -267,10 +270,18 @@ def elsewhere(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list
     return [LeagueInstance(f, ref, topology=t, links=links) for t, links in machines for f, ref in graphs]
 
 
-def brief(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> tuple[LeagueInstance, ...]:
+def first_of_each(instances: Sequence[LeagueInstance], most: int) -> tuple[LeagueInstance, ...]:
+    """Return the instances of the first graphs of each family, so many at most."""
+    graphs: dict[str, dict[GraphRef, None]] = {}
+    for i in instances:
+        if len(known := graphs.setdefault(i.family, {})) < most:
+            known[i.graph] = None
+    return tuple(i for i in instances if i.graph in graphs[i.family])
+
+
+def brief(instances: Sequence[LeagueInstance]) -> tuple[LeagueInstance, ...]:
     """Return the instances of parts that `--quick` cuts short: those of a few families, all if there are none."""
-    few = tuple(i for i in instances if i.family in BRIEF_FAMILIES)
-    return few if effort.quick and few else tuple(instances)
+    return tuple(i for i in instances if i.family in BRIEF_FAMILIES) or tuple(instances)
 
 
 def lessons_of(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:
