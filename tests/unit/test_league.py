@@ -36,6 +36,7 @@ from pipeline.bench.league.standings import (
     Yardsticks,
     anytime,
     at,
+    beside_controls,
     break_even,
     by_instance,
     is_disturbed,
@@ -52,7 +53,15 @@ from policy.place.search import Method, Search, policy_of
 
 SMALL = LeagueInstance("layered", GraphRef("tiny", "layered?n=12"), topology="equal:2")
 TINY = replace(
-    QUICK, seeds=2, evaluations=20, reference=40, seconds=0.01, parts=("search",), graphs=1, machines=("equal:2",)
+    FULL,
+    seeds=2,
+    evaluations=20,
+    reference=40,
+    seconds=0.01,
+    parts=("search",),
+    machines=("equal:2",),
+    lessons=1,
+    draws=2,
 )
 
 
@@ -104,7 +113,7 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
     assert {heat.seeds for heat in full} == {5}
     assert [(heat.part, heat.seeds, heat.controls) for heat in quick][:3] == [
         ("search", 2, True),
-        ("search", 2, True),
+        ("search", 2, False),
         ("unseen", 1, False),
     ]
 
@@ -275,6 +284,19 @@ def test_standings_are_those_computed_by_hand() -> None:
     assert quick.not_worse_heft == pytest.approx(2 / 3)  # of three cells
     assert (single.instances, single.infeasible, single.failed) == (1, 1, ())
     assert (quick.seconds, quick.cpu_s, quick.evaluations, quick.cells) == (2.0, 1.0, 100.0, 3)
+
+
+def test_a_claim_is_borne_out_where_the_whole_interval_is_below_its_control() -> None:
+    control = {"control_of": "quick"}
+    rows = [record("quick: never learns", model, value_s, **control) for model, value_s in (("a1", 6.0), ("b1", 12.5))]
+    (pair,) = beside_controls([*RECORDS, *rows])
+    assert (pair.placer, pair.control, pair.instances) == ("quick", "quick: never learns", 2)
+    assert pair.ratio.median == pytest.approx((3 / 6 * 10 / 12.5) ** 0.5)
+    assert (pair.ratio.high, pair.verdict) == (pytest.approx(0.8), "better")
+    rows[1] |= {"value_s": 8.0}
+    assert beside_controls([*RECORDS, *rows])[0].verdict == "not told apart"
+    rows[0] |= {"value_s": 2.0}
+    assert beside_controls([*RECORDS, *rows])[0].verdict == "worse"
 
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
@@ -544,7 +566,7 @@ def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> No
     for path in drawn:
         minidom.parse(str(path))
         assert path.name in text
-    assert any("its control `stubborn: asks once`" in line for line in in_words(document))
+    assert any("`stubborn` over `stubborn: asks once`" in line for line in in_words(document))
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def in_words(document: Table) -> list[str]:
     for table in document["tables"]:
         if table["part"] in ("search", "memory"):
             said.append(f"- {table['title']}: {_winner(table)}")
-            said += [f"- {sentence}" for sentence in _controls(table)]
+        if table["part"] in ("search", "transfer"):
+            said += [f"- {table['title']}, {sentence}" for sentence in _controls(table)]
     return said
 
 
@@ -98,15 +99,9 @@ def _winner(table: Table) -> str:
 
 
 def _controls(table: Table) -> Iterator[str]:
-    """Yield for every control whether its placer is better than it."""
-    rows = {row["placer"]: row for row in table["standings"] if row["ratio"] is not None}
-    for row in rows.values():
-        claim = rows.get(row["control_of"])
-        if claim is None or claim["instances"] != row["instances"]:
-            continue
-        share = row["ratio"]["median"] / claim["ratio"]["median"] - 1
-        verb = "better" if share > 0 else "worse"
-        yield f"{claim['placer']} is {abs(share):.1%} {verb} than its control `{row['placer']}`."
+    """Yield for every control what its placer is beside it, instance by instance."""
+    for pair in table["controls"]:
+        yield f"`{pair['placer']}` over `{pair['control']}`: {_ratio(pair['ratio'])}, {pair['verdict']}."
 
 
 def _told(document: Table) -> list[str]:

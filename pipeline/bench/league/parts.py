@@ -72,7 +72,7 @@ def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iter
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
     yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
     few = first_of_each(instances, effort.further)
-    yield Heat("search", f"Equal time: {timed.name}", few, timed, effort.seeds)
+    yield Heat("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
 
 
 def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
@@ -98,8 +98,9 @@ def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iter
 
 
 def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
-        yield Heat("transfer", budget.name, instances, budget, effort.seeds, taught=True, controls=False)
+        yield Heat("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
 
 
 def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:

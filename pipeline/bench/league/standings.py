@@ -107,6 +107,38 @@ def _least(records: Sequence[Record]) -> dict[str, float]:
     return least
 
 
+@dataclass(frozen=True, slots=True)
+class BesideControl:
+    """A placer's seconds over those of its control, instance by instance; an interval below 1 bears its claim out."""
+
+    placer: str
+    control: str
+    instances: int
+    ratio: Interval
+
+    @property
+    def verdict(self) -> str:
+        """Return what the interval says of the placer."""
+        return "better" if self.ratio.high < 1 else "worse" if self.ratio.low > 1 else "not told apart"
+
+
+def beside_controls(records: Sequence[Record]) -> list[BesideControl]:
+    """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
+    values = {name: by_instance([r for r in records if r["method"] == name]) for name in _names(records)}
+    pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
+    found = []
+    for placer, control in pairs:
+        ratios = _over(values.get(placer, {}), values[control])
+        if ratios:
+            interval = geometric_mean([np.array(list(ratios.values()))])
+            found.append(BesideControl(placer, control, len(ratios), interval))
+    return found
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(r["method"] for r in records))
+
+
 def is_disturbed(record: Record, limit_s: float | None) -> bool:
     """Return whether the clock ended a search that had less than 70 % of a processor: others had the rest.
 
@@ -120,8 +152,7 @@ def is_disturbed(record: Record, limit_s: float | None) -> bool:
 
 def standings(records: Sequence[Record], yardsticks: Yardsticks) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
-    names = dict.fromkeys(r["method"] for r in records)
-    rows = [_standing([r for r in records if r["method"] == name], yardsticks) for name in names]
+    rows = [_standing([r for r in records if r["method"] == name], yardsticks) for name in _names(records)]
     return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
 
 
@@ -203,9 +234,8 @@ def anytime(
 
     A search that ended keeps its value.
     """
-    names = dict.fromkeys(r["method"] for r in records)
-    found: dict[str, list[float | None]] = {name: [] for name in names}
-    for name in names:
+    found: dict[str, list[float | None]] = {name: [] for name in _names(records)}
+    for name in found:
         mine = [r for r in records if r["method"] == name and r["model"] in reference]
         for limit in limits:
             then = [{"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine]

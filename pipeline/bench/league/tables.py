@@ -16,6 +16,7 @@ from pipeline.bench.league.standings import (
     Record,
     Yardsticks,
     anytime,
+    beside_controls,
     break_even,
     by_instance,
     seconds_to,
@@ -41,6 +42,7 @@ def table_of(
         "budget": {"evaluations": heat.budget.evaluations, "seconds": heat.budget.seconds, "name": heat.budget.name},
         "instances": [i.name for i in heat.instances],
         "standings": [asdict(row) for row in standings(records, yardsticks)],
+        "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
     if heat.part == "search":
         document["curve"] = _curve(heat, records, yardsticks)

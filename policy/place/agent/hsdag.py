@@ -61,8 +61,8 @@ class Hsdag(Method):
     version: ClassVar[int] = 2
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "never learns": {"learning_rate": 1e-9},
         "cold": {"warm": 0.0},
-        "cold, never learns": {"warm": 0.0, "learning_rate": 1e-9},
     }
 
     batch: int = param(16, "placements drawn per update, or half the moves tried")
