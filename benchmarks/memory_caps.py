@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from benchmarks.common import Figure, figure, say
 from pipeline import registry
+from pipeline.bench.league.arena import within
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -46,15 +45,7 @@ def figures(graphs: int = 1) -> Iterator[Figure]:
 
 def _within(case: LoadedScenario, share: float) -> LoadedScenario:
     """Return the case on devices that hold a share of an equal part of what one device alone would hold."""
-    topology = case.topology
-    free = tuple(replace(d, memory_bytes=0) for d in topology.devices)
-    roomy = replace(case, problem=case.problem.on(topology=replace(topology, devices=free)))
-    if math.isinf(share):
-        return roomy
-    alone = np.zeros((1, case.graph.n), np.int32)
-    total = float(roomy.simulator().simulate(alone).peak_bytes.sum())
-    tight = tuple(replace(d, memory_bytes=int(share * total / topology.p)) for d in topology.devices)
-    return replace(case, problem=case.problem.on(topology=replace(topology, devices=tight)))
+    return replace(case, problem=case.problem.on(topology=within(case.problem, "T2", share)))
 
 
 def _value_s(case: LoadedScenario) -> float:

@@ -6,9 +6,12 @@ that a run that finds everything in the store imports none of the packages that 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
+import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -102,6 +105,18 @@ def placers_called(name: str, values: Mapping[str, Any] | None = None) -> tuple[
             found.append(called)
             waiting += declared("place", called).placers
     return tuple(found)
+
+
+def draws(placer: str) -> bool:
+    """Return whether a placer of this name makes use of its seed: whether its module reads a variable of that name.
+
+    Raises:
+        UnknownNameError: there is no such placer.
+        PlacewrightError: a package that it needs is not installed.
+    """
+    module = sys.modules[registry.implementation("place", placer).__module__]
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    return any(isinstance(n, ast.Name) and n.id == "seed" and isinstance(n.ctx, ast.Load) for n in nodes)
 
 
 def is_ours(stage: str, name: str) -> bool:

@@ -42,14 +42,28 @@ def run_beside(
     Raises:
         PlacewrightError: a process ended early.
     """
-    waiting = {cell.title: cell for cell in cells}
-    with Workers(workers, __name__) as pool:
+    commands = {cell.title: _command(cell, paths[cell.case.model], folder, store) for cell in cells}
+    yield from answers_beside(commands, __name__, "that learn", workers=workers, progress=progress)
+
+
+def answers_beside(
+    commands: Mapping[str, Mapping[str, Any]], module: str, what: str, *, workers: int, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Yield the answers of a module's processes to commands as they come; commands: by what people are told of them.
+
+    what: the sort of cells, in words.
+
+    Raises:
+        PlacewrightError: a process ended early.
+    """
+    waiting = dict(commands)
+    with Workers(workers, module) as pool:
         while waiting or pool.busy:
             while waiting and len(pool.busy) < pool.most:
                 name = next(iter(waiting))
-                cell = waiting.pop(name)
-                progress(f"{name} ({len(cells) - len(waiting)} of {len(cells)} that learn)")
-                pool.ask(name, _command(cell, paths[cell.case.model], folder, store))
+                command = waiting.pop(name)
+                progress(f"{name} ({len(commands) - len(waiting)} of {len(commands)} {what})")
+                pool.ask(name, command)
             for name, record in pool.wait():
                 if "error" in record:
                     raise PlacewrightError(f"{name}: {record['error']['cause']}", record["error"]["remedy"])

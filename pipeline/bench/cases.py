@@ -19,6 +19,7 @@ from pipeline.core.devices import CostTable, Origin, Topology
 from pipeline.core.graph import Graph, Grouping, contract, weight_side
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
 from pipeline.core.settings import CoarsenSettings
 from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal, Remembered
@@ -65,6 +66,7 @@ class BenchCase:
 
     model: what the user calls it. subject: its operations, one by one, weights among them. journal: where
     measurements are kept; None where a simulator is asked. identity: what every figure depends on, as JSON values.
+    problem: what methods without a recipe are given; None where their coarsening makes it of the subject.
     """
 
     model: str
@@ -72,6 +74,7 @@ class BenchCase:
     subject: Subject
     identity: Mapping[str, Any]
     journal: Journal | None = None
+    problem: Problem | None = None
 
     @property
     def evaluator(self) -> str:

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from pipeline import registry
 from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, versions_of
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import DeviceError, PlacewrightError
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Placer
@@ -30,18 +31,34 @@ Point = tuple[int, float, float]  # evaluations, seconds, the best value so far 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """A policy that was learned on other cases.
+
+    key: a digest of all that decided what was learned. seconds: what learning took. folder: where the policy lies.
+    """
+
+    key: str
+    policy: Snapshot
+    seconds: float
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BenchCell:
     """What is to be run: a method on a case with a budget and a seed.
 
-    device: the one that a single device's cell is about, "" for all other methods.
+    evaluations, seconds: the budget, whichever ends first; None is no limit. device: the one that a single device's
+    cell is about, "" for all other methods. lesson: what the method has learned before, on other cases.
     """
 
     case: BenchCase
     method: BenchMethod
     placer: Placer
-    evaluations: int
+    evaluations: int | None
     seed: int
     device: str = ""
+    seconds: float | None = None
+    lesson: Lesson | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +87,8 @@ class BenchCell:
             "policy": policy_of(self.placer) if recipe is None else None,
             "device": self.device,
             "evaluations": self.evaluations,
+            "seconds": self.seconds,
+            "lesson": None if self.lesson is None else self.lesson.key,
             "seed": self.seed,
         }
 
@@ -93,11 +112,15 @@ def cells_of(case: BenchCase, method: BenchMethod, seeds: int, evaluations: int)
 
 
 def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
-    """Return the record of a cell that was run with these very settings; None if there is none, or it failed."""
+    """Return the record of a cell that was run with these very settings; None if there is none, or it failed.
+
+    That no placement fits is an answer.
+    """
     path = cell.file(folder)
     try:
         document: dict[str, Any] = payload.read_json(path)
-        known = document["schema"] == SCHEMA and document["key"] == cell.key and document["failed"] is None
+        answered = document["failed"] is None or document["infeasible"]
+        known = document["schema"] == SCHEMA and document["key"] == cell.key and answered
     except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
         return None
     return document if known else None
@@ -108,7 +131,7 @@ def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check
 
     single_s: device -> seconds of everything on it. check: raises where the run is to end.
     """
-    begun, disturbed = time.monotonic(), _disturbed(cell)
+    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _disturbed(cell)
     best_single_s = min(single_s.values())
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -119,15 +142,18 @@ def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check
         "seed": cell.seed,
         "learned": cell.method.learned,
         "seeded": cell.method.seeded,
-        "single_s": best_single_s,
+        "single_s": best_single_s if math.isfinite(best_single_s) else None,
+        "infeasible": False,
     }
     try:
         record |= _single(cell, single_s) if cell.device else _searched(cell, check)
     except PlacewrightError as error:
-        record |= {"failed": str(error), "value_s": None}
+        infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
+        record |= {"failed": str(error), "value_s": None, "infeasible": infeasible}
     value_s = record["value_s"]
     record["ratio"] = best_single_s / value_s if value_s and math.isfinite(best_single_s) else None
-    record |= {"seconds": time.monotonic() - begun, "settings": cell.settings}
+    record |= {"seconds": time.monotonic() - begun, "cpu_s": time.process_time() - begun_cpu}
+    record["settings"] = cell.settings
     if _disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
@@ -165,13 +191,17 @@ def _searched(cell: BenchCell, check: Callable[[], None]) -> dict[str, Any]:
         curve.add(progress.done, progress.value_s)
 
     grouping, problem = prepared(cell.method, cell.placer, cell.case, seed=cell.seed)
+    if cell.lesson is not None and problem.policy is not None:
+        problem = replace(problem, policy=replace(problem.policy, learned=cell.lesson.policy))
     evaluator = cell.case.bind(grouping)
-    seconds = None if cell.case.journal is None else UNTIL_DONE_S
+    seconds = cell.seconds if cell.case.journal is None else UNTIL_DONE_S
     answer = cell.placer.place(problem, evaluator, Budget(cell.evaluations, seconds), seed=cell.seed, progress=hook)
     curve.add(evaluator.evaluations, answer.value_s)
+    ran = math.isfinite(answer.value_s)
     return {
-        "failed": None if math.isfinite(answer.value_s) else "no placement ran",
-        "value_s": answer.value_s if math.isfinite(answer.value_s) else None,
+        "failed": None if ran else "no placement ran",
+        "infeasible": not ran and cell.case.journal is None,
+        "value_s": answer.value_s if ran else None,
         "evaluations": evaluator.evaluations,
         "nodes": grouping.k,
         "found_by": answer.best.found_by,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Progress
 from pipeline.bench import methods as table
+from pipeline.bench import paper_tables
 from pipeline.bench.beside import on_one_thread, run_beside
-from pipeline.bench.cases import LINKS, PUBLISHED, BenchCase, plain_settings, real, simulated
+from pipeline.bench.cases import LINKS, PUBLISHED, SIMULATOR, BenchCase, plain_settings, real, simulated
 from pipeline.bench.cells import BenchCell, Optimum, cells_of, finished, optimum, run_cell
 from pipeline.bench.finals import final
 from pipeline.bench.methods import BenchMethod
@@ -33,6 +34,7 @@ from pipeline.runs.plan import look_at_machine
 SCHEMA = "placewright.bench/1"
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
+PAPER_DEVICES = ("CPU", "GPU")
 EXACT = BenchMethod("min_cut", "min_cut")  # on two devices that run one after another
 
 
@@ -60,11 +62,15 @@ QUICK = BenchEffort(quick=True, seeds=2, evaluations=300, measurements=6, real_s
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is compared on what; names as the user gives them, none for all."""
+    """What is compared on what; names as the user gives them, none for all.
+
+    tables: whether the rows of the paper's tables 2 and 3 are, on its three networks.
+    """
 
     models: tuple[str, ...] = ()
     evaluators: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
+    tables: bool = False
 
     def checked(self) -> tuple[list[str], list[str], list[BenchMethod]]:
         """Return the models, evaluators and methods.
@@ -130,6 +136,8 @@ def bench(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
+    if question.tables:
+        question, settings = _of_the_paper(question, settings or plain_settings())
     models, evaluators, methods = question.checked()
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
     check_writable(out / "results.json")
@@ -149,8 +157,23 @@ def bench(
     if REAL in evaluators:
         _measure(run, paths, methods)
     document = _document(run, asked)
+    if question.tables:
+        document["tables"] = paper_tables.tables_of(document)
+        write_text(out / "tables.md", paper_tables.page(document))
     _write(run, document)
     return document
+
+
+def _of_the_paper(question: Question, settings: Settings) -> tuple[Question, Settings]:
+    """Return the question of the paper's tables: its methods, simulated, and measured on a CPU and a GPU.
+
+    Raises:
+        UsageError: models, evaluators or methods are asked for, which the tables have of their own.
+    """
+    if question.models or question.evaluators or question.methods:
+        raise UsageError("The tables of the paper have their own models and methods.", "Leave those options out.")
+    asked = Question((), (SIMULATOR, REAL), tuple(table.of_the_paper()), tables=True)
+    return asked, replace(settings, devices=PAPER_DEVICES)
 
 
 def _in_zoo(model: str) -> bool:

@@ -59,6 +59,18 @@ METHODS = (
     BenchMethod("hsdag-warm", "hsdag", learned=True),
 )
 
+# What the tables 2 and 3 of HSDAG's paper compare, and what stands beside them here.
+PAPER_METHODS = (
+    *(method for method in METHODS if method.name in (SINGLE, "min_cut")),
+    BenchMethod("placeto", "placeto", learned=True),
+    BenchMethod("hdp", "hdp", learned=True),
+    *(
+        BenchMethod(f"hsdag_paper without {name}", "hsdag_paper", {"without": name}, learned=True)
+        for name in ("shape", "id", "structure")
+    ),
+    *(method for method in METHODS if method.placer.startswith("hsdag")),
+)
+
 
 def chosen(names: Sequence[str]) -> list[BenchMethod]:
     """Return the methods of these names; without any, those of the table whose placers are there.
@@ -69,15 +81,22 @@ def chosen(names: Sequence[str]) -> list[BenchMethod]:
         UnknownNameError: there is no such method; one of the table whose placer is missing is none.
     """
     placers = registry.table("place")
-    there = {method.name: method for method in METHODS if method.placer in placers}
+    usual = {method.name: method for method in METHODS if method.placer in placers}
+    there = {method.name: method for method in PAPER_METHODS if method.placer in placers} | usual
     for name in names:
         if name not in there and name not in placers:
             raise UnknownNameError("method", name, [*there, *placers])
-    wanted = dict.fromkeys(names or there)
+    wanted = dict.fromkeys(names or usual)
     found = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
     for method in found:
         method.build()
     return found
+
+
+def of_the_paper() -> list[str]:
+    """Return the names of the methods of the paper's tables whose placers are registered."""
+    placers = registry.table("place")
+    return [method.name for method in PAPER_METHODS if method.placer in placers]
 
 
 def missing() -> list[str]:
@@ -89,6 +108,9 @@ def missing() -> list[str]:
 def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int) -> tuple[Grouping, Problem]:
     """Return the nodes that a method places, as a grouping of the case's operations, and the problem it is given."""
     graph, topology, costs = case.subject.graph, case.subject.topology, case.subject.costs
+    if case.problem is not None:
+        fresh = case.problem.on()  # what one method derived from it would be a present to the next
+        return for_placer(placer, fresh, lambda: (Grouping.identity(graph.n), fresh), seed=seed)
     whole = coarse_problem(graph, topology, costs, case.subject.grouping)
 
     def given() -> tuple[Grouping, Problem]:

@@ -2,66 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, open_store, store_option
 
-SUITES = ("hsdag",)
+if TYPE_CHECKING:
+    from pipeline.bench.hsdag import BenchEffort
+    from pipeline.bench.league.protocol import LeagueEffort
+
+# What is compared -> options that only others read.
+SUITES = {
+    "hsdag": ("instances", "parts", "seconds", "page", "retry_disturbed"),
+    "league": ("models", "evaluators", "tables", "measurements", "set"),
+}
 PATH = click.Path(path_type=Path)
 MOST_WORKERS = 8  # unless given; each holds some hundred MB
 COUNT = click.IntRange(min=1)
+SECONDS = click.FloatRange(min=0, min_open=True)
+
+Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 
 
 @click.command()
 @click.argument("suite")
 @click.option("--out", type=PATH, required=True, help="Folder for results, one file per cell; goes on from there.")
 @click.option("--quick", is_flag=True, help="Less of everything: a few minutes in place of hours.")
-@click.option("--models", help="Networks of the zoo, or paths, separated by commas.")
-@click.option("--evaluators", help="Of sequential, shared and hetero, separated by commas; all unless given.")
+@click.option("--models", help="hsdag: networks of the zoo, or paths, separated by commas.")
+@click.option("--evaluators", help="hsdag: of sequential, shared and hetero, separated by commas; all unless given.")
+@click.option("--tables", is_flag=True, help="hsdag: the rows of tables 2 and 3 of the paper, into tables.md.")
+@click.option("--instances", help="league: families or graphs of the protocol, or files of graphs.")
+@click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; quick without two.")
 @click.option("--methods", help="Methods or placers, separated by commas.")
 @click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
-@click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300.")
-@click.option("--measurements", type=COUNT, help="Placements per cell on devices: 60, quick 6.")
-@click.option("--workers", type=COUNT, help="Cells that learn in the simulator, at a time: one per processor.")
+@click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300; league 1000.")
+@click.option("--seconds", type=SECONDS, help="league: seconds per cell of equal time: 6, quick 1.")
+@click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
+@click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
+@click.option("--retry-disturbed", is_flag=True, help="league: also cells that the clock ended on a busy machine.")
+@click.option("--page", type=PATH, help="league: where to write the page and its pictures, too.")
 @store_option
 @json_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-def bench(suite: str, out: Path, store: Path | None, as_json: bool, **options: Any) -> None:
+def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
     """Compare methods at equal budget, on graphs, devices and latencies of the literature.
 
-    SUITE is hsdag: three networks on a CPU and a GPU. Writes results.json, results.md and figures into --out.
+    SUITE is hsdag: three networks on a CPU and a GPU; writes results.json, results.md and figures into --out. Or
+    league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.
     """
-    from pipeline.bench.hsdag import FULL, QUICK, Question
-    from pipeline.bench.hsdag import bench as compare
-    from pipeline.bench.pages import sentences
-    from pipeline.core.errors import UnknownNameError
-    from pipeline.core.process import cpu_count
+    from pipeline.core.errors import UnknownNameError, UsageError
 
     if suite not in SUITES:
         raise UnknownNameError("benchmark", suite, SUITES)
-    question = Question(*(_names(options[key]) for key in ("models", "evaluators", "methods")))
-    given = {key: options[key] for key in ("seeds", "evaluations", "measurements") if options[key] is not None}
-    workers = options["workers"] or min(cpu_count(), MOST_WORKERS)
-    effort = replace(QUICK if options["quick"] else FULL, workers=workers, **given)
-    settings = _settings(options["assignments"])
-    with console.progress(quiet=options["quiet"]) as progress:
-        document = compare(question, effort, out, open_store(store), settings=settings, progress=progress)
+    given = [name for name in SUITES[suite] if options["assignments" if name == "set" else name]]
+    foreign = [f"--{name.replace('_', '-')}" for name in given]
+    if foreign:
+        raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
+    run = _league if suite == "league" else _hsdag
+    document = run(out, options)
     if as_json:
         console.print_json(document)
+
+
+def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    from pipeline.bench.hsdag import FULL, QUICK, Question
+    from pipeline.bench.hsdag import bench as compare
+    from pipeline.bench.pages import sentences
+    from pipeline.bench.paper_tables import sentences as missing_rows
+
+    models, evaluators, methods = (_names(options[key]) for key in ("models", "evaluators", "methods"))
+    question = Question(models, evaluators, methods, tables=options["tables"])
+    effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "measurements"))
+    settings = _settings(options["assignments"])
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = compare(question, effort, out, open_store(options["store"]), settings=settings, progress=progress)
     _show(document)
     for line in sentences(document):
         console.say(line)
-    for note in document["notes"]:
+    for note in [*missing_rows(document.get("tables", ())), *document["notes"]]:
         console.say(note)
     console.say(f"Written to {out}: results.md, results.json and figures")
+    return document
+
+
+def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    from pipeline.bench.league.pages import in_words
+    from pipeline.bench.league.protocol import FULL, QUICK
+    from pipeline.bench.league.run import LeagueQuestion, league
+
+    question = LeagueQuestion(_names(options["methods"]), _names(options["instances"]))
+    effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "seconds"))
+    effort = replace(effort, parts=_names(options["parts"]) or effort.parts)
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = league(
+            question, effort, out, page=options["page"], retry=options["retry_disturbed"], progress=progress
+        )
+    for line in [*in_words(document), *document["notes"]]:
+        console.say(line)
+    console.say(f"Written to {out}: league.md, league.json and figures")
+    return document
+
+
+def _effort(usual: Effort, options: Mapping[str, Any], keys: Sequence[str]) -> Effort:
+    """Return how much is spent: the usual, with what the options say in its place."""
+    from pipeline.core.process import cpu_count
+
+    given = {key: options[key] for key in keys if options[key] is not None}
+    return replace(usual, workers=options["workers"] or min(cpu_count(), MOST_WORKERS), **given)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

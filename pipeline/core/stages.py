@@ -7,7 +7,8 @@ output changes for equal input; it is part of the cache key.
     coarsen    Graph -> Grouping                                       Coarsener
     embed      features -> embedding, and the encoder that made it     Embedder -> Encoder
     group      embedding -> Grouping, and how likely it was            Grouper -> GroupModel
-    place      Problem, Evaluator, Budget -> Answer                    Placer, LearningPlacer, CompositePlacer
+    place      Problem, Evaluator, Budget -> Answer                    Placer, LearningPlacer, CompositePlacer,
+                                                                       ControlledPlacer
     measure    Placements -> Measurements                              Measurer -> Evaluator, Simulator
 """
 
@@ -260,3 +261,14 @@ class CompositePlacer(Placer, Protocol):
     @property
     def placers(self) -> tuple[str, ...]:
         """Return the registered names of all placers that it may call itself, whatever the problem."""
+
+
+@runtime_checkable
+class ControlledPlacer(Placer, Protocol):
+    """A placer that says with which parameters it does all the same but for what it claims to gain by.
+
+    controls: what the control is called, such as "never learns" -> parameters in place of the defaults. Comparisons
+    show controls beside the placer.
+    """
+
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]]

@@ -167,6 +167,32 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     return svg.drawing("Best placement so far, by placer", base + 44, parts)
 
 
+def ratio_curves(
+    lines: Mapping[str, Sequence[tuple[float, float]]], *, label: str, along: str, yardstick: str
+) -> Markup | None:
+    """Return ratios over what was spent, both by their logarithms, with a line at 1; None where there are none.
+
+    lines: name -> (spent, ratio), in order. along: what is spent.
+    """
+    known = {name: points for name, points in lines.items() if points}
+    if not known:
+        return None
+    top = 16.0 * len(known) + 14
+    base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
+    x = svg.over([spent for points in known.values() for spent, _ in points], 90, right, log=True)
+    y = svg.over([1.0, *(r for points in known.values() for _, r in points)], base, top, log=True)
+    parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, lambda v: f"{v:.3g}")]
+    parts.append(svg.line(90, y(1.0), right, y(1.0), "yardstick"))
+    parts.append(svg.text(right + 6, y(1.0) + 4, yardstick, kind="small"))
+    for i, (name, points) in enumerate(known.items()):
+        parts.append(svg.path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
+        parts += [_point(x(spent), y(ratio), "point other", f"{name}: {ratio:.4g}") for spent, ratio in points]
+        parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {points[-1][1]:.4g} in the end", kind="small"))
+    parts.append(svg.text((90 + right) / 2, base + 38, f"{along}; further down is better", anchor="middle"))
+    return svg.drawing(label, base + 44, parts)
+
+
 def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return labels of (value, place, words), those that would overlap moved down."""
     found: list[tuple[float, float, str]] = []

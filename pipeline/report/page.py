@@ -17,6 +17,7 @@ from pipeline.report.placed import PlacedGraph
 from pipeline.report.text import bytes_text, count_text, share_text, shortened, visible
 
 KEY = '<meta name="placewright-report" content="'
+XMLNS = '<svg xmlns="http://www.w3.org/2000/svg"'
 LONGEST = 200  # characters of a name in a table
 BEGIN = 500  # characters of a page within which its key stands
 UNSAFE = str.maketrans(
@@ -27,6 +28,13 @@ UNSAFE = str.maketrans(
 def asset(name: str) -> str:
     """Return the text of a file that pages are made of."""
     return files("pipeline.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def picture(drawing: Markup) -> str:
+    """Return a drawing as an SVG file of its own, with the style of pages."""
+    style = f"<style><![CDATA[{asset('page.css')}]]></style>"
+    head, _, rest = str(drawing).partition(">")
+    return f"{head.replace('<svg', XMLNS, 1)}>{style}{rest}\n"
 
 
 def script_data(document: Any) -> Markup:

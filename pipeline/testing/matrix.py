@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import registry
+from pipeline.artifacts.declared import draws
 from pipeline.core.stages import LearningPlacer
 from pipeline.core.start import HOME, PACKAGES
 from policy.place import TABLE
@@ -122,13 +123,6 @@ def page() -> str:
 def facts_of(name: str) -> Facts:
     """Return what FACTS says of a placer; most list schedulers and rules of thumb have no entry of their own."""
     return FACTS.get(name, Facts())
-
-
-def draws(name: str) -> bool:
-    """Return whether a placer makes use of its seed."""
-    module, _ = _home(name)
-    nodes = ast.walk(_source(module).tree)
-    return any(isinstance(n, ast.Name) and n.id == "seed" and isinstance(n.ctx, ast.Load) for n in nodes)
 
 
 def _method(name: str) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import pytest
 
 import pipeline.bench.hsdag as suite
 import pipeline.runs.plan
-from pipeline.bench import finals
+from pipeline.bench import finals, paper_tables
+from pipeline.bench.cases import Latency
 from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.cli.main import run
 from pipeline.core.errors import DeviceError
@@ -114,6 +115,27 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
     rest = counting()
     ran(*arguments(model, tmp_path, *METHODS))
     assert rest.cells == ALL[3:]
+
+
+def test_the_tables_of_the_paper_are_one_command(
+    model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (suite, paper_tables):
+        monkeypatch.setattr(module, "PUBLISHED", {str(model): Latency(0.0128, 0.0120)})
+    monkeypatch.setattr(paper_tables, "MODELS", (str(model),))
+    monkeypatch.setattr(suite.table, "of_the_paper", lambda: ["single", "min_cut"])
+    words = arguments(model, tmp_path, "--tables")
+    for option in ("--models", "--evaluators"):
+        del words[words.index(option) : words.index(option) + 2]
+    document = ran(*words)
+    rows = {row["row"]: row for row in document["tables"][0]["rows"]}
+    assert rows["OpenVINO-GPU"]["value_s"] == rows["GPU-only"]["value_s"]
+    assert rows["Placeto"]["why"] == "unavailable: the placer placeto is not there"
+    assert rows["minimum cut"]["value_s"][str(model)] <= rows["GPU-only"]["value_s"][str(model)]
+    text = (tmp_path / "out" / "tables.md").read_text()
+    assert "| OpenVINO-GPU | 13.8 (-7.8) |" in text
+    if not document["finals"]:
+        assert "Nothing was measured on devices" in text
 
 
 LEARN = ("--methods", "random,hsdag_paper", "--seeds", "2")
@@ -243,6 +265,7 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
         (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not read place.evaluations", "measure.KEY"),
         (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),
+        (["bench", "hsdag", "--tables", "--methods", "random"], "tables of the paper have their own", "Leave those"),
         (["bench", "hsdag", "--seeds", "0"], "'--seeds'", "--help"),
     ],
 )

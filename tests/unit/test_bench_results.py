@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.bench import cases, finals, methods
+from pipeline.bench import cases, finals, methods, paper_tables
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import Optimum
 from pipeline.bench.pages import curve_rows, final_sentence, markdown, page, sentence, sentences
@@ -334,3 +334,82 @@ def test_the_final_says_so_if_nothing_is_faster_and_what_else_was(
 
 def test_both_halves_of_the_cpu_compute_in_f32() -> None:
     assert cases.HALVES.count("INFERENCE_PRECISION_HINT=f32") == cases.HALVES.count("INFERENCE_NUM_THREADS=1") == 2
+
+
+# The tables of the paper
+
+
+def paper_document(*missing: str) -> dict[str, Any]:
+    """Return a benchmark's document in which every method takes 9 ms, single devices what was published."""
+    models = list(cases.PUBLISHED)
+    names = [m.name for m in methods.PAPER_METHODS if m.placer not in missing]
+    return {
+        "settings": {"evaluations": 10, "seeds": 1},
+        "notes": ["Nothing was measured."],
+        "finals": [],
+        "cases": [
+            {
+                "model": m,
+                "evaluator": "sequential",
+                "single_s": dict(zip(("cpu", "gpu"), cases.PUBLISHED[m], strict=True)),
+            }
+            for m in models
+        ],
+        "summary": [
+            {"model": m, "evaluator": "sequential", "method": name, "value_s": 0.009, "failed": ()}
+            for m in models
+            for name in names
+        ],
+    }
+
+
+def test_the_papers_latencies_and_percentages_agree_with_each_other() -> None:
+    printed = {"CPU-only": (0, 0, 0), "GPU-only": (6.25, 51.2, 56.5), "OpenVINO-CPU": (0, -46.3, -2.98)}
+    printed |= {"OpenVINO-GPU": (-7.81, 45.3, 55.5), "Placeto": (9.38, 41.8, -2.04), "HSDAG": (17.9, 52.1, 58.2)}
+    rows = {row.name: row for row in paper_tables.TABLES["Table 2"]}
+    cpu = rows["CPU-only"].published
+    for name, percents in printed.items():
+        found = [100 * (1 - s / c) for s, c in zip(rows[name].published, cpu, strict=True) if s is not None and c]
+        assert found == pytest.approx(percents, abs=0.1)
+    assert cpu == tuple(cases.PUBLISHED[model].cpu_s for model in paper_tables.MODELS)
+
+
+def test_every_row_of_both_tables_is_there_and_auto_is_its_first_device() -> None:
+    document = paper_document()
+    document["tables"] = paper_tables.tables_of(document)
+    two, three = document["tables"]
+    rows = {row["row"]: row for row in two["rows"]}
+    assert list(rows)[:7] == ["CPU-only", "GPU-only", "OpenVINO-CPU", "OpenVINO-GPU", "Placeto", "RNN-based", "HSDAG"]
+    assert len(three["rows"]) == 4
+    for auto, alone in (("OpenVINO-CPU", "CPU-only"), ("OpenVINO-GPU", "GPU-only")):
+        assert rows[auto]["value_s"] == rows[alone]["value_s"]
+    assert not any(row["why"] for table in (two, three) for row in table["rows"])
+    text = paper_tables.page(document)
+    assert "| HSDAG | 10.5 (18.0) | 9 (29.7) | 7.66 (52.1) | 9 (43.8) | 2.67 (58.2) | 9 (-41.1) |" in text
+    assert "| RNN-based | 12.8 (0.0) |" in text
+    assert "out of memory" in text
+
+
+def test_a_row_whose_placer_is_missing_says_so() -> None:
+    document = paper_document("hdp")
+    document["tables"] = paper_tables.tables_of(document)
+    said = list(paper_tables.sentences(document["tables"]))
+    assert said == ["Table 2, RNN-based: unavailable: the placer hdp is not there."]
+    assert "- RNN-based: unavailable: the placer hdp is not there" in paper_tables.page(document)
+
+
+def test_rows_measured_on_devices_are_those_of_the_contest() -> None:
+    document = paper_document()
+    latency = {"CPU": 0.02, "GPU": 0.01, "OpenVINO-GPU": 0.011, "hsdag_paper 1": 0.008}
+    document["finals"] = [
+        {
+            "model": "resnet50",
+            "plans": {"hsdag_paper": "hsdag_paper 1", "hsdag": "GPU"},
+            "candidates": [{"name": n, "latency_s": {"median": s}} for n, s in latency.items()],
+        }
+    ]
+    measured = paper_tables.tables_of(document)[2]
+    rows = {row["row"]: row["value_s"]["resnet50"] for row in measured["rows"]}
+    assert (rows["CPU-only"], rows["OpenVINO-GPU"], rows["HSDAG"]) == (0.02, 0.011, 0.008)
+    assert rows["`hsdag` from scratch"] == 0.01
+    assert rows["OpenVINO-CPU"] is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -59,6 +60,10 @@ class Hsdag(Method):
 
     version: ClassVar[int] = 2
     keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "never learns": {"learning_rate": 1e-9},
+        "cold": {"warm": 0.0},
+    }
 
     batch: int = param(16, "placements drawn per update, or half the moves tried")
     passes: int = param(2, "how often every group may choose in one draw, knowing what all chose before")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.params import param
@@ -47,6 +48,7 @@ class HsdagPaper(Method):
 
     version: ClassVar[int] = 2
     keeps: ClassVar[bool] = False
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
     episodes: int = param(100, "updates at most")
     steps: int = param(20, "placements drawn per update")

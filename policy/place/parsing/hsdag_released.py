@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
@@ -41,6 +42,7 @@ class HsdagReleased(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = False
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
     episodes: int = param(25, "updates at most")
     steps: int = param(20, "placements drawn per update")

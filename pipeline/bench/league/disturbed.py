@@ -1,0 +1,56 @@
+"""Placements that were found, run where they were not looked for: under other costs, and in another simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.bench.cases import BenchCase
+from pipeline.bench.league.arena import costs_of
+from pipeline.core.graph import Grouping
+from pipeline.core.measurement import seconds_of
+from pipeline.core.placement import Placement
+
+Record = Mapping[str, Any]
+
+
+def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int) -> list[dict[str, Any]]:
+    """Return the records of a case with the values of their placements under disturbed costs, a record per draw.
+
+    The logarithm of every operation's seconds moves by a normal error, the same for all placements of a draw and for
+    all devices of a kind, so that equal devices stay equal. sd: its standard deviation; the mean time stays.
+    """
+    costs = costs_of(case)
+    found = []
+    for draw in range(draws):
+        rng = np.random.default_rng([draw, case.subject.graph.n])
+        kinds = [device.kind for device in case.subject.topology.devices]
+        error = {kind: rng.normal(-(sd**2) / 2, sd, case.subject.graph.n) for kind in dict.fromkeys(kinds)}
+        factor = np.exp(np.stack([error[kind] for kind in kinds], axis=1))  # [n, p]
+        disturbed = replace(case, subject=replace(case.subject, costs=replace(costs, op_s=costs.op_s * factor)))
+        found += rerun(disturbed, records, seed=draw)
+    return found
+
+
+def rerun(case: BenchCase, records: Sequence[Record], *, seed: int = 0) -> list[dict[str, Any]]:
+    """Return the records with what their placements take in a case of the same graph and devices; failed ones stay.
+
+    seed: of the disturbance, counted among the seeds of a record.
+    """
+    names, devices = case.subject.graph.names, case.devices
+    alive = [r for r in records if r["value_s"] is not None]
+    placements = [Placement.from_document(r, names, devices) for r in alive]
+    evaluator = case.bind(Grouping.identity(case.subject.graph.n))
+    values = [seconds_of(result) for result in evaluator.evaluate(placements)]
+    known = {id(r): v for r, v in zip(alive, values, strict=True)}
+    return [
+        {**r, "model": case.model, "draw": seed, "found_s": r["value_s"], "value_s": _finite(known.get(id(r)))}
+        for r in records
+    ]
+
+
+def _finite(value_s: float | None) -> float | None:
+    return value_s if value_s is not None and np.isfinite(value_s) else None

@@ -1,0 +1,82 @@
+"""Who takes part: every registered placer, by what it declares, and the controls that learners offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline import registry
+from pipeline.artifacts.declared import draws
+from pipeline.bench.methods import BenchMethod
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.stages import ControlledPlacer, LearningPlacer
+
+RULES = ("rules", "lists")  # kinds whose best answer is a yardstick of its own
+SOLVERS = ("exact",)  # kinds that may go on for ever on a number of evaluations
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the league.
+
+    kind: the folder of policy/place that the placer lives in, "other" for plug-ins. control_of: the entry whose claim
+    it controls, "" for none. keeps: whether it takes a policy that was learned elsewhere.
+    """
+
+    method: BenchMethod
+    kind: str
+    control_of: str = ""
+    keeps: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what tables call it."""
+        return self.method.name
+
+    @property
+    def is_rule(self) -> bool:
+        """Return whether it is a rule of thumb or a list scheduler."""
+        return self.kind in RULES
+
+
+def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[str]]:
+    """Return the entries of these placers, of all if there are no names, each before its controls; and who is left out.
+
+    A placer that cannot be built here (a package is missing) is left out, unless it is named.
+
+    Raises:
+        UnknownNameError: there is no placer of that name.
+        PlacewrightError: a named placer cannot be built.
+    """
+    known = registry.table("place")
+    for name in names:
+        if name not in known:
+            raise UnknownNameError("placer", name, known)
+    found: list[Entry] = []
+    left_out: list[str] = []
+    for name in dict.fromkeys(names or known):
+        try:
+            found += _entries_of(name, known[name])
+        except UsageError:
+            raise
+        except PlacewrightError as error:
+            if names:
+                raise
+            left_out.append(f"{name} does not take part: {error}")
+    return found, left_out
+
+
+def _entries_of(name: str, target: str) -> Iterator[Entry]:
+    """Yield a placer's entry and its controls."""
+    placer = registry.build("place", name)
+    learned = isinstance(placer, LearningPlacer)
+    parts = target.partition(":")[0].split(".")
+    kind = parts[2] if parts[:2] == ["policy", "place"] and len(parts) > 2 else OTHER
+    keeps = isinstance(placer, LearningPlacer) and placer.keeps
+    seeded = draws(name)
+    yield Entry(BenchMethod(name, name, coarsen=(), seeded=seeded, learned=learned), kind, keeps=keeps)
+    if isinstance(placer, ControlledPlacer):
+        for control, values in placer.controls.items():
+            method = BenchMethod(f"{name}: {control}", name, dict(values), coarsen=(), seeded=seeded, learned=learned)
+            yield Entry(method, kind, control_of=name)

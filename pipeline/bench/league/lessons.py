@@ -1,0 +1,111 @@
+"""Policies learned on graphs of the protocol that nobody is asked about: graph after graph, each step on file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline import registry
+from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
+from pipeline.artifacts.store import digest, write_json
+from pipeline.bench.cells import BenchCell, Lesson
+from pipeline.bench.league.arena import arena
+from pipeline.bench.league.entries import Entry
+from pipeline.bench.league.protocol import LeagueInstance
+from pipeline.bench.methods import prepared
+from pipeline.core.errors import PlacewrightError
+from pipeline.core.learning import Snapshot
+from pipeline.core.problem import Budget, Progress
+from pipeline.shared import payload
+
+VERSION = 1  # raised when lessons come out differently for equal settings
+TOLD = "lesson.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyShelf:
+    """A `Checkpointer` that keeps what is published, and nothing of searches: every lesson is whole or none."""
+
+    checkpointer: FolderCheckpointer
+
+    def load(self) -> Snapshot | None:
+        """Return None: every search is new."""
+        return None
+
+    def save(self, state: Snapshot) -> None:
+        """Keep nothing."""
+
+    def publish(self, policy: Snapshot) -> None:
+        """Keep a policy in place of the one before."""
+        self.checkpointer.publish(policy)
+
+
+def lesson(
+    entry: Entry, instances: Sequence[LeagueInstance], budget: Budget, folder: Path, check: Callable[[], None]
+) -> Lesson | None:
+    """Return what a placer learns on the instances one after another; None if it publishes no policy.
+
+    budget: of each instance. Every step has a folder of its own, whose name is the digest of all that decided it: an
+    interrupted lesson goes on with the step it was at, and a changed placer begins anew. check: raises where the run is
+    to end.
+
+    Raises:
+        PlacewrightError: what the placer says of an instance that it cannot learn from.
+    """
+    known: Lesson | None = None
+    for instance in instances:
+        known = _step(entry, instance, budget, known, folder, check)
+        if known is None:
+            return None
+    return known
+
+
+def _step(
+    entry: Entry,
+    instance: LeagueInstance,
+    budget: Budget,
+    before: Lesson | None,
+    folder: Path,
+    check: Callable[[], None],
+) -> Lesson | None:
+    """Return what is known after one more instance."""
+    case = arena(instance).case
+    placer = entry.method.build()
+    cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, lesson=before)
+    key = digest([VERSION, cell.settings])
+    step = folder / f"{entry.method.placer}-{key[:16]}"
+    found = _on_file(step, key)
+    if found is not None:
+        return found
+    begun = time.monotonic()
+    grouping, problem = prepared(entry.method, placer, case, seed=0)
+    if problem.policy is None:
+        return None
+    shelf = PolicyShelf(FolderCheckpointer(step, key))
+    learned = None if before is None else before.policy
+    problem = replace(problem, policy=replace(problem.policy, learned=learned, checkpointer=shelf))
+    hook = partial(_hook, check)
+    placer.place(problem, case.bind(grouping), budget, seed=0, progress=hook)
+    seconds = time.monotonic() - begun + (0.0 if before is None else before.seconds)
+    told = {"key": key, "placer": entry.method.placer, "params": registry.canonical(placer)}
+    write_json(step / TOLD, {**told, "instance": instance.name, "seconds": seconds})
+    return _on_file(step, key)
+
+
+def _on_file(step: Path, key: str) -> Lesson | None:
+    """Return the lesson of a step that was finished."""
+    try:
+        told: dict[str, Any] = payload.read_json(step / TOLD)
+        if told["key"] != key:
+            return None
+        return Lesson(key, read_policy(step), told["seconds"], step)
+    except (OSError, ValueError, KeyError, PlacewrightError):  # absent or torn: it is learned anew
+        return None
+
+
+def _hook(check: Callable[[], None], _: Progress) -> None:
+    check()

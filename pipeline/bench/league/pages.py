@@ -1,0 +1,335 @@
+"""What people read of a league: one Markdown page and its pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.artifacts.store import write_text
+from pipeline.bench.league.protocol import NOISE
+from pipeline.bench.pages import markdown
+from pipeline.report.charts import RatioInterval, forest, ratio_curves
+from pipeline.report.page import picture
+from pipeline.report.text import seconds_text, share_text
+
+Table = Mapping[str, Any]
+LINES = 8  # curves of a picture: the best, beside which the reference stands as a line at 1
+
+ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
+was interrupted, runs only what a changed placer concerns, and writes this page anew. Everything here is predicted by
+the simulator `listsched`, on one machine for all; nothing is measured on devices.
+
+**ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
+instance; less is better. Geometric mean over the seeds of an instance, then over instances, with a 95 % bootstrap
+interval over instances. **over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each
+instance, and over its lower bound. **wins**, **losses**: share of instances more than 1 % better or worse than the
+reference. **best**: share of instances on which nobody is more than 1 % better. **never worse**: share of cells not
+slower than the best single device, and than HEFT. **infeasible**: cells without a placement that fits where somebody
+has one. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
+included."""
+
+
+def write_pages(document: Table, path: Path) -> None:
+    """Write the page of a league's document, and its pictures beside it, whose names begin with the page's.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    for file, drawing in _pictures(document, path.stem):
+        write_text(path.with_name(file), picture(drawing))
+    write_text(path, page(document, path.stem))
+
+
+def page(document: Table, name: str = "league") -> str:
+    """Return the page of a league's document; name: what the names of its pictures begin with."""
+    settings = document["settings"]
+    quick = " --quick" if settings["quick"] else ""
+    about = ABOUT.format(quick=quick, reference=document["reference"], evaluations=settings["reference"])
+    lines = ["# The league of placers", "", about, "", *_told(document), "", "## In words", "", *in_words(document)]
+    for part in dict.fromkeys(table["part"] for table in document["tables"]):
+        lines += ["", f"## {TITLES[part]}", ""]
+        tables = [table for table in document["tables"] if table["part"] == part]
+        lines += _of_part(part, tables, document, name)
+    lines += ["", "## What was asked about", "", *_instances(document)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+TITLES = {
+    "search": "Search at equal cost",
+    "levels": "Simpler simulators",
+    "order": "Placements with an order",
+    "memory": "Little memory",
+    "unseen": "Machines nobody was trained on",
+    "noise": "Disturbed costs",
+    "transfer": "One pass, 16 samples, a whole search; and what was learned elsewhere",
+}
+
+
+def in_words(document: Table) -> list[str]:
+    """Return plain sentences: who is best at what, what learning adds, and who is ever worse than a rule."""
+    said = []
+    for table in document["tables"]:
+        if table["part"] in ("search", "memory"):
+            said.append(f"- {table['title']}: {_winner(table)}")
+        if table["part"] in ("search", "transfer"):
+            said += [f"- {table['title']}, {sentence}" for sentence in _controls(table)]
+    return said
+
+
+def _winner(table: Table) -> str:
+    rows = [row for row in table["standings"] if row["ratio"] is not None]
+    whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
+    if not whole:
+        return "nobody found a placement."
+    best = whole[0]
+    level = [row["placer"] for row in whole[1:] if row["ratio"]["low"] <= best["ratio"]["high"]]
+    words = f"{best['placer']} is first with {_ratio(best['ratio'])}"
+    learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
+    if level:
+        words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
+    if learned is not None and learned is not best:
+        words += f"; the best that learns is {learned['placer']} with {_ratio(learned['ratio'])}"
+    hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
+    words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
+    return f"{words}."
+
+
+def _controls(table: Table) -> Iterator[str]:
+    """Yield for every control what its placer is beside it, instance by instance."""
+    for pair in table["controls"]:
+        yield f"`{pair['placer']}` over `{pair['control']}`: {_ratio(pair['ratio'])}, {pair['verdict']}."
+
+
+def _told(document: Table) -> list[str]:
+    settings, hardware = document["settings"], document["hardware"]
+    count = sum(not instance["trivial"] for instance in document["instances"])
+    lines = [
+        f"{'Quick: a' if settings['quick'] else 'A'}t most {settings['graphs']} test graphs of a family; "
+        f"{settings['seeds']} seeds of placers that draw; {len(document['cells']):,} cells on "
+        f"{len(document['instances'])} instances, {len(document['instances']) - count} of which are trivial: a device "
+        "alone is within 5 % of the lower bound.",
+        "",
+        f"Machine: {hardware['cpu']}, {hardware['processors']} processors. Seconds are those of a machine that others "
+        "may have used at the time.",
+    ]
+    return [*lines, *(f"\nNote: {note}" for note in document["notes"])]
+
+
+def _of_part(part: str, tables: Sequence[Table], document: Table, name: str) -> Iterator[str]:
+    if part == "unseen":
+        yield from _side_by_side(tables)
+        return
+    if part == "transfer":
+        yield from _transfer(tables, document)
+        return
+    for table in tables:
+        yield f"### {table['title']}"
+        yield ""
+        if part == "noise":
+            yield from _noise(table)
+        else:
+            yield from standing_table(table, families=part == "search")
+        if "curve" in table:
+            yield from ["", *_curve(table)]
+        if "in_T2" in table:
+            yield from ["", *_in_t2(table)]
+        for file, _ in _pictures({**document, "tables": [table]}, name):
+            yield from ["", f"![{table['title']}]({file})"]
+        yield ""
+
+
+def standing_table(table: Table, *, families: bool) -> list[str]:
+    """Return the lines of a table of standings; families: with a second one by family."""
+    count = len(table["instances"])
+    header = ["placer", "ratio", "over rules", "over bound", "wins", "losses", "best", "never worse", "infeasible"]
+    rows = [
+        [
+            _name(row, count),
+            _ratio(row["ratio"]),
+            _number(row["rule_ratio"]),
+            _number(row["bound_ratio"]),
+            *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
+            f"{share_text(row['not_worse_single']) or '-'}, {share_text(row['not_worse_heft']) or '-'}",
+            str(row["infeasible"] or "-"),
+            _number(row["seconds"], 2),
+            _number(row["cpu_s"], 2),
+            f"{row['evaluations']:g}" if row["evaluations"] is not None else "-",
+        ]
+        for row in table["standings"]
+    ]
+    failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
+    lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
+    late = sum(row["disturbed"] for row in table["standings"])
+    if late:
+        cells = sum(row["cells"] for row in table["standings"])
+        lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
+                  "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
+    return [*lines, "", *_families(table)] if families else lines
+
+
+def _families(table: Table) -> list[str]:
+    names = list(dict.fromkeys(name for row in table["standings"] for name in row["families"]))
+    rows = [
+        [row["placer"], *(_number(row["families"].get(name)) for name in names)]
+        for row in table["standings"]
+        if row["families"]
+    ]
+    return ["Ratio by family:", "", *markdown(["placer", *names], rows)]
+
+
+def _name(row: Table, count: int) -> str:
+    words = row["placer"] + (" (learns)" if row["learned"] and not row["control_of"] else "")
+    return words if row["instances"] == count else f"{words}, on {row['instances']} of {count}"
+
+
+def _curve(table: Table) -> list[str]:
+    curve = table["curve"]
+    unit = " s" if curve["by"] == "seconds" else ""
+    header = [f"after {curve['by']}", *(f"{limit:g}{unit}" for limit in curve["limits"])]
+    order = [row["placer"] for row in table["standings"]]
+    rows = [[name, *(_number(ratio) for ratio in curve["ratios"][name])] for name in order]
+    return ["Ratio of the incumbent as the search goes on; \"-\" where an instance has none yet:", "",
+            *markdown(header, rows)]  # fmt: skip
+
+
+def _in_t2(table: Table) -> list[str]:
+    rows = [[row["placer"], _ratio(row["ratio"]), _ratio(row["over_promise"])] for row in table["in_T2"]]
+    header = ["placer", "ratio in T2", "over its prediction"]
+    return ["The same placements in T2, over those that the reference found with as many evaluations:", "",
+            *markdown(header, rows)]  # fmt: skip
+
+
+def _noise(table: Table) -> list[str]:
+    percents = [round(100 * sd) for sd in NOISE]
+    nominal = {row["placer"]: row["ratio"] for row in table["standings"]}
+    header = ["placer", "as predicted", *(f"{p} % noise" for p in percents), f"over its prediction, {percents[-1]} %"]
+    rows = [
+        [
+            row["placer"],
+            _ratio(nominal[row["placer"]]),
+            *(_ratio(row[f"ratio_{p}"]) for p in percents),
+            _ratio(row[f"over_promise_{percents[-1]}"]),
+        ]
+        for row in table["noise"]
+    ]
+    return ["Every operation's seconds move by a log-normal error after the search; ratios are to the reference's "
+            "placement under the same errors.", "", *markdown(header, rows)]  # fmt: skip
+
+
+def _side_by_side(tables: Sequence[Table]) -> list[str]:
+    """Return one table of several: a column of ratios each."""
+    found = [{row["placer"]: row for row in table["standings"]} for table in tables]
+    order = dict.fromkeys(name for rows in found for name in rows)
+    lines = []
+    for name in order:
+        cells = [_ratio(rows[name]["ratio"]) if name in rows else "-" for rows in found]
+        misses = sum(rows[name]["infeasible"] for rows in found if name in rows)
+        lines.append([name, *cells, str(misses or "-")])
+    return markdown(["placer", *(table["title"].removeprefix("On ") for table in tables), "infeasible"], lines)
+
+
+def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
+    yield from _side_by_side(tables)
+    yield ""
+    yield (
+        "Every device alone is evaluated first and counts besides in the first two columns. `taught`: begun with the "
+        "policy that was learned on train graphs of all families; `taught elsewhere`: of all but the instance's own."
+    )
+    yield ""
+    for table in tables:
+        learners = [row for row in table["standings"] if row["learned"]]
+        names = list(dict.fromkeys(name for row in learners for name in row["rule_families"]))
+        rows = [[r["placer"], *(_number(r["rule_families"].get(name)) for name in names)] for r in learners]
+        if rows:
+            yield f"{table['title']}, over the best rule of each instance, by family:"
+            yield from ["", *markdown(["placer that learns", *names], rows), ""]
+    lessons = document["lessons"]
+    if lessons:
+        yield "What learning took, and after how many graphs it is repaid against annealing to the same quality:"
+        yield ""
+        yield from markdown(
+            ["placer", "learning", "graphs"],
+            [
+                [
+                    row["placer"],
+                    seconds_text(row["lesson_s"]),
+                    "never" if row["graphs"] is None else _number(row["graphs"]),
+                ]
+                for row in lessons
+            ],
+        )
+
+
+def _instances(document: Table) -> list[str]:
+    rows = [
+        [
+            i["name"],
+            i["family"],
+            f"{i['operations']:,}",
+            str(i["devices"]),
+            i["level"],
+            seconds_text(min((s for s in i["single_s"].values() if s is not None), default=None)) or "-",
+            seconds_text(i["floor_s"]),
+            "yes" if i["trivial"] else "",
+        ]
+        for i in document["instances"]
+    ]
+    header = ["instance", "family", "operations", "devices", "level", "best device alone", "lower bound", "trivial"]
+    return markdown(header, rows)
+
+
+def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
+    """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
+    for table in document["tables"]:
+        if table["part"] != "search":
+            continue
+        stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
+        if rows:
+            yield f"{stem}-intervals.svg", _forest(table, rows, document["reference"])
+        curve = table["curve"]
+        best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
+        lines = {p: _points(curve["limits"], curve["ratios"][p]) for p in best}
+        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=document["reference"])
+        if drawing is not None:
+            yield f"{stem}-curves.svg", drawing
+
+
+def _forest(table: Table, rows: Sequence[Table], reference: str) -> Markup:
+    """Return the intervals of all placers, upside down: a picture of speed has more to the right."""
+    intervals = [
+        RatioInterval(
+            row["placer"],
+            1 / row["ratio"]["median"],
+            1 / row["ratio"]["high"],
+            1 / row["ratio"]["low"],
+            _ratio(row["ratio"]),
+            "best" if row is rows[0] else "baseline" if row["control_of"] else "other",
+        )
+        for row in rows
+    ]
+    return forest(intervals, label=table["title"], yardstick=reference)
+
+
+def _points(limits: Sequence[float], ratios: Sequence[float | None]) -> list[tuple[float, float]]:
+    return [(limit, ratio) for limit, ratio in zip(limits, ratios, strict=True) if ratio is not None]
+
+
+def _file(name: str, table: Table) -> str:
+    return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
+
+
+def _ratio(ratio: Table | None) -> str:
+    """Return a ratio, with its interval if that has a width."""
+    if ratio is None:
+        return "-"
+    if ratio["high"] - ratio["low"] < 1e-9:
+        return f"{ratio['median']:.3f}"
+    return f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.3g}"

@@ -1,0 +1,196 @@
+"""Which cells every part of the protocol wants: heats of instances and a budget, and the cells of a heat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from pipeline.bench.cells import BenchCell, Lesson
+from pipeline.bench.league.arena import arena
+from pipeline.bench.league.entries import SOLVERS, Entry
+from pipeline.bench.league.protocol import (
+    REFERENCE,
+    LeagueBudget,
+    LeagueEffort,
+    LeagueInstance,
+    at_levels,
+    brief,
+    capped,
+    elsewhere,
+    first_of_each,
+    in_order,
+)
+from pipeline.core.errors import UnknownNameError
+
+FURTHER = ("levels", "order", "memory", "unseen")  # fewer graphs, no controls; by `--quick` few families, one seed
+TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One table of a part: what is asked about, and what every placer may spend on each.
+
+    taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
+    run as well. seeds: of placers that draw.
+    """
+
+    part: str
+    title: str
+    instances: tuple[LeagueInstance, ...]
+    budget: LeagueBudget
+    seeds: int
+    taught: bool = False
+    controls: bool = True
+
+
+Lessons = Mapping[tuple[str, str], Lesson]  # by placer and family left out, "" for none
+
+
+def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[Heat]:
+    """Return the heats of the parts, in the order of the protocol.
+
+    Raises:
+        UnknownNameError: there is no part of that name.
+    """
+    for name in parts:
+        if name not in PARTS:
+            raise UnknownNameError("part of the league", name, PARTS)
+    found: list[Heat] = []
+    for name, make in PARTS.items():
+        if name in parts and name in FURTHER:
+            few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
+            seeds = 1 if effort.quick else effort.seeds
+            found += [replace(heat, seeds=seeds, controls=False) for heat in make(few, effort)]
+        elif name in parts:
+            found += make(tuple(instances), effort)
+    return [heat for heat in found if heat.instances]
+
+
+def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
+    yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
+    few = first_of_each(instances, effort.further)
+    yield Heat("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
+
+
+def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    for level, found in _by(at_levels(instances), lambda i: i.level):
+        yield Heat("levels", f"Simulator {level}", found, LeagueBudget(effort.evaluations), effort.seeds)
+
+
+def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    yield Heat(
+        "order", "Placements with an order", tuple(in_order(instances)), LeagueBudget(effort.evaluations), effort.seeds
+    )
+
+
+def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    for share, found in _by(capped(instances), lambda i: f"{i.share:g}"):
+        title = f"Devices that hold {share} of an equal part"
+        yield Heat("memory", title, found, LeagueBudget(effort.evaluations), effort.seeds)
+
+
+def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    for machine, found in _by(elsewhere(instances, effort), _machine):
+        yield Heat("unseen", f"On {machine}", found, LeagueBudget(effort.evaluations), effort.seeds)
+
+
+def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
+    for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
+        yield Heat("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
+
+
+def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+    yield Heat("noise", "Disturbed costs", instances, LeagueBudget(effort.evaluations), effort.seeds)
+
+
+PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[Heat]]] = MappingProxyType(
+    {
+        "search": _search,
+        "levels": _levels,
+        "order": _order,
+        "memory": _memory,
+        "unseen": _unseen,
+        "noise": _noise,
+        "transfer": _transfer,
+    }
+)
+
+
+def _machine(instance: LeagueInstance) -> str:
+    return instance.topology + (f" with {instance.links:g} times the bandwidth" if instance.links != 1 else "")
+
+
+def _by(
+    instances: Sequence[LeagueInstance], key: Callable[[LeagueInstance], str]
+) -> list[tuple[str, tuple[LeagueInstance, ...]]]:
+    groups: dict[str, list[LeagueInstance]] = {}
+    for instance in instances:
+        groups.setdefault(key(instance), []).append(instance)
+    return [(name, tuple(found)) for name, found in groups.items()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeagueCell:
+    """A cell of the league: who, where, and in which folder of budgets its record lies."""
+
+    entry: Entry
+    instance: LeagueInstance
+    budget: LeagueBudget
+    cell: BenchCell
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the record, below that of all cells: one per budget."""
+        return Path(self.budget.name.replace(" ", "-"))
+
+
+def cells_of_heat(heat: Heat, entries: Sequence[Entry], effort: LeagueEffort, lessons: Lessons) -> list[LeagueCell]:
+    """Return the cells of a heat, instance by instance, those of the reference at its own budget first."""
+    found = []
+    for instance in heat.instances:
+        reference = next(e for e in entries if e.name == REFERENCE)
+        found += _cells(reference, instance, LeagueBudget(effort.reference), heat.seeds, effort)
+        for entry in entries:
+            if entry.control_of and not heat.controls:
+                continue
+            found += _cells(entry, instance, heat.budget, heat.seeds, effort)
+            if heat.taught and entry.keeps:
+                for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
+                    # nothing was learned from a family that is far, so there is nothing to leave out
+                    known = lessons.get((entry.name, without), lessons.get((entry.name, "")))
+                    if known is not None:
+                        found += _cells(_taught(entry, name), instance, heat.budget, heat.seeds, effort, known)
+    return found
+
+
+def _taught(entry: Entry, name: str) -> Entry:
+    method = replace(entry.method, name=f"{entry.name}: {name}")
+    return replace(entry, method=method, control_of=entry.name)
+
+
+def _cells(
+    entry: Entry,
+    instance: LeagueInstance,
+    budget: LeagueBudget,
+    seeds: int,
+    effort: LeagueEffort,
+    known: Lesson | None = None,
+) -> list[LeagueCell]:
+    """Return a cell per seed; one alone for a placer that draws nothing."""
+    case, placer = arena(instance).case, entry.method.build()
+    slow = budget.seconds is None and (entry.kind in SOLVERS or entry.method.learned)
+    seconds = effort.patience if slow else budget.seconds
+    evaluations = budget.allowed(len(case.devices))
+    return [
+        LeagueCell(
+            entry,
+            instance,
+            budget,
+            BenchCell(case, entry.method, placer, evaluations, seed, seconds=seconds, lesson=known),
+        )
+        for seed in range(seeds if entry.method.seeded else 1)
+    ]

@@ -1,0 +1,260 @@
+"""What the cells of a league say together: ratios to a reference with intervals, rates, costs, and curves.
+
+A ratio is a placer's seconds over the reference's on the same instance, so that less is better. The seeds of an
+instance come first (their geometric mean), then the instances, which all count alike; intervals resample instances,
+the same ones for every placer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.bench.summary import Interval, geometric_mean
+
+MARGIN = 0.01  # share by which values must differ to be a win or a loss
+OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to count as its own
+BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
+SAME = 1e-9  # share within which values are equal, by which alone "never worse" is judged
+
+Record = Mapping[str, Any]
+Values = Mapping[str, float]  # by instance
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A placer over the instances of a table.
+
+    instances: those on which every seed has a placement. ratio: over the reference, None where there are none;
+    families: the same by family, the point estimate alone. rule_ratio, rule_families: the same over the best rule of
+    each instance. bound_ratio: over its lower bound. wins, losses: shares of the instances where the ratio is below
+    0.99, or above 1.01. best: share of the instances where no placer is more than 1 % better. not_worse_single,
+    not_worse_heft: shares of the cells whose placement is not slower than the best single device, or HEFT's.
+    infeasible: cells without a placement that fits, where another placer has one. failed: what other cells without one
+    say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s, evaluations:
+    medians over the cells.
+    """
+
+    placer: str
+    kind: str
+    learned: bool
+    control_of: str
+    cells: int
+    instances: int
+    ratio: Interval | None
+    families: Mapping[str, float]
+    rule_ratio: float | None
+    rule_families: Mapping[str, float]
+    bound_ratio: float | None
+    wins: float | None
+    losses: float | None
+    best: float | None
+    not_worse_single: float | None
+    not_worse_heft: float | None
+    infeasible: int
+    failed: tuple[str, ...]
+    disturbed: int
+    seconds: float | None
+    cpu_s: float | None
+    evaluations: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Yardsticks:
+    """What values are divided by and compared with, by instance; an instance may be missing where nothing is known.
+
+    best: of all placers. rule: the best rule of thumb. heft: HEFT. bound: what no placement falls below.
+    """
+
+    reference: Values
+    best: Values
+    rule: Values
+    heft: Values
+    bound: Values
+
+    @classmethod
+    def of(cls, records: Sequence[Record], references: Sequence[Record], bound: Values) -> Yardsticks:
+        """Return the yardsticks of a table's records; references: those of the reference, at its own budget."""
+        rules = [r for r in records if r["rule"]]
+        heft = [r for r in rules if r["method"] == "heft"]
+        return cls(by_instance(references), _least(records), _least(rules), by_instance(heft), bound)
+
+
+def by_instance(records: Sequence[Record]) -> dict[str, float]:
+    """Return instance -> geometric mean over the seeds; instances where a seed has no value are left out.
+
+    >>> row = {"model": "a", "value_s": 2.0}
+    >>> by_instance([row, row | {"value_s": 2.0}, {"model": "b", "value_s": None}])
+    {'a': 2.0}
+    """
+    values: dict[str, list[float | None]] = {}
+    for record in records:
+        values.setdefault(record["model"], []).append(record["value_s"])
+    whole = {name: [v for v in found if v is not None] for name, found in values.items() if None not in found}
+    return {name: math.exp(float(np.mean(np.log(found)))) for name, found in whole.items()}
+
+
+def _least(records: Sequence[Record]) -> dict[str, float]:
+    """Return instance -> the least value of any record."""
+    least: dict[str, float] = {}
+    for record in records:
+        if record["value_s"] is not None:
+            least[record["model"]] = min(record["value_s"], least.get(record["model"], math.inf))
+    return least
+
+
+@dataclass(frozen=True, slots=True)
+class BesideControl:
+    """A placer's seconds over those of its control, instance by instance; an interval below 1 bears its claim out."""
+
+    placer: str
+    control: str
+    instances: int
+    ratio: Interval
+
+    @property
+    def verdict(self) -> str:
+        """Return what the interval says of the placer."""
+        return "better" if self.ratio.high < 1 else "worse" if self.ratio.low > 1 else "not told apart"
+
+
+def beside_controls(records: Sequence[Record]) -> list[BesideControl]:
+    """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
+    values = {name: by_instance([r for r in records if r["method"] == name]) for name in _names(records)}
+    pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
+    found = []
+    for placer, control in pairs:
+        ratios = _over(values.get(placer, {}), values[control])
+        if ratios:
+            interval = geometric_mean([np.array(list(ratios.values()))])
+            found.append(BesideControl(placer, control, len(ratios), interval))
+    return found
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(r["method"] for r in records))
+
+
+def is_disturbed(record: Record, limit_s: float | None) -> bool:
+    """Return whether the clock ended a search that had less than 70 % of a processor: others had the rest.
+
+    >>> is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, 6.0), is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, None)
+    (True, False)
+    """
+    if limit_s is None or record["seconds"] < BOUND_BY_CLOCK * limit_s:
+        return False
+    return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
+
+
+def standings(records: Sequence[Record], yardsticks: Yardsticks) -> list[Standing]:
+    """Return a row per placer, the least ratio first, those without one last."""
+    rows = [_standing([r for r in records if r["method"] == name], yardsticks) for name in _names(records)]
+    return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
+
+
+def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
+    values = by_instance(mine)
+    ratios = _over(values, yardsticks.reference)
+    family = {r["model"]: r["family"] for r in mine}
+    shown = np.array(list(ratios.values()))
+    alive = [r for r in mine if r["value_s"] is not None]
+    rule, bound = _over(values, yardsticks.rule), _over(values, yardsticks.bound)
+    single = [r["value_s"] <= r["single_s"] * (1 + SAME) for r in alive if r["single_s"] is not None]
+    heft = [r["value_s"] <= yardsticks.heft[r["model"]] * (1 + SAME) for r in alive if r["model"] in yardsticks.heft]
+    first = mine[0]
+    return Standing(
+        placer=first["method"],
+        kind=first["kind"],
+        learned=first["learned"],
+        control_of=first["control_of"],
+        cells=len(mine),
+        instances=len(ratios),
+        ratio=geometric_mean([shown]) if shown.size else None,
+        families=_by_family(ratios, family),
+        rule_ratio=_mean(list(rule.values())) if rule else None,
+        rule_families=_by_family(rule, family),
+        bound_ratio=_mean(list(bound.values())) if bound else None,
+        wins=_share([r < 1 - MARGIN for r in ratios.values()]),
+        losses=_share([r > 1 + MARGIN for r in ratios.values()]),
+        best=_share([values[i] <= yardsticks.best[i] * (1 + MARGIN) for i in values]),
+        not_worse_single=_share(single),
+        not_worse_heft=_share(heft),
+        infeasible=sum(r["infeasible"] and r["model"] in yardsticks.best for r in mine),
+        failed=tuple(dict.fromkeys(r["failed"] for r in mine if r["failed"] is not None and not r["infeasible"])),
+        disturbed=sum(is_disturbed(r, r["limit_s"]) for r in mine),
+        seconds=_median([r["seconds"] for r in alive]),
+        cpu_s=_median([r["cpu_s"] for r in alive]),
+        evaluations=_median([r["evaluations"] for r in alive]),
+    )
+
+
+def _over(values: Values, reference: Values) -> dict[str, float]:
+    """Return value over reference where both are known."""
+    return {i: value / reference[i] for i, value in values.items() if reference.get(i, 0.0) > 0}
+
+
+def _by_family(ratios: Values, family: Mapping[str, str]) -> dict[str, float]:
+    """Return family -> geometric mean of its instances' ratios; family: of every instance."""
+    groups: dict[str, list[float]] = {}
+    for instance, ratio in ratios.items():
+        groups.setdefault(family[instance], []).append(ratio)
+    return {name: _mean(found) for name, found in groups.items()}
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(float(np.mean(np.log(ratios))))
+
+
+def _share(truths: Sequence[bool]) -> float | None:
+    return sum(truths) / len(truths) if truths else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def at(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> float | None:
+    """Return the best value of a curve within so many evaluations, or seconds; None where there was none yet.
+
+    >>> at([[1, 0.1, 5.0], [9, 0.4, 2.0]], 8, seconds=False)
+    5.0
+    """
+    known = [value_s for done, spent, value_s in curve if (spent if seconds else done) <= limit]
+    return known[-1] if known else None
+
+
+def anytime(
+    records: Sequence[Record], reference: Values, limits: Sequence[float], *, seconds: bool
+) -> dict[str, list[float | None]]:
+    """Return placer -> ratio after each limit, geometric mean over instances; None where a cell has no value by then.
+
+    A search that ended keeps its value.
+    """
+    found: dict[str, list[float | None]] = {name: [] for name in _names(records)}
+    for name in found:
+        mine = [r for r in records if r["method"] == name and r["model"] in reference]
+        for limit in limits:
+            then = [{"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine]
+            ratios = list(_over(by_instance(then), reference).values())
+            complete = len(ratios) == len({r["model"] for r in mine}) > 0
+            found[name].append(_mean(ratios) if complete else None)
+    return found
+
+
+def seconds_to(curve: Sequence[Sequence[float]], value_s: float) -> float | None:
+    """Return after how many seconds a curve first lies at or below a value; None if it never does."""
+    return next((float(spent) for _, spent, found_s in curve if found_s <= value_s * (1 + SAME)), None)
+
+
+def break_even(lesson_s: float, saved_s: Sequence[float]) -> float | None:
+    """Return after how many graphs seconds of learning are repaid, when each saves so many; None if it saves nothing.
+
+    >>> break_even(100.0, [3.0, 1.0])
+    50.0
+    """
+    mean = float(np.mean(saved_s)) if saved_s else 0.0
+    return lesson_s / mean if mean > 0 else None

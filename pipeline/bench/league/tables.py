@@ -1,0 +1,138 @@
+"""The tables of every part, made of the cells: standings, curves, noise, transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.bench.league.arena import arena
+from pipeline.bench.league.disturbed import rerun, with_noise
+from pipeline.bench.league.parts import Heat, Lessons
+from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
+from pipeline.bench.league.standings import (
+    Record,
+    Yardsticks,
+    anytime,
+    beside_controls,
+    break_even,
+    by_instance,
+    seconds_to,
+    standings,
+)
+from pipeline.bench.summary import geometric_mean
+
+EVALUATIONS = (1, 10, 100, 300, 1000, 3000, 10_000, 100_000)
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0, 60.0)
+
+
+def table_of(
+    heat: Heat, records: Sequence[Record], references: Sequence[Record], effort: LeagueEffort
+) -> dict[str, Any]:
+    """Return the document of one heat: who stands where, and the curves of a search.
+
+    records: of all cells of the heat. references: those of the reference at its own budget, on the same instances.
+    """
+    yardsticks = Yardsticks.of(records, references, {i.name: arena(i).floor_s for i in heat.instances})
+    document: dict[str, Any] = {
+        "part": heat.part,
+        "title": heat.title,
+        "budget": {"evaluations": heat.budget.evaluations, "seconds": heat.budget.seconds, "name": heat.budget.name},
+        "instances": [i.name for i in heat.instances],
+        "standings": [asdict(row) for row in standings(records, yardsticks)],
+        "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
+    }
+    if heat.part == "search":
+        document["curve"] = _curve(heat, records, yardsticks)
+    if heat.part == "noise":
+        document["noise"] = _noise(heat, records, references, effort.draws)
+    if heat.part == "levels":
+        document["in_T2"] = _in_t2(heat, records)
+    return document
+
+
+def _curve(heat: Heat, records: Sequence[Record], yardsticks: Yardsticks) -> dict[str, Any]:
+    """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
+    timed = heat.budget.seconds is not None
+    most = heat.budget.seconds or heat.budget.evaluations or 0
+    limits = sorted({*(limit for limit in (SECONDS if timed else EVALUATIONS) if limit < most), most})
+    ratios = anytime(records, yardsticks.reference, limits, seconds=timed)
+    return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
+
+
+def _noise(heat: Heat, records: Sequence[Record], references: Sequence[Record], draws: int) -> list[dict[str, Any]]:
+    """Return a row per placer: the ratio to the reference under noise, and how much slower than promised it is."""
+    noisy: dict[float, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+    for sd in NOISE:
+        mine, theirs = noisy.setdefault(sd, ([], []))
+        for instance in heat.instances:
+            case = arena(instance).case
+            mine += with_noise(case, _on(records, instance.name), sd, draws)
+            theirs += with_noise(case, _on(references, instance.name), sd, draws)
+    rows = []
+    for name in dict.fromkeys(r["method"] for r in records):
+        row: dict[str, Any] = {"placer": name}
+        for sd, (mine, theirs) in noisy.items():
+            own = [r for r in mine if r["method"] == name]
+            row[f"ratio_{round(100 * sd)}"] = _ratio(own, theirs)
+            promised = [{**r, "value_s": r["found_s"]} for r in own]
+            row[f"over_promise_{round(100 * sd)}"] = _ratio(own, promised)
+        rows.append(row)
+    return sorted(rows, key=lambda row: _first(row[f"ratio_{round(100 * NOISE[-1])}"]))
+
+
+def _in_t2(heat: Heat, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
+    found = []
+    for instance in heat.instances:
+        case = arena(replace(instance, level="T2")).case
+        found += rerun(case, _on(records, instance.name))
+    rows = []
+    for name in dict.fromkeys(r["method"] for r in records):
+        own = [r for r in found if r["method"] == name]
+        promised = [{**r, "value_s": r["found_s"]} for r in own]
+        theirs = [r for r in found if r["method"] == REFERENCE]
+        rows.append({"placer": name, "ratio": _ratio(own, theirs), "over_promise": _ratio(own, promised)})
+    return sorted(rows, key=lambda row: _first(row["ratio"]))
+
+
+def _on(records: Sequence[Record], instance: str) -> list[Record]:
+    return [r for r in records if r["model"] == instance]
+
+
+def _first(ratio: Mapping[str, float] | None) -> float:
+    return float("inf") if ratio is None else ratio["median"]
+
+
+def _ratio(records: Sequence[Record], others: Sequence[Record]) -> dict[str, float] | None:
+    """Return the ratio of two lots of records, geometric mean over the instances that both have."""
+    ours, theirs = by_instance(records), by_instance(others)
+    both = [ours[i] / theirs[i] for i in ours if i in theirs]
+    return asdict(geometric_mean([np.array(both)])) if both else None
+
+
+def repaid(records: Sequence[Record], references: Sequence[Record], lessons: Lessons) -> list[dict[str, Any]]:
+    """Return per taught placer what learning took, and after how many graphs annealing of equal quality repays it.
+
+    Where annealing never got there, its whole search counts, so that the number is too high rather than too low.
+    records: of one budget, of taught placers among others.
+    """
+    rows = []
+    for (placer, without), known in lessons.items():
+        if without:
+            continue
+        saved = []
+        for r in records:
+            if r["lesson"] == known.key and r["value_s"] is not None:
+                theirs = [o for o in references if (o["model"], o["seed"]) == (r["model"], r["seed"])]
+                saved += [_annealed(o, r["value_s"]) - r["seconds"] for o in theirs]
+        row = {"placer": placer, "lesson_s": known.seconds, "graphs": break_even(known.seconds, saved)}
+        rows.append({**row, "cells": len(saved)})
+    return rows
+
+
+def _annealed(reference: Record, value_s: float) -> float:
+    reached = seconds_to(reference["curve"], value_s)
+    return float(reference["seconds"]) if reached is None else reached
