@@ -25,6 +25,7 @@ from policy.place.search import Method, Search, policy_of
 SAVE_EVERY_S = 2.0
 BLOCKS = ("type_hash", "shapes", "neighbours")
 MODES = ("one", "zero_shot", "finetune")
+FROM_ZERO = ("hops", "memory", "greedy_every")  # counts that may be 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Gdp(Method):
         "all", "rewards are compared with all earlier ones, or within their batch"
     )
     invalid_reward: float = param(-10.0, "reward of a placement that cannot run")
+    greedy_every: int = param(0, "updates between two looks at the likeliest placement; 0: at the end alone")
     gate: Literal["node", "graph", "none"] = param("node", "superposition: a gate per node, one per graph, or none")
     width: int = param(128, "numbers per node in encoder and attention")
     hops: int = param(3, "layers of the encoder")
@@ -75,15 +77,19 @@ class Gdp(Method):
     clusters: int = param(2000, "about how many clusters are made of more nodes")
     updates: int = param(50, "updates at most in mode finetune")
     frozen_encoder: bool = param(False, "learn the placer alone, and leave the encoder as it is")
-    patience: int = param(20, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(5, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
         for name, known in (("mode", MODES), ("gate", ("node", "graph", "none")), ("baseline", ("all", "batch"))):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
-        counts = [getattr(self, f.name) for f in fields(self) if f.type == "int" and f.name not in ("hops", "memory")]
+        counts = [getattr(self, f.name) for f in fields(self) if f.type == "int" and f.name not in FROM_ZERO]
         rates = (self.learning_rate, self.clip, self.entropy_coef, self.invalid_reward)
-        if min(counts) < 1 or min(self.hops, self.memory) < 0 or not all(math.isfinite(rate) for rate in rates):
+        if (
+            min(counts) < 1
+            or min(getattr(self, name) for name in FROM_ZERO) < 0
+            or not all(math.isfinite(rate) for rate in rates)
+        ):
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and finite numbers.")
         if not (self.learning_rate > 0 and self.clip > 0 and self.entropy_coef >= 0):
             raise UsageError(f"{self} cannot learn.", "Use a positive learning_rate and clip, and no negative weights.")

@@ -17,7 +17,7 @@ from pipeline.shared.torch_tools import load_weights, seeded
 from policy.place.gdp.segments import AttentionSegments
 from policy.place.gdp.sequence import SequenceBatch
 
-FIRST_SPREAD = 0.01  # of the head's first weights: devices are about equally likely before anything is learned
+LEAST_VARIANCE = 1e-6  # of a column over the nodes, below which it tells nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,23 @@ class GraphGate(nn.Module):
 
     def forward(self, x: Tensor, at: AttentionSegments) -> Tensor:
         """Return float32 [n, width] from embeddings float32 [n, width]."""
-        size = torch.tensor(at.sizes, dtype=x.dtype)[:, None]
-        mean = x.new_zeros(len(at.sizes), x.shape[1]).index_add(0, at.owner, x) / size
-        return (2 * torch.sigmoid(self.last(mean)))[at.owner]
+        return (2 * torch.sigmoid(self.last(mean_of(x, at))))[at.owner]
+
+
+def standardised(x: Tensor, at: AttentionSegments) -> Tensor:
+    """Return float32 [n, width], each column less its mean over a graph's nodes, over its standard deviation there.
+
+    What all nodes have in common would otherwise hide what tells them apart, and all go to one device together.
+    """
+    mean = mean_of(x, at)
+    deviation = (mean_of((x - mean[at.owner]) ** 2, at) + LEAST_VARIANCE).sqrt()
+    return (x - mean[at.owner]) / deviation[at.owner]
+
+
+def mean_of(x: Tensor, at: AttentionSegments) -> Tensor:
+    """Return float32 [graphs, width], the mean over the nodes of each graph."""
+    size = torch.tensor(at.sizes, dtype=x.dtype)[:, None]
+    return x.new_zeros(len(at.sizes), x.shape[1]).index_add(0, at.owner, x) / size
 
 
 def _zeros(width: int) -> nn.Linear:
@@ -156,7 +170,7 @@ class SingleShotPolicy(nn.Module):
             self.enter = nn.Identity() if same else nn.Linear(self.encoder.width, design.width)
             self.blocks = nn.ModuleList(PlacerBlock(design) for _ in range(design.layers))
             self.head = nn.Linear(design.width, design.devices)
-            nn.init.normal_(self.head.weight, std=FIRST_SPREAD)
+            nn.init.xavier_normal_(self.head.weight)  # like nodes lean alike at first, so that draws cut less
             nn.init.zeros_(self.head.bias)
             gates = {"node": NodeGate, "graph": GraphGate}
             self.gate = gates[design.gate](design) if design.gate in gates else None
@@ -168,8 +182,7 @@ class SingleShotPolicy(nn.Module):
     def log_p(self, batch: SequenceBatch) -> list[Tensor]:
         """Return for each graph float32 [k, p], log-probabilities of its nodes' devices; -inf where not allowed."""
         at = self.segments(tuple(sequence.k for sequence in batch.sequences))
-        x = self.enter(self.encoder(batch.features, batch.edges))
-        scores = self.scores(x, at).split(at.sizes)
+        scores = self.scores(self.enter(self.encoder(batch.features, batch.edges)), at).split(at.sizes)
         return [
             torch.log_softmax(s[:, : sequence.p].masked_fill(~sequence.allowed, -torch.inf), dim=1)
             for s, sequence in zip(scores, batch.sequences, strict=True)
@@ -178,6 +191,7 @@ class SingleShotPolicy(nn.Module):
     def scores(self, x: Tensor, at: AttentionSegments) -> Tensor:
         """Return float32 [n, devices] from embeddings float32 [n, width]."""
         gate = None if self.gate is None else self.gate(x, at)
+        x = standardised(x, at)
         for block in self.blocks:
             x = block(x, at, gate)
         out: Tensor = self.head(gated(x, gate))

@@ -34,6 +34,7 @@ class PpoSettings:
     entropy_coef: float
     baseline: Literal["all", "batch"]
     invalid_reward: float
+    greedy_every: int
 
 
 @dataclass(slots=True, eq=False)
@@ -62,12 +63,13 @@ def reward(value_s: Float64, invalid: float) -> Float64:
 
 
 def advantages(drawn: Float64, earlier: Float64, baseline: Literal["all", "batch"]) -> Float64:
-    """Return float64 [r], rewards less a baseline, over their standard deviation; 0 where all are equal.
+    """Return float64 [r], rewards less a baseline, over the standard deviation of all rewards of the graph so far.
 
-    "all": the mean of all earlier rewards of the graph, if there are any; the deviation of those and the new ones.
-    "batch": mean and deviation of the new ones.
+    "all": the mean of all earlier rewards, of the new ones where there are none. "batch": the mean of the new ones.
+    Over the deviation of the new ones alone, draws would be told apart the more the more alike they are. 0 where all
+    rewards are equal.
     """
-    known = np.concatenate([earlier, drawn]) if baseline == "all" else drawn
+    known = np.concatenate([earlier, drawn])
     mean = float((earlier if baseline == "all" and earlier.size else drawn).mean())
     spread = float(known.std())
     return (drawn - mean) / spread if spread > CONSTANT * abs(float(known.mean())) else np.zeros(drawn.shape)
@@ -135,6 +137,9 @@ class PpoTrainer:
             log_ps = self.policy.log_p(SequenceBatch.of([trial.sequence for trial in trials]))
         drawn = [self.draw(trial, log_p) for trial, log_p in zip(trials, log_ps, strict=True)]
         self._learn([(t.sequence, r) for t, r in zip(trials, drawn, strict=True) if r is not None], share)
+        if self.settings.greedy_every and self.updates % self.settings.greedy_every == 0:
+            for trial in trials:
+                self.decode(trial)
         self.idle = 0 if sum(trial.search.spent for trial in trials) > spent else self.idle + 1
 
     def ask(self) -> None:

@@ -98,11 +98,10 @@ def _order(graph: Graph, features: Float32) -> Int64:
     """Return int64 [n], the nodes by depth, those of equal depth by their features, so that no numbering counts.
 
     Depth is the most hops from a source, as a breadth-first topological sort orders operations. Merging colocated
-    operations makes cycles: there the edges that lead back in `visit_order` are left out.
+    operations makes cycles: their back edges, such as those to what updates a variable, are left out.
     """
-    visit = visit_order(graph)
     place = np.empty(graph.n, np.int64)
-    place[visit] = np.arange(graph.n)
+    place[visit_order(graph)] = np.arange(graph.n)
     source, target = graph.edges[:, place[graph.edges[0]] < place[graph.edges[1]]]
     _, depth = breadth_first(row_ptr(source, graph.n), target)
     keys = (np.arange(graph.n), *features.T[::-1], depth)

@@ -17,7 +17,7 @@ class Sgdp(Method):
 
     Rewards are compared within their batch, so that what is better than its own kind becomes likelier, and a step of
     the optimiser looks at all of an update's placements: as the network answers for all of them at once, it costs no
-    more than a step on one.
+    more than a step on one. The likeliest placement is asked about after every update.
 
     Source: Zhou et al., "A single-shot generalized device placement for large dataflow graphs", IEEE Micro 40(5), 2020.
     The gate is that of GO, NeurIPS 2020, by the same authors; no other difference to GDP is known, and the tuning is
@@ -40,7 +40,7 @@ class Sgdp(Method):
     nodes: int = param(10_000, "most nodes that are placed one by one")
     clusters: int = param(2000, "about how many clusters are made of more nodes")
     updates: int = param(50, "updates at most in mode finetune")
-    patience: int = param(20, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(5, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
         self.tuned()
@@ -65,4 +65,4 @@ class Sgdp(Method):
             UsageError: they cannot learn.
         """
         own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Gdp(**own, inner=2 * self.width, minibatches=1, baseline="batch", gate="graph")
+        return Gdp(**own, inner=2 * self.width, minibatches=1, baseline="batch", gate="graph", greedy_every=1)
