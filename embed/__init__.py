@@ -4,4 +4,5 @@ TABLE = {
     "identity": "embed.identity:Identity",
     "gcn": "embed.gcn:Gcn",
     "directed": "embed.directed:Directed",
+    "sage": "embed.sage:Sage",
 }

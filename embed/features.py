@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from embed.identities import hashed_types, neighbour_places
 from embed.published import Block, degree_values, dims, sines
 from embed.structure import fractal_dimension, heaviest_path, mean_rank
 from embed.vocabulary import OP_TYPES
@@ -23,11 +24,12 @@ LOG_SCALE = 10.0  # log1p of FLOPs and bytes reaches 25; a tenth of it lies besi
 BLOCKS = (
     *("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "times", "spread", "index"),
     *("degree_values", "dims", "index_encoding"),
+    *("type_hash", "neighbours"),
 )
 # No `times`: what is learned on these carries over to other devices.
 DEFAULT_BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread")
 FROM_COSTS = ("times", "spread", "paths")
-FROM_ORDER = ("position", "paths", "index", "index_encoding")
+FROM_ORDER = ("position", "paths", "index", "index_encoding", "neighbours")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +117,8 @@ def node_features(
         degree_values   in=<d>, out=<d>  one-hot degrees, a column for every value that occurs
         dims        dim:<i>              dimensions of the head's output as they are, zero-padded; 0 where dynamic
         index_encoding  index_sin:, index_cos:  the sine encoding of the place in a topological order, from 1
+        type_hash   hash:<i>             share of members whose type's name has a hash (embed.identities)
+        neighbours  place, before:<i>, after:<i>    topological rank in [0, 1], and those of the nearest neighbours
 
     graph: the raw, acyclic graph. costs: seconds of its operations, or None; then `times` and `spread` are left out,
     and paths are weighted by FLOPs. exact_up_to: above this number of groups the fractal dimension looks at each
@@ -127,9 +131,10 @@ def node_features(
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024: `types`, `degree_values`, `dims`, `fractal` and `index_encoding`; `index` is the position feature of the code
-    published with it. Deliberate differences: a fixed vocabulary instead of the types of the models at hand; of our
-    own, `degrees`, `shapes` and `position` (degrees above 7 share a column, five log dimensions, operations of one
-    level share the mean of their ranks) keep their columns for every graph, and so do all cost columns.
+    published with it; `type_hash` and `neighbours` follow Zhou et al., GDP, 2019, see `embed.identities`. Deliberate
+    differences: a fixed vocabulary instead of the types of the models at hand; of our own, `degrees`, `shapes` and
+    `position` (degrees above 7 share a column, five log dimensions, operations of one level share the mean of their
+    ranks) keep their columns for every graph, and so do all cost columns.
 
     Raises:
         UnknownNameError: there is no such block.
@@ -139,6 +144,7 @@ def node_features(
     quotient = contract(graph, grouping)
     makers: dict[str, Callable[[], Block]] = {
         "types": partial(_types, graph, grouping),
+        "type_hash": partial(hashed_types, graph, grouping),
         "degrees": partial(_degrees, quotient),
         "degree_values": partial(degree_values, quotient),
         "shapes": partial(_shapes, quotient),
@@ -168,6 +174,7 @@ def _from_order(
         "paths": partial(_paths, at, _path_weight(graph, costs)),
         "index": partial(_index, at),
         "index_encoding": partial(_index_encoding, at),
+        "neighbours": partial(_neighbours, at, quotient),
     }
 
 
@@ -265,10 +272,19 @@ def _position(at: Ordered) -> Block:
 
     Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
-    level = at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
-    rank = mean_rank(level)
+    rank = mean_rank(_levels(at))
     names, encoding = sines(rank + 1)
-    return ("position", *names), np.column_stack([rank / max(level.size - 1, 1), encoding])
+    return ("position", *names), np.column_stack([rank / max(rank.size - 1, 1), encoding])
+
+
+def _levels(at: Ordered) -> Float64:
+    """Return float64 [k], the most hops from a source."""
+    return at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
+
+
+def _neighbours(at: Ordered, quotient: Graph) -> Block:
+    """Return where each node and its neighbours stand."""
+    return neighbour_places(quotient, _levels(at))
 
 
 def _paths(at: Ordered, operation_weight: Float64) -> Block:

@@ -108,6 +108,15 @@ class Snapshot:
     arrays: Mapping[str, npt.NDArray[Any]]
     facts: Mapping[str, Any]
 
+    def part(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays whose names begin with a prefix, by what follows it."""
+        return {name.removeprefix(prefix): values for name, values in self.arrays.items() if name.startswith(prefix)}
+
+
+def prefixed(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return arrays under names that begin with a prefix; see `Snapshot.part`."""
+    return {prefix + name: values for name, values in arrays.items()}
+
 
 class Checkpointer(Protocol):
     """Where a placer that learns leaves what it has learned.

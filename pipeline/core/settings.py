@@ -40,7 +40,8 @@ class EmbedSettings:
     use: str = param("directed", "embedder")
     blocks: tuple[str, ...] = param(
         ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread"),
-        "features: these, times (a column per device), index, and as published degree_values, dims, index_encoding",
+        "features: these, times (a column per device), index, and as published degree_values, dims, index_encoding, "
+        "type_hash, neighbours",
     )
 
 

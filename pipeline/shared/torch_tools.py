@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -68,3 +69,18 @@ def load_weights(module: nn.Module, weights: Mapping[str, Float32]) -> None:
             "Use weights that the same implementation left with the same parameters and the same devices.",
         )
     module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+
+
+def moments_of(optimiser: torch.optim.Optimizer) -> dict[str, npt.NDArray[Any]]:
+    """Return copies of what an optimiser remembers of its parameters, by "number.name"."""
+    state = optimiser.state_dict()["state"]
+    return {f"{i}.{name}": value.numpy().copy() for i, known in state.items() for name, value in known.items()}
+
+
+def load_moments(optimiser: torch.optim.Optimizer, moments: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Let an optimiser of the same parameters remember what `moments_of` returned."""
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, values in moments.items():
+        i, _, key = name.partition(".")
+        state.setdefault(int(i), {})[key] = torch.tensor(values)
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

@@ -19,6 +19,8 @@ TABLE = {
     "hsdag": "policy.place.agent.hsdag:Hsdag",
     "hsdag_paper": "policy.place.parsing.hsdag_paper:HsdagPaper",
     "hsdag_released": "policy.place.parsing.hsdag_released:HsdagReleased",
+    "gdp": "policy.place.gdp.gdp:Gdp",
+    "sgdp": "policy.place.gdp.sgdp:Sgdp",
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",

@@ -78,9 +78,15 @@ def _equal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     return Machine(topology, (CHIPS["p100"],) * count)
 
 
+def _p100(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    """Return P100s that talk over PCIe."""
+    (count,) = sizes
+    topology = Topology.uniform(_gpus(count), bytes_per_s=link_bytes_per_s or 8e9, latency_s=50e-6)
+    return Machine(topology, (CHIPS["p100"],) * count)
+
+
 def _p100x8(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
-    topology = Topology.uniform(_gpus(8), bytes_per_s=link_bytes_per_s or 8e9, latency_s=50e-6)
-    return Machine(topology, (CHIPS["p100"],) * 8)
+    return _p100((8,), link_bytes_per_s)
 
 
 def _two_level(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
@@ -147,6 +153,7 @@ PRESETS: Mapping[str, tuple[str, Callable[[tuple[int, ...], float], Machine]]] =
     {
         "equal": ("equal:4", _equal),
         "p100x8": ("p100x8", _p100x8),
+        "p100": ("p100:4", _p100),
         "two-level": ("two-level:2x4", _two_level),
         "ring": ("ring:4", _ring),
         "cpu+gpu": ("cpu+gpu", _desktop),

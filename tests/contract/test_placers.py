@@ -17,7 +17,10 @@ NAMES = sorted(table("place"))
 QUICK = {
     "hsdag_paper": {"episodes": 5},
     "hsdag_released": {"episodes": 5},
+    "gdp": {"width": 8, "inner": 8, "heads": 2, "minibatches": 1, "epochs": 1, "patience": 2},
+    "sgdp": {"width": 8, "epochs": 1, "patience": 2},
 }  # they learn on after the last new placement
+PUBLISHED = ("hsdag_paper", "hsdag_released")  # take seconds a search
 
 
 def claim(promise: Promise) -> str:
@@ -25,12 +28,12 @@ def claim(promise: Promise) -> str:
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=claim)
-@pytest.mark.parametrize("name", slow_where(NAMES, QUICK))  # the published agents take seconds a search
+@pytest.mark.parametrize("name", slow_where(NAMES, PUBLISHED))
 def test_a_placer_keeps_its_promises(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))
 
 
 @pytest.mark.parametrize("promise", SIMULATED_PROMISES, ids=claim)
-@pytest.mark.parametrize("name", slow_where(NAMES, QUICK))
+@pytest.mark.parametrize("name", slow_where(NAMES, PUBLISHED))
 def test_a_placer_keeps_its_promises_on_simulators(name: str, promise: Promise):
     promise(build("place", name, QUICK.get(name)))

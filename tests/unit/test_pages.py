@@ -28,17 +28,16 @@ from pipeline.testing import matrix
 from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import TABLE
+from tests.contract.test_placers import PUBLISHED, QUICK
 from tests.slow import slow_where
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
-QUICK = {"hsdag_paper": {"episodes": 5}, "hsdag_released": {"episodes": 5}}
 SIMULATORS = {"sequential": "sequential", "dataflow": "T2", "pipelined": "pipelined"}
 
 SELDOM = {"cpsat", "hsdag_released", "metis"}  # to them a seed seldom matters on a small graph
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-PUBLISHED = {"hsdag_paper", "hsdag_released"}  # take seconds a search
 every_placer = pytest.mark.parametrize("name", slow_where(sorted(TABLE), PUBLISHED))
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipeline.core.learning import Snapshot
+from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.placement import Placement
-from pipeline.shared.torch_tools import weights_of
+from pipeline.shared.torch_tools import load_moments, moments_of, weights_of
 from policy.place.agent.trainer import Trainer
 from policy.place.local.anneal import BudgetClock
 from policy.place.search import stacked
@@ -23,25 +22,17 @@ SEARCH, POLICY, ADAM, BASES = "search.", "policy.", "adam.", "bases."
 def state_of(trainer: Trainer) -> Snapshot:
     """Return everything on which the next update depends."""
     search = trainer.search.state()
-    arrays: Arrays = {SEARCH + name: values for name, values in search.arrays.items()}
-    arrays |= {POLICY + name: values for name, values in weights_of(trainer.actor.policy).items()}
-    for i, moments in trainer.optimiser.state_dict()["state"].items():
-        arrays |= {f"{ADAM}{i}.{name}": value.numpy().copy() for name, value in moments.items()}
+    arrays = prefixed(SEARCH, search.arrays) | prefixed(POLICY, weights_of(trainer.actor.policy))
+    arrays |= prefixed(ADAM, moments_of(trainer.optimiser))
     arrays["torch_rng"] = torch.get_rng_state().numpy().copy()
     bases = list(trainer.bases.known.values())
     arrays |= _plans(BASES, [base.plan for _, base in bases], trainer.actor.world.n)
     arrays[BASES + "value_s"] = np.array([value_s for value_s, _ in bases], np.float64)
     arrays |= _plans("standing.", [trainer.plan], trainer.actor.world.n)
-    clock = trainer.clock
     facts = {
         "search": search.facts,
         "budget": {"evaluations": trainer.search.budget.evaluations, "seconds": trainer.search.budget.seconds},
-        "clock": {
-            "elapsed_s": time.monotonic() - clock.began_s,
-            "spent": clock.spent,
-            "left": clock.left,
-            "left_s": clock.left_s if np.isfinite(clock.left_s) else None,
-        },
+        "clock": trainer.clock.state(),
         "rng": trainer.rng.bit_generator.state,
         "plan_s": trainer.plan_s if np.isfinite(trainer.plan_s) else None,
         "boldness": trainer.step_scale,
@@ -58,39 +49,22 @@ def take_up(trainer: Trainer, state: Snapshot) -> None:
         UsageError: the parameters are those of another policy.
     """
     arrays, facts = state.arrays, state.facts
-    trainer.search.resume(Snapshot(_part(arrays, SEARCH), facts["search"]))
-    trainer.actor.policy.load(_part(arrays, POLICY))
-    moments: dict[int, dict[str, torch.Tensor]] = {}
-    for name, values in _part(arrays, ADAM).items():
-        i, _, key = name.partition(".")
-        moments.setdefault(int(i), {})[key] = torch.tensor(values)
-    trainer.optimiser.load_state_dict({**trainer.optimiser.state_dict(), "state": moments})
+    trainer.search.resume(Snapshot(state.part(SEARCH), facts["search"]))
+    trainer.actor.policy.load(state.part(POLICY))
+    load_moments(trainer.optimiser, state.part(ADAM))
     torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
     trainer.rng.bit_generator.state = facts["rng"]
     trainer.plan_s = np.inf if facts["plan_s"] is None else facts["plan_s"]
     trainer.step_scale, trainer.updates, trainer.idle = facts["boldness"], facts["updates"], facts["idle"]
-    kept = facts["clock"]
-    old, new = facts["budget"], trainer.search.budget
-    left = kept["left"]  # a larger budget may be given to go on
-    if new.evaluations is not None and old["evaluations"] is not None:
-        left += new.evaluations - old["evaluations"]
-    left_s = np.inf if kept["left_s"] is None else kept["left_s"]
-    if new.seconds is not None and old["seconds"] is not None:
-        left_s += new.seconds - old["seconds"]
-    began_s = time.monotonic() - kept["elapsed_s"]
-    trainer.clock = BudgetClock(trainer.search, began_s, kept["spent"], max(1, left), left_s)
+    trainer.clock = BudgetClock.resumed(trainer.search, facts["clock"], facts["budget"])
     names = trainer.search.problem.topology.names
-    standing = _placements(_part(arrays, "standing."), names)
+    standing = _placements(state.part("standing."), names)
     trainer.plan = standing[0] if standing else None
-    bases = _part(arrays, BASES)
+    bases = state.part(BASES)
     trainer.bases.known = {
         placement.digest(): (value_s, trainer.bases.made(value_s, placement, counted=False))
         for value_s, placement in zip(bases["value_s"].tolist(), _placements(bases, names), strict=True)
     }
-
-
-def _part(arrays: Any, prefix: str) -> Arrays:
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
 def _plans(prefix: str, placements: list[Placement | None], n: int) -> Arrays:

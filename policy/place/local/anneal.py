@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -268,6 +269,26 @@ class BudgetClock:
         if math.isfinite(self.left_s):
             share = max(share, (time.monotonic() - self.began_s) / max(self.left_s, 1e-9))
         return min(1.0, share)
+
+    def state(self) -> dict[str, Any]:
+        """Return what `resumed` goes on from, as JSON holds it."""
+        left_s = self.left_s if math.isfinite(self.left_s) else None
+        elapsed_s = time.monotonic() - self.began_s
+        return {"elapsed_s": elapsed_s, "spent": self.spent, "left": self.left, "left_s": left_s}
+
+    @classmethod
+    def resumed(cls, search: Search, kept: Mapping[str, Any], budget: Mapping[str, Any]) -> BudgetClock:
+        """Return the clock of a state; budget: the evaluations and seconds, or None, that the search had then.
+
+        A larger budget may be given to go on.
+        """
+        left, new = kept["left"], search.budget
+        if new.evaluations is not None and budget["evaluations"] is not None:
+            left += new.evaluations - budget["evaluations"]
+        left_s = math.inf if kept["left_s"] is None else kept["left_s"]
+        if new.seconds is not None and budget["seconds"] is not None:
+            left_s += new.seconds - budget["seconds"]
+        return cls(search, time.monotonic() - kept["elapsed_s"], kept["spent"], max(1, left), left_s)
 
     def step(self) -> float:
         """Return the share that one more evaluation spends; with a time limit its part is left out."""

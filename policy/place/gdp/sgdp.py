@@ -1,0 +1,68 @@
+"""SGDP: the architecture of GDP, tuned, with one gate per graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
+
+from pipeline.core.params import param
+from pipeline.core.stages import Recipe
+from policy.place.gdp.gdp import Gdp
+from policy.place.search import Method, Search
+
+
+@dataclass(frozen=True, slots=True)
+class Sgdp(Method):
+    """Learns to place all operations at once as `gdp` does, with one gate of superposition for the whole graph.
+
+    Rewards are compared within their batch, so that what is better than its own kind becomes likelier, and a step of
+    the optimiser looks at all of an update's placements: as the network answers for all of them at once, it costs no
+    more than a step on one. The likeliest placement is asked about after every update.
+
+    Source: Zhou et al., "A single-shot generalized device placement for large dataflow graphs", IEEE Micro 40(5), 2020.
+    The gate is that of GO, NeurIPS 2020, by the same authors; no other difference to GDP is known, and the tuning is
+    ours: docs/methods/gdp.md.
+    """
+
+    version: ClassVar[int] = 1
+    keeps: ClassVar[bool] = True
+
+    mode: Literal["one", "zero_shot", "finetune"] = param(
+        "one", "one, zero_shot or finetune; the last two need --policy"
+    )
+    rollouts: int = param(16, "placements drawn per update")
+    epochs: int = param(4, "how often an update learns from all of them")
+    learning_rate: float = param(1e-3, "step size of Adam at the start; it falls to 0 by a cosine")
+    entropy_coef: float = param(0.01, "weight of the entropy bonus at the start; it falls to 0 with the budget")
+    width: int = param(128, "numbers per node in encoder and attention")
+    segment: int = param(256, "nodes that attend to one another")
+    memory: int = param(256, "nodes before a segment that it attends to")
+    nodes: int = param(10_000, "most nodes that are placed one by one")
+    clusters: int = param(2000, "about how many clusters are made of more nodes")
+    updates: int = param(50, "updates at most in mode finetune")
+    patience: int = param(5, "stop after so many updates in a row without a placement that is new")
+
+    def __post_init__(self) -> None:
+        self.tuned()
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the stages before, those of `gdp`."""
+        return self.tuned().recipe
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Learn until the budget or the updates end, or nothing new is drawn.
+
+        Raises:
+            UsageError: the problem has no policy inputs, or a policy that does not fit; or there is none to begin with.
+        """
+        self.tuned().run(search, seed=seed)
+
+    def tuned(self) -> Gdp:
+        """Return this as settings of `gdp`.
+
+        Raises:
+            UsageError: they cannot learn.
+        """
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Gdp(**own, inner=2 * self.width, minibatches=1, baseline="batch", gate="graph", greedy_every=1)
