@@ -160,6 +160,18 @@ class Simulator(Evaluator, Simulates, Protocol):
         """Return the rules it follows."""
 
 
+@runtime_checkable
+class SimulatesStarts(Protocol):
+    """What a simulator may do in addition: tell when work begins along with what it costs."""
+
+    def simulate_starts(self, device: Int32) -> tuple[Simulation, Float64]:
+        """Return what b placements cost, device int32 [b, k], and when the first operation of each node starts.
+
+        The latter are float64 [b, k], seconds, of no meaning where a placement has no finite value. Counts b
+        evaluations.
+        """
+
+
 def is_simulator(evaluator: Evaluator) -> TypeGuard[Simulator]:
     """Return whether an evaluator is a simulator; no property of it is computed to find out."""
     return isinstance(evaluator, Simulates)

@@ -31,6 +31,8 @@ FAMILIES = {
     "agent": "learned",
     "parsing": "learned",
     "gdp": "learned",
+    "placeto": "learned",
+    "hdp": "learned",
 }
 PAGE = """# Placers
 
@@ -108,6 +110,7 @@ FACTS: Mapping[str, Facts] = {
         source="beyond two devices: Boykov, Veksler and Zabih, IEEE TPAMI 23, 2001",
     ),
     "multilevel": Facts(SEARCHES, priorities=False),
+    "placeto": Facts(SEARCHES, priorities=False),
     "portfolio": Facts(SEARCHES, MODELS, "where `min_cut` or `cpsat` is, or all placements can be tried"),
     "random": Facts(SAME, priorities=False),
     "round_robin": Facts(SAME),

@@ -21,6 +21,7 @@ TABLE = {
     "hsdag_released": "policy.place.parsing.hsdag_released:HsdagReleased",
     "gdp": "policy.place.gdp.gdp:Gdp",
     "sgdp": "policy.place.gdp.sgdp:Sgdp",
+    "placeto": "policy.place.placeto.placeto:Placeto",
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",

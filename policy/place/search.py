@@ -21,7 +21,7 @@ from pipeline.core.measurement import Evaluation, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven, is_simulator
+from pipeline.core.stages import Answer, Candidate, Evaluator, SimulatesStarts, Simulator, is_proven, is_simulator
 from pipeline.shared.payload import result_from_json, result_to_json
 
 MANY = 10**12  # evaluations, more than any search gets to
@@ -251,7 +251,22 @@ class Search:
         if self.simulator is None:
             raise UsageError("Only a simulator tells how much memory a placement needs.", "Call `evaluate`.")
         device = np.ascontiguousarray(device[: max(0, self.left)])
-        found = self.simulator.simulate(device)
+        return self._simulated(device, self.simulator.simulate(device), author)
+
+    def simulate_starts(self, device: Int32) -> tuple[Simulation, Float64 | None]:
+        """Return what `simulate` does, and float64 [b, n], when each node starts; None where nobody tells that.
+
+        Raises:
+            UsageError: the evaluator is no simulator.
+        """
+        if not isinstance(self.simulator, SimulatesStarts):
+            return self.simulate(device), None
+        device = np.ascontiguousarray(device[: max(0, self.left)])
+        found, start_s = self.simulator.simulate_starts(device)
+        return self._simulated(device, found, ""), start_s
+
+    def _simulated(self, device: Int32, found: Simulation, author: str) -> Simulation:
+        """Count what was simulated, and keep the best of it."""
         self.spent += len(device)
         value_s = np.where(found.over_bytes == 0, found.value_s, math.inf)
         for i in np.argsort(value_s, kind="stable")[:ANSWERS].tolist():

@@ -21,21 +21,26 @@ ROUNDING = 2e-15  # what a sum of times loses per term, in shares of the sum; se
 
 
 class DataflowFigures(NamedTuple):
-    """What b placements cost: seconds, excess and sent bytes, float64 [b]; busy seconds, peak bytes, float64 [b, p]."""
+    """What b placements cost: seconds, excess and sent bytes, float64 [b]; busy seconds, peak bytes, float64 [b, p].
+
+    start_s: float64 [b, n], when operations start; [b, 0] where nobody asks.
+    """
 
     value_s: Float64
     over: Float64
     cut: Float64
     busy_s: Float64
     peak: Float64
+    start_s: Float64
 
 
-def run_all(machine: DataflowMachine, device: Int32, priority: Float64, ordered: bool) -> DataflowFigures:
-    """Return what b placements cost; device: int32 [b, n], priority: float64 [b, n], looked at only if `ordered`."""
-    b, p = device.shape[0], machine.op_s.shape[1]
-    figures = DataflowFigures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)))
+def run_all(machine: DataflowMachine, placements: Dispatch, *, starts: bool = False) -> DataflowFigures:
+    """Return what b placements cost; the arrays of `placements` have a row for each. starts: whether to tell those."""
+    (b, n), p = placements.device.shape, machine.op_s.shape[1]
+    noted = np.zeros((b, n if starts else 0))
+    figures = DataflowFigures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)), noted)
     state = new_state(machine)
-    _run_rows(machine, state, new_marks(state, 0), Dispatch(device, priority, ordered), figures)
+    _run_rows(machine, state, new_marks(state, 0), placements, figures)
     return figures
 
 
@@ -55,6 +60,8 @@ def _run_rows(
         figures.cut[row] = _cut_bytes(state.sent[: state.tally[BEGUN]], machine.size, machine.level)
         copied(state.busy, figures.busy_s[row])
         copied(state.peak, figures.peak[row])
+        if figures.start_s.shape[1] > 0:
+            copied(state.start_s, figures.start_s[row])
 
 
 @inlined

@@ -19,7 +19,7 @@ from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, S
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
-from runtime.simulators.dataflow_search import MoveTrials, run_all, search_all
+from runtime.simulators.dataflow_search import DataflowFigures, MoveTrials, run_all, search_all
 from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, Dispatch, new_state
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
@@ -92,7 +92,8 @@ class ListSchedEvaluator:
         self.evaluations = 0
         self._subject, self._nodes, self._machine = subject, nodes, machine
         self._grouping = subject.grouping
-        ptr, operation = members(subject.grouping)
+        self._members = members(subject.grouping)
+        ptr, operation = self._members
         self._first = operation[ptr[:-1]]  # [k], one operation of each node
         # What a device can hold at most needs no accounting where it is within every device's memory.
         most = float(machine.weight.sum() + machine.own.sum() + machine.size.sum())
@@ -115,12 +116,20 @@ class ListSchedEvaluator:
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost: device int32 [b, k], priority float64 [b, k] or None."""
+        return _simulation(self._run(device, priority))
+
+    def simulate_starts(self, device: Int32) -> tuple[Simulation, Float64]:
+        """Return what b placements cost, and when the first operation of each node starts; see the Protocol."""
+        found = self._run(device, None, starts=True)
+        ptr, operation = self._members
+        return _simulation(found), np.minimum.reduceat(found.start_s[:, operation], ptr[:-1], axis=1)
+
+    def _run(self, device: Int32, priority: Float64 | None, *, starts: bool = False) -> DataflowFigures:
+        """Run b placements, and count them."""
         self.evaluations += device.shape[0]
         group, ordered = self._grouping.group, priority is not None
         order = np.zeros((1, group.size)) if priority is None else owned(priority[:, group])
-        found = run_all(self._machine, owned(device[:, group]), order, ordered)
-        over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (found.over, found.peak, found.cut))
-        return Simulation(found.value_s, over, found.busy_s, peak, cut)
+        return run_all(self._machine, Dispatch(owned(device[:, group]), order, ordered), starts=starts)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why it cannot run."""
@@ -203,6 +212,11 @@ class ListSchedEvaluator:
         """Return the placement of the nodes from that of their operations."""
         order = None if start.priority is None else priority[self._first]
         return Placement(device[self._first], start.devices, order)
+
+
+def _simulation(found: DataflowFigures) -> Simulation:
+    over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (found.over, found.peak, found.cut))
+    return Simulation(found.value_s, over, found.busy_s, peak, cut)
 
 
 def machine_of(subject: Subject, execution: DataflowModel, quirks: bool) -> DataflowMachine:

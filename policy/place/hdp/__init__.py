@@ -1,0 +1,1 @@
+"""HDP: a network groups operations, another one places the groups."""
