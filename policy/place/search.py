@@ -380,7 +380,7 @@ class Search:
     def _note(self, placement: Placement, result: Evaluation, author: str, planned_s: float) -> float:
         """Keep a placement if it is among the best; return its value."""
         value = seconds_of(result)
-        if math.isfinite(value) and np.all(placement.device == placement.device[0]):
+        if math.isfinite(value) and np.all(placement.device == placement.device[:1]):
             self._single_s = float(np.fmin(self._single_s, value))
         self._turn += 1
         entry = (-value, -self._turn, Candidate(placement, result, author, planned_s))
