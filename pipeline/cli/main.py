@@ -31,6 +31,7 @@ COMMANDS = {
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
     "report": "pipeline.cli.report:report",
+    "train": "pipeline.cli.train:train",
     "devices": "pipeline.cli.look:devices",
     "zoo": "pipeline.cli.look:zoo",
     "list": "pipeline.cli.look:list_",

@@ -27,6 +27,7 @@ FAMILIES = {
     "rules": "rule of thumb",
     "lists": "list scheduler",
     "local": "local search",
+    "neural": "learned",
     "exact": "exact method",
     "agent": "learned",
     "parsing": "learned",

@@ -14,6 +14,7 @@ TABLE = {
     "critical_path": "policy.place.lists.critical_path:CriticalPath",
     "m_topo": "policy.place.lists.m_topo:MTopo",
     "m_etf": "policy.place.lists.m_etf:MEtf",
+    "neural_list": "policy.place.neural.neural_list:NeuralList",
     "m_sct": "policy.place.lists.m_sct:MSct",
     "greedy": "policy.place.local.greedy:Greedy",
     "hsdag": "policy.place.agent.hsdag:Hsdag",

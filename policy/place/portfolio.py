@@ -34,6 +34,7 @@ from policy.place.local.anneal import Anneal
 from policy.place.local.greedy import Greedy
 from policy.place.local.multilevel import Multilevel
 from policy.place.local.room import make_room, tight, unlimited
+from policy.place.neural.neural_list import NeuralList
 from policy.place.rules.expert import Expert
 from policy.place.rules.metis import Metis
 from policy.place.search import Method, Search
@@ -54,6 +55,7 @@ RULES: Mapping[str, tuple[Method, float]] = {
 }
 RULING = 0.25  # share of the time that goes to rules of thumb at most
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
+SAMPLING = 0.2  # share of what the rules of thumb leave that goes to schedules by learned scores
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
@@ -72,6 +74,8 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     if execution is None:
         return (*RULES, "greedy", "anneal")
     improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
+    if execution.concurrent and n <= LARGE:
+        improving = ("neural_list", *improving)
     exact = ("dpl", "dp", "milp") if isinstance(execution, PipelineModel) else ()
     return (*RULES, *(("min_cut",) if execution.additive else ()), *exact, *improving)
 
@@ -81,10 +85,11 @@ class Portfolio(Method):
     """Runs the other placers in turn on one budget, each from the incumbent, and says which one found it.
 
     Every placement, if there are so few. Else, for two devices that run one after another, the minimum cut, which
-    proves itself. Then rules of thumb, those that a quarter of the time suffices for. Then a glance of the solver, if
-    its program is small enough; annealing in two rounds, the second from the best of the first; and between them the
-    solver again, if the glance has found a placement or a bound. On large graphs `multilevel` in place of all of it.
-    Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
+    proves itself. Then rules of thumb, those that a quarter of the time suffices for, and where devices work at once
+    schedules by learned scores. Then a glance of the solver, if its program is small enough; annealing in two rounds,
+    the second from the best of the first; and between them the solver again, if the glance has found a placement or a
+    bound. On large graphs `multilevel` in place of all of it. Ends at once at a proven optimum. Never worse than the
+    best single device, any rule of thumb that ran, or its start.
 
     Where memory is short, every second local search of the first round begins at the best that the rules of thumb find
     with memory left aside, and minds memory only after a while: what it goes through first is the same however much the
@@ -96,10 +101,10 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
-        *("min_cut", "dpl", "dp", "milp", "cpsat", "anneal", "multilevel", "greedy"),
+        *("min_cut", "dpl", "dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
     )
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
@@ -107,6 +112,7 @@ class Portfolio(Method):
     solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
     effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
     workers: int = param(2, "threads that anneal, and threads of the solver")
+    learned: bool = param(True, "where devices work at once, sample schedules by learned scores before annealing")
 
     def __post_init__(self) -> None:
         if not (0 <= self.annealing <= 1 and 0 <= self.solving <= 1) or self.solvable < 0 or self.workers < 1:
@@ -127,6 +133,8 @@ class Portfolio(Method):
         if isinstance(search.execution, PipelineModel):
             self._stages(search, seed)
         self._rules(search, seed)
+        if self.learned and "neural_list" in parts(search.problem.graph.n, search.execution):
+            _part(search, "neural_list", NeuralList(improve=False), seed, share=SAMPLING)
         make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.simulation import T0, T1, T2
-from pipeline.shared.compiled import allocating, compiled, inner
+from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from pipeline.shared.heaps import new_heap, pop, push
 from policy.place.lists.work import ScheduleInputs
 
@@ -80,7 +80,7 @@ def new_schedule(work: ScheduleInputs, gaps: int = 0) -> Partial:
     )
 
 
-@inner
+@inlined
 def usable(homes: Homes, g: int, d: int) -> bool:
     """Return whether group g may go to device d: there already, or allowed and not too large while others have room."""
     if homes.device[g] >= 0:
@@ -131,7 +131,7 @@ def reads(work: ScheduleInputs, schedule: Partial, i: int) -> Int64:
     return edges
 
 
-@inner
+@inlined
 def arrival(work: ScheduleInputs, schedule: Partial, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
     """Return when all that the edges carry is on device d.
 
@@ -163,14 +163,14 @@ def arrival(work: ScheduleInputs, schedule: Partial, edges: Int64, d: int, queue
     return latest_s
 
 
-@inner
+@inlined
 def span(work: ScheduleInputs, i: int, d: int) -> float:
     """Return the seconds for which operation i keeps device d."""
     cost_s = work.op_s[i, d]
     return float(cost_s + (work.block_s if cost_s > 0.0 else 0.0))
 
 
-@inner
+@inlined
 def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
     """Return the earliest start on device d of something that is ready at ready_s and lasts span_s."""
     for q in range(lanes.gaps[d]):

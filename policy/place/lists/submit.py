@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import ScheduleInputs, b_level
@@ -29,13 +30,13 @@ def _within_memory(wish: Int32, allowed: Bool, weight: Float64, room: Float64, h
     return device
 
 
-def fitted(search: Search, work: ScheduleInputs, home: Int32) -> Int32:
+def fitted(problem: Problem, work: ScheduleInputs, home: Int32) -> Int32:
     """Return int32 [n], the device of each operation if groups go where `home` [k] says, as far as weights fit there.
 
     Where they do not, or the device is not allowed, a group goes to the allowed device with the most room; heavy
     groups choose first.
     """
-    weight = sum_per_group(search.problem.graph.weight_bytes.astype(np.float64), Grouping(work.group.astype(np.int32)))
+    weight = sum_per_group(problem.graph.weight_bytes.astype(np.float64), Grouping(work.group.astype(np.int32)))
     heaviest_first = np.argsort(-weight, kind="stable")
     return _within_memory(home.astype(np.int32), work.allowed, weight, work.room, heaviest_first)[work.group]
 
@@ -52,7 +53,7 @@ def submit(search: Search, work: ScheduleInputs, homes: Sequence[Int32], schedul
         if search.done:
             return
         schedule = schedules[plan_at - len(homes)] if plan_at >= len(homes) else None
-        device, planned_s = fitted(search, work, home), math.nan
+        device, planned_s = fitted(search.problem, work, home), math.nan
         placements = [Placement(device, names)]
         if schedule is not None and search.problem.costs is not None and np.array_equal(device, home[work.group]):
             planned_s = float(schedule.finish_s.max(initial=0.0))

@@ -1,0 +1,175 @@
+"""What `neural_list` reaches beside `anneal`, the rules of thumb and the portfolio, on graphs it was not trained on.
+
+python -m benchmarks.neural_list [part ...]
+
+Parts: families (18 cases of docs/methods/hsdag.md), far, caps, pass, portfolio. `families=DIR` and `far=DIR` take the
+weights of trainings that left families out: DIR/FAMILY/neural_list.safetensors, and DIR/far/... for all far ones.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Figure, figure, median_s, say
+from pipeline.core.errors import DeviceError
+from pipeline.core.problem import Budget
+from pipeline.offline.curriculum import best_rule_s, within
+from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from pipeline.offline.train import WEIGHTS
+from pipeline.registry import build
+from policy.place.lists.work import work_of
+from policy.place.neural.list_policy import shipped
+from policy.place.neural.plans import Plan
+from runtime.workloads.placeto import FAMILIES, split
+
+DEVICES = (4, 8)
+GRAPHS = 3  # of each family
+EVALUATIONS = 1000
+ANNEALED = 10_000
+SECONDS = 6.0
+MANY = 10**6
+FAR = {
+    "tiled": ("chainmm", "ffnn", "llama-block", "llama-layer"),
+    "moe": ("moe-block?fidelity=core",),
+    "txl": ("txl2?fidelity=core&segments=2",),
+    "rnnlm": ("rnnlm2?fidelity=core&steps=10",),
+    "gnmt": ("gnmt2?fidelity=core&steps=5",),
+    "inception": ("inception-v3-training?fidelity=core&training=false",),
+}
+PASS: Mapping[str, Any] = {"samples": 0, "improve": False}
+VARIANTS: Mapping[str, tuple[int, Mapping[str, Any]]] = {
+    "pass": (MANY, {**PASS, "passes": 1}),
+    "passes": (MANY, PASS),
+    "best_of_16": (MANY, {"samples": 16, "improve": False}),
+    "best_of_256": (MANY, {"samples": 256, "improve": False}),
+    "improved": (EVALUATIONS, {}),
+    "improved.untrained": (EVALUATIONS, {"scores": "untrained"}),
+    "improved.uniform": (EVALUATIONS, {"scores": "uniform"}),
+}
+
+
+def families(weights: Path | None) -> Iterator[Figure]:
+    """Yield times over those of `anneal` with 10,000, all weights shipped, or of trainings that left the family out."""
+    ratios: dict[str, list[float]] = {}
+    for family in FAMILIES:
+        given = {} if weights is None else {"weights": str(weights / family / WEIGHTS)}
+        for index in split(family, seed=0)[2][:GRAPHS]:
+            for devices in DEVICES:
+                case = load(Scenario(f"zoo:{family}?index={index}", f"equal:{devices}"))
+                annealed_s, rule_s = value_s(case, "anneal", {}, Budget(ANNEALED)), best_rule_s(case)
+                found = {
+                    name: value_s(case, "neural_list", {**values, **given}, Budget(evaluations))
+                    for name, (evaluations, values) in VARIANTS.items()
+                    if weights is None or "." not in name
+                }
+                if weights is None:
+                    found["anneal"] = value_s(case, "anneal", {}, Budget(EVALUATIONS))
+                    found["portfolio"] = value_s(case, "portfolio", {"solvable": 0}, Budget(EVALUATIONS))
+                found["rules"] = rule_s
+                for name, seconds in found.items():
+                    for group in (name, f"{name}.{family}"):
+                        ratios.setdefault(group, []).append(seconds / annealed_s)
+                    ratios.setdefault(f"{name}.over_rules.{family}", []).append(seconds / rule_s)
+    trained = "shipped weights" if weights is None else "weights of trainings that left the family out"
+    label = "families" if weights is None else "left_out"
+    for name, values in ratios.items():
+        how = f"{len(values)} test graphs of Placeto's families, T2, over anneal with {ANNEALED}; {trained}"
+        yield figure(f"neural_list.{label}.{name}", statistics.geometric_mean(values), "", how)
+
+
+def far(weights: Path | None) -> Iterator[Figure]:
+    """Yield times over the best rule's on families far from the ones trained on, where `weights` left them out."""
+    given = {} if weights is None else {"weights": str(weights / "far" / WEIGHTS)}
+    every: dict[str, list[float]] = {}
+    for family, graphs in FAR.items():
+        ratios: dict[str, list[float]] = {}
+        for graph in graphs:
+            for devices in DEVICES:
+                case = load(Scenario(f"zoo:{graph}", f"equal:{devices}"))
+                rule_s = best_rule_s(case)
+                for name in ("pass", "passes", "best_of_16"):
+                    evaluations, values = VARIANTS[name]
+                    found_s = value_s(case, "neural_list", {**values, **given}, Budget(evaluations))
+                    ratios.setdefault(name, []).append(found_s / rule_s)
+                    every.setdefault(name, []).append(found_s / rule_s)
+        for name, values in ratios.items():
+            how = f"{len(values)} cases, over the best of ten rules"
+            yield figure(f"neural_list.far.{name}.{family}", statistics.geometric_mean(values), "", how)
+    for name, values in every.items():
+        target = 1.1 if name == "pass" else None
+        yield figure(f"neural_list.far.{name}", statistics.geometric_mean(values), "", "all of them", target=target)
+
+
+def caps(_: Path | None) -> Iterator[Figure]:
+    """Yield how many answers fit where devices hold little more than their share, and where the portfolio's does."""
+    for share in (1.1, 1.5):
+        fitting, known, count = 0, 0, 0
+        for family in FAMILIES:
+            for index in split(family, seed=0)[2][:GRAPHS]:
+                case = within(load(Scenario(f"zoo:{family}?index={index}", "equal:4")), share)
+                fitting += math.isfinite(value_s(case, "neural_list", {}, Budget(EVALUATIONS)))
+                known += math.isfinite(value_s(case, "portfolio", {"solvable": 0}, Budget(EVALUATIONS)))
+                count += 1
+        how = f"of {count} graphs on 4 devices, {EVALUATIONS} evaluations; the portfolio: {known}"
+        yield figure(f"neural_list.caps.{share:g}", fitting, "", how)
+
+
+def one_pass(_: Path | None) -> Iterator[Figure]:
+    """Yield the milliseconds of one pass over 2,000 operations and 8 devices, figures of the graph included."""
+    for graph in ("layered?n=2000", "erdos-renyi?n=2000"):
+        case = load(Scenario(f"zoo:{graph}", "equal:8"))
+        work = work_of(case.problem, execution=case.simulator().execution)
+
+        def construct(work: Any = work) -> None:
+            plan = Plan.of(work)
+            plan.schedule(shipped().scores(plan.context))
+
+        how = "median of 20, one core, figures of the graph included"
+        yield figure(f"neural_list.pass_ms.{graph}", median_s(construct, 20) * 1e3, "ms", how, target=100.0)
+
+
+def portfolio(_: Path | None) -> Iterator[Figure]:
+    """Yield the portfolio's times with `neural_list` as a start over those without, at equal time and evaluations."""
+    for label, budget in (("seconds", Budget(seconds=SECONDS)), ("evaluations", Budget(EVALUATIONS))):
+        ratios = []
+        for family in FAMILIES:
+            for index in split(family, seed=0)[2][:GRAPHS]:
+                for devices in DEVICES:
+                    case = load(Scenario(f"zoo:{family}?index={index}", f"equal:{devices}"))
+                    with_s, without_s = (
+                        value_s(case, "portfolio", {"learned": learned}, budget) for learned in (True, False)
+                    )
+                    ratios.append(with_s / without_s)
+        how = f"{len(ratios)} test graphs, {budget}, with over without"
+        yield figure(f"neural_list.portfolio.{label}", statistics.geometric_mean(ratios), "", how, target=0.95)
+        yield figure(f"neural_list.portfolio.{label}.worst", max(ratios), "", how, target=1.01)
+
+
+def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget) -> float:
+    """Return the seconds of the best placement found; inf where none fits."""
+    method = build("place", placer, values)
+    try:
+        answer = method.place(case.problem, case.simulator(), budget, seed=0, progress=lambda _: None)
+    except DeviceError:
+        return math.inf
+    seconds: float = answer.value_s
+    return seconds
+
+
+PARTS = {"families": families, "far": far, "caps": caps, "pass": one_pass, "portfolio": portfolio}
+
+
+def figures(arguments: list[str]) -> Iterator[Figure]:
+    """Yield the figures of the parts named, or of all."""
+    for argument in arguments or PARTS:
+        name, _, folder = argument.partition("=")
+        yield from PARTS[name](Path(folder) if folder else None)
+
+
+if __name__ == "__main__":
+    say(figures(sys.argv[1:]))

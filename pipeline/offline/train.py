@@ -1,0 +1,84 @@
+"""Training `neural_list`: what `placewright train` does, killed and started again as often as need be."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.artifacts.store import write_json
+from pipeline.core.errors import UsageError
+from pipeline.offline.curriculum import Exercise, curriculum
+from policy.place.neural.list_policy import ListPolicy
+from policy.place.neural.training import Course, Lesson, Stand, settings_json, trained
+
+SCHEMA = 1
+STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
+
+Say = Callable[[str], None]
+
+
+def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: int | None = None, say: Say) -> Stand:
+    """Return the end of a course; writes its weights, its log, and after every generation where it stands.
+
+    limit: families are cut to so many exercises each, for a quick look; None for all.
+
+    Raises:
+        UsageError: the folder holds the state of another course, or a damaged one; a family is none.
+    """
+    chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
+    stand = _resumed(out / STATE, chosen)
+    learned, judged = (_lessons(_cut(some, limit), say) for some in curriculum(left_out=left_out))
+    while stand.generation < course.generations:
+        looks = len(stand.log)
+        stand = trained(stand, course, learned, judged)
+        write_json(out / STATE, {"chosen": chosen, "stand": stand.to_json()})
+        if len(stand.log) > looks:
+            say(_sentence(stand))
+    ListPolicy.of_vector(stand.best).write(out / WEIGHTS)
+    write_json(out / LOG, {**chosen, "best_loss": stand.best_loss, "log": list(stand.log)})
+    return stand
+
+
+def _resumed(path: Path, chosen: dict[str, Any]) -> Stand:
+    """Return where a course stands.
+
+    Raises:
+        UsageError: the file is of another course, or damaged.
+    """
+    if not path.exists():
+        return Stand.first()
+    remedy = "Give another folder with --out, or remove this file to begin anew."
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["chosen"] != chosen:
+            raise UsageError(f"{path} is of a training with other settings.", remedy)
+        return Stand.of_json(document["stand"])
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
+
+
+def _cut(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
+    """Return the first `limit` exercises of every family."""
+    taken: dict[str, list[Exercise]] = {}
+    for exercise in exercises:
+        taken.setdefault(exercise.family, []).append(exercise)
+    return [exercise for family in taken.values() for exercise in family[:limit]]
+
+
+def _lessons(exercises: Sequence[Exercise], say: Say) -> list[Lesson]:
+    """Return the lessons of exercises for which some placement fits."""
+    lessons = [exercise.lesson() for exercise in exercises]
+    usable = [lesson for lesson in lessons if math.isfinite(lesson.reference_s)]
+    say(f"{len(usable)} lessons of {len({lesson.family for lesson in usable})} families")
+    return usable
+
+
+def _sentence(stand: Stand) -> str:
+    last = stand.log[-1]
+    return (
+        f"generation {last['generation']}: {math.exp(last['training']):.3f} of the best rule's time in training; "
+        f"loss {last['held_out']:.4f} on what is held out, at best {stand.best_loss:.4f}"
+    )

@@ -1,0 +1,1 @@
+"""List scheduling by learned scores."""

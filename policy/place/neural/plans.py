@@ -1,0 +1,48 @@
+"""Problems as the constructor of `neural_list` sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.arrays import Float64
+from policy.place.lists.baechi import fused, memory_demand
+from policy.place.lists.listing import Partial
+from policy.place.lists.work import ScheduleInputs, work_of
+from policy.place.local.room import tight
+from policy.place.neural.constructing import FIGURES, Scene, Scores, Script, constructed
+from policy.place.neural.scenes import context_of, scene_of
+from policy.place.search import Search
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A problem as the constructor sees it: its work, and what scores know of it."""
+
+    work: ScheduleInputs
+    scene: Scene
+    context: Float64
+
+    @classmethod
+    def of(cls, work: ScheduleInputs) -> Plan:
+        """Return the plan of a problem's work."""
+        return cls(work, scene_of(work), context_of(work))
+
+    def schedule(self, scores: Scores, *, width: int = 1) -> Partial:
+        """Return the schedule that scores lead to."""
+        n, p = self.work.op_s.shape
+        script = Script(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        return constructed(self.work, self.scene, scores, script, width=width)
+
+
+def plans_of(search: Search) -> list[Plan]:
+    """Return the problem as it is, and with neighbours joined if any are; where memory is short, outputs take some."""
+    problem = search.problem
+    demand = problem.derived(memory_demand) if tight(search) else None
+    whole = work_of(problem, execution=search.execution, demand=demand)
+    joined = problem.derived(fused)
+    plans = [Plan.of(whole)]
+    if joined.k < whole.demand.size:
+        plans.append(Plan.of(work_of(problem, joined, execution=search.execution, demand=demand)))
+    return plans

@@ -1,0 +1,204 @@
+"""Weights by the cross-entropy method: draws of weights, each graded by simulated times of what it constructs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.arrays import Float64
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Simulator
+from policy.place.lists.submit import fitted
+from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy
+from policy.place.neural.plans import Plan, plans_of
+from policy.place.search import Search
+
+SPARE = 0.2  # what counts of the part of a loss by which another answer, one device alone, is better anyway
+CLIP = 0.4  # the most that a draw gains or loses with one lesson
+RISK = 0.5  # what a loss against the reference counts beyond what an equal gain counts
+OVERFULL = 3.0  # the ratio that a placement counts with that does not fit, and more by what it is over
+MOST = 10.0  # the greatest ratio that counts
+ALWAYS, ELSEWHERE = 0.5, 0.15  # first deviation of weights that always count, and of those for contexts
+ALONE = 1 / 3  # share of the generations in which no weight depends on the context
+ALWAYS_COUNT = np.array([name.endswith(".always") for name in LINEAR_NAMES])
+FLOOR = 0.02  # deviation below which no weight falls
+STEP = 0.5  # share of the way to the mean of the best draws
+COOL = 0.15  # share of the way from the old deviations to those of the best draws
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """A problem to learn from, with what counts as good.
+
+    family: of graphs, by which grades are balanced and held out. reference_s: the seconds of the best rule of thumb.
+    single_s: of the best device alone, which every placer asks about; inf where none fits.
+    """
+
+    family: str
+    problem: Problem
+    plan: Plan
+    simulator: Simulator
+    reference_s: float
+    single_s: float
+
+    @classmethod
+    def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> Lesson:
+        """Return the lesson of a problem."""
+        search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
+        return cls(family, problem, plans_of(search)[0], simulator, reference_s, search.best_s)
+
+    def losses(self, policies: Sequence[ListPolicy]) -> Float64:
+        """Return float64 [len(policies)], logarithms of the time of one pass over the reference.
+
+        What one device alone would better counts for a share.
+        """
+        work = self.plan.work
+        devices = [
+            fitted(self.problem, work, self.plan.schedule(policy.scores(self.plan.context)).homes.device)
+            for policy in policies
+        ]
+        found = self.simulator.simulate(np.stack(devices))
+        held = max(float(self.problem.graph.weight_bytes.sum() + self.problem.graph.out_bytes.sum()), 1.0)
+        over = OVERFULL * (1.0 + found.over_bytes / held)
+        ratio = np.where(found.over_bytes > 0, over, found.value_s / self.reference_s)
+        logs = np.log(np.clip(ratio, 1.0 / MOST, MOST))
+        found_logs = np.minimum(logs, math.log(min(self.single_s / self.reference_s, MOST)))
+        losses: Float64 = found_logs + SPARE * (logs - found_logs)
+        return losses
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How weights are looked for.
+
+    generations: in all. population: draws per generation. elite: the best of them, which are followed. batch: lessons
+    per generation, drawn family by family. check_every: generations between two looks at the lessons held out.
+    """
+
+    generations: int = 300
+    population: int = 24
+    elite: int = 6
+    batch: int = 20
+    check_every: int = 15
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stand:
+    """Where training stands: the distribution of weights, and the best mean so far by what is held out.
+
+    mean, deviation, best: float64 [LINEAR]. log: one record per look at what is held out.
+    """
+
+    generation: int
+    mean: Float64
+    deviation: Float64
+    best: Float64
+    best_loss: float
+    log: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @classmethod
+    def first(cls) -> Stand:
+        """Return the beginning: earliest finish first, operations by b-level, as in HEFT."""
+        mean = np.zeros(LINEAR)
+        mean[LINEAR_NAMES.index("device.finish.always")] = -1.0
+        mean[LINEAR_NAMES.index("key.b_level.always")] = 1.0
+        return cls(0, mean, np.where(ALWAYS_COUNT, ALWAYS, ELSEWHERE), mean, math.inf)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the stand as JSON values, weights by name."""
+        arrays = {
+            name: dict(zip(LINEAR_NAMES, getattr(self, name).tolist(), strict=True))
+            for name in ("mean", "deviation", "best")
+        }
+        best_loss = None if math.isinf(self.best_loss) else self.best_loss
+        return {"generation": self.generation, "best_loss": best_loss, "log": list(self.log), **arrays}
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Stand:
+        """Return the stand of such a document.
+
+        Raises:
+            KeyError: it lacks something, or is of other figures.
+        """
+        arrays = {
+            key: np.array([document[key][name] for name in LINEAR_NAMES]) for key in ("mean", "deviation", "best")
+        }
+        loss = math.inf if document["best_loss"] is None else float(document["best_loss"])
+        return cls(int(document["generation"]), best_loss=loss, log=tuple(document["log"]), **arrays)
+
+
+def trained(stand: Stand, course: Course, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
+    """Return the stand one generation later.
+
+    Draws depend on the seed and the generation alone, so that training goes on after a break as it would have.
+    """
+    rng = np.random.default_rng([course.seed, stand.generation])
+    moving = ALWAYS_COUNT | (stand.generation >= ALONE * course.generations)
+    draws = stand.mean + moving * stand.deviation * rng.standard_normal((course.population, LINEAR))
+    draws[0] = stand.mean
+    policies = [ListPolicy.of_vector(draw) for draw in draws]
+    losses = np.stack([lesson.losses(policies) for lesson in _batch(lessons, course.batch, rng)])  # [batch, population]
+    regret = losses + RISK * np.maximum(losses, 0.0)
+    grade = np.clip(regret - regret[:, :1], -CLIP, CLIP).mean(axis=0)
+    best = draws[np.argsort(grade, kind="stable")[: course.elite]]
+    weight = np.log(course.elite + 0.5) - np.log(np.arange(1, course.elite + 1))
+    weight /= weight.sum()
+    mean = stand.mean + STEP * (weight @ best - stand.mean)
+    spread = np.sqrt(weight @ (best - stand.mean) ** 2)
+    deviation = np.maximum(stand.deviation + moving * COOL * (spread - stand.deviation), FLOOR)
+    later = replace(stand, generation=stand.generation + 1, mean=mean, deviation=deviation)
+    if later.generation % course.check_every and later.generation < course.generations:
+        return later
+    return _checked(later, held_out, float(losses[:, 0].mean()))
+
+
+def _checked(stand: Stand, held_out: Sequence[Lesson], training_loss: float) -> Stand:
+    """Return the stand with a look at what is held out written down; the best mean is kept."""
+    found = grades(ListPolicy.of_vector(stand.mean), held_out)
+    loss = float(np.mean([value + RISK * max(value, 0.0) for value in found.values()]))
+    record = {
+        "generation": stand.generation,
+        "training": training_loss,
+        "held_out": loss,
+        "deviation": float(stand.deviation.mean()),
+        "families": {family: math.exp(value) for family, value in found.items()},
+    }
+    better = loss < stand.best_loss
+    return replace(
+        stand,
+        log=(*stand.log, record),
+        best=stand.mean if better else stand.best,
+        best_loss=loss if better else stand.best_loss,
+    )
+
+
+def grades(policy: ListPolicy, lessons: Sequence[Lesson]) -> dict[str, float]:
+    """Return the mean logarithm of the ratio to the best rule of thumb, family by family."""
+    losses: dict[str, list[float]] = {}
+    for lesson in lessons:
+        losses.setdefault(lesson.family, []).append(float(lesson.losses([policy])[0]))
+    return {family: float(np.mean(values)) for family, values in losses.items()}
+
+
+def _batch(lessons: Sequence[Lesson], count: int, rng: np.random.Generator) -> list[Lesson]:
+    """Return `count` lessons, of as many families as there are, none of them twice."""
+    by_family: dict[str, list[Lesson]] = {}
+    for i in rng.permutation(len(lessons)).tolist():
+        by_family.setdefault(lessons[i].family, []).append(lessons[i])
+    families = [list(by_family)[f] for f in rng.permutation(len(by_family)).tolist()]
+    chosen: list[Lesson] = []
+    while len(chosen) < min(count, len(lessons)):
+        for family in families:
+            if by_family[family] and len(chosen) < count:
+                chosen.append(by_family[family].pop())
+    return chosen
+
+
+def settings_json(course: Course) -> dict[str, Any]:
+    """Return a course as JSON values."""
+    return asdict(course)

@@ -1,0 +1,351 @@
+"""The placer `neural_list`: figures by hand, its weights' files, limits of memory, controls, and its training."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import pipeline.offline.train as training_run
+from pipeline.cli.main import run as cli
+from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Answer, Simulator, Subject
+from pipeline.core.start import HOME
+from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
+from pipeline.registry import build
+from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Script, constructed
+from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy, shipped
+from policy.place.neural.neural_list import NeuralList
+from policy.place.neural.training import Course, Lesson, Stand, grades, trained
+from runtime.simulators.listsched import ListSched
+from runtime.workloads.placeto import FAMILIES, split
+from tests.constructed import Amounts
+
+EASY = Amounts(
+    edges=((0, 2), (1, 2)),
+    op_s=np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 2.0]]),
+    out_bytes=np.array([4, 4, 4]),
+    weight_bytes=np.array([1, 1, 1]),
+    link_bytes_per_s=np.full((2, 2), 2.0),
+    latency_s=np.zeros((2, 2)),
+    memory_bytes=(0, 0),
+)
+
+
+def simulator_of(problem: Problem) -> Simulator:
+    nodes = problem.grouping.identity(problem.graph.n)
+    return ListSched("T2").bind(Subject(None, problem.graph, nodes, problem.topology, problem.costs, 0))
+
+
+def answer_of(problem: Problem, placer: NeuralList, evaluations: int = 200, *, seed: int = 0) -> Answer:
+    return placer.place(problem, simulator_of(problem), Budget(evaluations), seed=seed, progress=lambda _: None)
+
+
+def described(amounts: Amounts, devices: list[int]) -> np.ndarray:
+    """Return what devices look like, float64 [n, p, FIGURES], while operations go to `devices`."""
+    plan, n, p = amounts.plan(), *amounts.op_s.shape
+    script = Script(np.array(devices), np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
+    constructed(plan.work, plan.scene, ListPolicy.uniform().scores(plan.context), script)
+    return script.figure
+
+
+def figures_of(amounts: Amounts, devices: list[int], i: int) -> list[Mapping[str, float]]:
+    """Return {figure: value} of both devices when operation i was placed."""
+    return [dict(zip(DEVICE_FIGURES, row, strict=True)) for row in described(amounts, devices)[i].tolist()]
+
+
+def test_figures_by_hand():
+    # Operation 0 on A ends at 1, 1 on B at 2; mean times are 1.5, 1.5 and 2, the unit 5/3. Each output takes 2 s.
+    unit_s = 5 / 3
+    a, b = figures_of(EASY, [0, 1, 0], 2)
+    # On A it begins at 4 when the output of 1 is there, on B at 3 when that of 0 is there.
+    assert a["finish"] == pytest.approx(math.asinh(1 / unit_s))
+    assert b["finish"] == 0
+    assert a["finish_share"] == pytest.approx(1 / 3.5)  # the longest way: 1.5 + 2
+    assert a["arrival"] == pytest.approx(math.asinh(1 / unit_s))
+    assert (a["free"], b["free"]) == (0, pytest.approx(math.asinh(1 / unit_s)))
+    assert (a["cost"], b["cost"]) == (0, 0)
+    assert (a["received"], b["received"]) == (0, 0)
+    assert (a["local"], b["local"]) == (0.5, 0.5)
+    assert a["load"] == pytest.approx(-math.asinh(0.5 / unit_s))
+    assert b["load_share"] == pytest.approx(0.5 / 2.5)
+    assert (a["latest"], b["latest"]) == (0, 1)
+    assert a["idle"] == pytest.approx(math.asinh(3 / unit_s))
+    assert (a["follows"], b["follows"]) == (0, 0)  # B waits for what A sends
+    assert a["finish_urgent"] == pytest.approx(a["finish"] * 2 / 5.5)  # b-levels: 2, and 1.5 + 2 + 2
+    assert a["finish_crowded"] == pytest.approx(a["finish"] / 3)  # one ready operation, two devices
+
+
+def test_figures_of_company_by_hand():
+    a, b = figures_of(EASY, [0, 1, 0], 1)  # 0 lies on A, and 2 will read both
+    assert (a["partners"], b["partners"]) == (1, 0)
+    assert (a["unused"], b["unused"]) == (0, 1)
+    fork = replace(EASY, edges=((0, 1), (0, 2)))
+    a, b = figures_of(fork, [0, 1, 1], 1)  # 2 comes first, by what tells the two apart
+    assert (a["siblings"], b["siblings"]) == (0, 1)
+    assert b["received"] == 0  # sent there for 2 before
+    full = replace(EASY, memory_bytes=(4, 2))
+    a, b = figures_of(full, [0, 1, 0], 2)
+    assert (a["fill"], b["fill"]) == (pytest.approx(2 / 4 - 3 / 8), pytest.approx(2 / 2 - 3 / 8))
+
+
+def test_a_device_that_is_not_usable_has_no_figures():
+    op_s = EASY.op_s.copy()
+    op_s[2, 0] = np.inf
+    assert np.isnan(described(replace(EASY, op_s=op_s), [0, 1, 1])[2, 0, 0])
+
+
+def test_a_file_of_weights_reads_back_as_it_was(tmp_path: Path):
+    policy = ListPolicy.untrained(np.random.default_rng(0))
+    policy = replace(policy, inner=np.ones((3, FIGURES)), bias=np.zeros(3), outer=np.arange(3.0))
+    policy.write(tmp_path / "w.safetensors")
+    again = ListPolicy.read(tmp_path / "w.safetensors")
+    assert again.linear.tolist() == policy.linear.tolist()
+    assert again.inner.tolist() == policy.inner.tolist()
+    assert again.outer.tolist() == policy.outer.tolist()
+
+
+def damaged(folder: Path, fault: str) -> Path:
+    """Write weights with a fault."""
+    path = folder / "w.safetensors"
+    ListPolicy.untrained(np.random.default_rng(0)).write(path)
+    weights = load_file(path)
+    if fault == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif fault == "missing":
+        path.unlink()
+    elif fault == "text":
+        path.write_text("no weights")
+    else:
+        if fault == "older":
+            weights.pop(LINEAR_NAMES[3])
+        elif fault == "newer":
+            weights["device.smell.always"] = np.zeros(1)
+        elif fault == "shape":
+            weights[LINEAR_NAMES[0]] = np.zeros(2)
+        else:
+            weights[LINEAR_NAMES[0]] = np.array([math.nan])
+        save_file(weights, path)
+    return path
+
+
+FAULTS = ("truncated", "missing", "text", "older", "newer", "shape", "nan")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_file_of_weights_is_an_error_that_says_what_to_do(fault: str, tmp_path: Path):
+    path = damaged(tmp_path, fault)
+    with pytest.raises(UsageError) as raised:
+        answer_of(EASY.problem, NeuralList(weights=str(path)))
+    assert str(path) in raised.value.cause
+    assert "placewright train" in raised.value.remedy
+
+
+def test_the_command_line_says_so_in_two_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    weights = f"place.neural_list.weights={damaged(tmp_path, 'older')}"
+    command = ["search", "zoo:chainmm", "--topology", "equal:2", "--placer", "neural_list", "--evaluations", "20"]
+    assert cli([*command, "--quiet", "--set", weights]) == 2
+    said = capsys.readouterr().err
+    assert f"{LINEAR} of this version" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "values", [{"scores": "good"}, {"passes": 0}, {"passes": 5}, {"samples": -1}, {"spread": -0.1}]
+)
+def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
+    with pytest.raises((UsageError, UnknownNameError)):
+        build("place", "neural_list", values)
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 1), (1, 3), (6, 1), (0, 2)])
+def test_the_smallest_problems_are_placed(n: int, p: int):
+    amounts = Amounts.drawn(0, n, p)
+    assert answer_of(amounts.problem, NeuralList()).best.placement.n == n
+
+
+def test_memory_that_cannot_suffice_is_an_error():
+    problem = replace(Amounts.drawn(0, 8, 2), memory_bytes=(50, 50)).problem
+    with pytest.raises(DeviceError):
+        answer_of(problem, NeuralList())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("improve", [True, False])
+def test_answers_fit_where_memory_is_short(seed: int, improve: bool):
+    amounts = Amounts.drawn(seed, 24, 3)
+    held = int(amounts.weight_bytes.sum() + amounts.out_bytes.sum())
+    problem = replace(amounts, memory_bytes=(held * 2 // 5,) * 3).problem
+    answer = answer_of(problem, NeuralList(samples=16, improve=improve))
+    assert math.isfinite(answer.value_s)
+    assert simulator_of(problem).simulate(answer.best.placement.device[None]).over_bytes[0] == 0
+
+
+def test_equal_seeds_give_equal_answers_and_others_do_not():
+    problem = Amounts.drawn(1, 30, 3).problem
+    placer = NeuralList(samples=64, improve=False, temperature=0.5)
+    keys = [[c.placement.key() for c in answer_of(problem, placer, seed=seed).candidates] for seed in (0, 0, 1)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_samples_find_what_one_pass_does_not():
+    problem = Amounts.drawn(2, 40, 4).problem
+    passed, sampled = (
+        answer_of(problem, NeuralList(samples=samples, improve=False, passes=1), 1000).value_s for samples in (0, 256)
+    )
+    assert sampled < passed
+
+
+@pytest.mark.parametrize("scores", ["untrained", "uniform"])
+def test_controls_draw_by_their_seed_and_read_no_file(scores: str):
+    problem = Amounts.drawn(1, 20, 3).problem
+    placer = NeuralList(scores=scores, weights="/nowhere", samples=0, improve=False, passes=1)
+    keys = {answer_of(problem, placer, seed=seed).candidates[-1].placement.key() for seed in range(4)}
+    assert len(keys) > 1
+
+
+def test_all_passes_stay_within_the_budget():
+    problem = Amounts.drawn(1, 20, 3).problem
+    for evaluations in (1, 2, 5, 9):
+        simulator = simulator_of(problem)
+        NeuralList().place(problem, simulator, Budget(evaluations), seed=0, progress=lambda _: None)
+        assert simulator.evaluations <= evaluations
+
+
+def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginning():
+    policy, begun = shipped(), ListPolicy.of_vector(Stand.first().mean)
+    index = split("nas-rnn", seed=0)[2][0]
+    lessons = [Exercise("nas-rnn", f"nas-rnn?index={index}", "equal:4", "T2", 0.0, 0).lesson()]
+    assert grades(policy, lessons)["nas-rnn"] < grades(begun, lessons)["nas-rnn"]
+
+
+def test_no_torch_is_needed():
+    code = "import policy.place.neural.neural_list as m, sys; m.shipped(); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=HOME)
+
+
+def lessons() -> list[Lesson]:
+    """Return two small lessons; what they are measured against is any number."""
+    problems = [Amounts.drawn(seed, 12, 2).problem for seed in range(2)]
+    return [Lesson.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0) for i, problem in enumerate(problems)]
+
+
+COURSE = Course(generations=6, population=8, elite=2, batch=2, check_every=3)
+
+
+def course_of(stand: Stand, until: int) -> Stand:
+    while stand.generation < until:
+        stand = trained(stand, COURSE, lessons(), lessons())
+    return stand
+
+
+def test_training_goes_on_from_a_file_as_if_it_had_never_stopped():
+    whole = course_of(Stand.first(), 6)
+    half = Stand.of_json(json.loads(json.dumps(course_of(Stand.first(), 3).to_json())))
+    again = course_of(half, 6)
+    assert again.mean.tolist() == whole.mean.tolist()
+    assert again.deviation.tolist() == whole.deviation.tolist()
+    assert again.log == whole.log
+    assert [record["generation"] for record in whole.log] == [3, 6]
+
+
+def test_training_finds_better_weights():
+    course = replace(COURSE, population=24, elite=6, generations=15, check_every=1)
+    stand = Stand.first()
+    for _ in range(course.generations):
+        stand = trained(stand, course, lessons(), lessons())
+    assert stand.best_loss < stand.log[0]["held_out"] or stand.best_loss < stand.log[-1]["held_out"]
+    assert grades(ListPolicy.of_vector(stand.best), lessons()) != grades(
+        ListPolicy.of_vector(Stand.first().mean), lessons()
+    )
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a training have one lesson to learn from and one to judge by."""
+    one = [Exercise("layered", "layered?n=12", "equal:2", "T2", 0.0, 0)]
+    monkeypatch.setattr(training_run, "curriculum", lambda **_: (one, one))
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.usefixtures("small")
+def test_a_training_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def killed(stand: Stand, *rest: Any) -> Stand:
+        if stand.generation == 2:
+            raise KilledError
+        return trained(stand, *rest)
+
+    training_run.train(tmp_path / "whole", COURSE, say=print)
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "trained", killed)
+        with pytest.raises(KilledError):
+            training_run.train(tmp_path / "cut", COURSE, say=print)
+    training_run.train(tmp_path / "cut", COURSE, say=print)
+    names = (training_run.WEIGHTS, training_run.LOG, training_run.STATE)
+    assert all((tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in names)
+    assert ListPolicy.read(tmp_path / "cut" / training_run.WEIGHTS).linear.size == LINEAR
+
+
+@pytest.mark.usefixtures("small")
+def test_a_folder_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path):
+    training_run.train(tmp_path, COURSE, say=print)
+    with pytest.raises(UsageError, match="other settings"):
+        training_run.train(tmp_path, replace(COURSE, seed=1), say=print)
+    for text in ("{", "[]", json.dumps({"chosen": 1})):
+        (tmp_path / training_run.STATE).write_text(text)
+        with pytest.raises(UsageError):
+            training_run.train(tmp_path, COURSE, say=print)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_command_writes_weights(tmp_path: Path):
+    assert cli(["train", "--out", str(tmp_path), "--generations", "1"]) == 0
+    assert ListPolicy.read(tmp_path / training_run.WEIGHTS).linear.size == LINEAR
+
+
+def test_what_is_learned_from_covers_generators_machines_levels_and_caps():
+    learned, judged = curriculum()
+    assert {e.family for e in learned} == {*GRAPHS, *FAMILIES} - set(JUDGES)
+    assert {e.family for e in judged} == set(JUDGES)
+    assert {e.topology for e in learned} == set(TOPOLOGIES)
+    assert {e.level for e in learned} == set(LEVELS)
+    assert {e.share for e in learned} == set(CAPS)
+    for family in FAMILIES:
+        test = {f"{family}?index={i}" for part in split(family, seed=0)[1:] for i in part}
+        assert not test & {e.graph for e in learned}
+
+
+def test_families_can_be_left_out():
+    learned, judged = curriculum(left_out=("nas-cnn", "nmt"))
+    assert not {"nas-cnn", "nmt"} & {e.family for e in (*learned, *judged)}
+    with pytest.raises(UnknownNameError):
+        curriculum(left_out=("nas",))
+
+
+def test_keys_and_devices_have_names_of_their_own():
+    assert len({*LINEAR_NAMES}) == LINEAR
+    assert len({*DEVICE_FIGURES}) == FIGURES
+    assert len({*KEY_FIGURES}) == len(KEY_FIGURES)
+
+
+def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
+    amounts = Amounts.drawn(0, 12, 2)
+    roomy = Lesson.of("f", amounts.problem, simulator_of(amounts.problem), reference_s=5.0)
+    half = int(amounts.weight_bytes.sum()) // 2 + 60  # for weights, not for what they put out
+    problem = replace(amounts, memory_bytes=(half, half)).problem
+    short = Lesson.of("f", problem, simulator_of(problem), reference_s=5.0)
+    policies = [ListPolicy.of_vector(Stand.first().mean)]
+    assert short.losses(policies)[0] >= math.log(3.0) > roomy.losses(policies)[0]
