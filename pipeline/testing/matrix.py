@@ -91,6 +91,7 @@ FACTS: Mapping[str, Facts] = {
     "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
     "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
     "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
+    "latency_dp": Facts(NOTHING, MODELS, "`latency`, where calls in series meet its bound", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
     ),
