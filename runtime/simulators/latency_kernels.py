@@ -72,10 +72,19 @@ def blank(machine: LatencyMachine) -> LatencyState:
     """Return a state without a placement."""
     n, p = machine.op_s.shape
     k, blocks = machine.weight_bytes.size, n + p * machine.calls
-    numbers = [np.zeros(size, np.int64) for size in (n, blocks, n)]
-    seconds = [np.zeros(blocks) for _ in range(3)]
-    rest = [np.zeros(size, np.int64) for size in (blocks, blocks, p)]
-    return LatencyState(np.zeros(k, np.int64), np.zeros(k), *numbers, *seconds, *rest)
+    return LatencyState(
+        device=np.zeros(k, np.int64),
+        order=np.zeros(k),
+        block=np.zeros(n, np.int64),
+        first=np.zeros(blocks, np.int64),
+        next=np.zeros(n, np.int64),
+        lasts_s=np.zeros(blocks),
+        start_s=np.zeros(blocks),
+        end_s=np.zeros(blocks),
+        waits=np.zeros(blocks, np.int64),
+        queue=np.zeros(blocks, np.int64),
+        held_bytes=np.zeros(p, np.int64),
+    )
 
 
 @inner

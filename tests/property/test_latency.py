@@ -17,6 +17,7 @@ from pipeline.core.simulation import Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.offline.calls import checked_latency, turns_of
 from pipeline.registry import build
+from policy.place.exact.flow_bound import flow_bound
 from policy.place.exact.proofs import lower_bound
 from tests.small_pipelines import SmallPipeline, small_pipeline
 
@@ -167,6 +168,13 @@ def test_the_solver_finds_and_proves_the_optimum_of_two_calls() -> None:
         check(case, "cpsat", calls=2)
         better += optimum_s(case, 2) < optimum_s(case) * (1 - CLOSE)
     assert better > 0
+
+
+@pytest.mark.slow
+def test_no_placement_is_faster_than_the_bound_of_a_flow() -> None:
+    for number in MANY:
+        case = case_of(number)
+        assert flow_bound(case.problem, seconds=math.inf) <= optimum_s(case) * (1 + CLOSE)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ class CallTimes(NamedTuple):
             in_ticks(op_s, tick_s),
             [members for members, _ in found],
             in_ticks(pay_s, tick_s),
-            [part_.tolist() for part_ in np.split(reader, ptr[1:-1])],
+            [reader[a:b].tolist() for a, b in pairwise(ptr.tolist())],
             topological_order(graph).tolist(),
             [(d, turn) for d in range(len(devices)) if d not in cpus for turn in range(calls)],
             cpus,
@@ -91,7 +92,8 @@ class CallTimes(NamedTuple):
         """Return float64 [k, p], what units take on every device; inf where they may not go, or need not."""
         ticks = np.zeros(self.units.allowed.shape, np.int64)
         np.add.at(ticks, self.units.grouping.group, self.op_ticks)
-        needed = np.arange(ticks.shape[1]) == np.array(self.stand_ins())
+        stand_ins = np.array(self.stand_ins())
+        needed = np.arange(stand_ins.size) == stand_ins
         return np.where(self.units.allowed & needed, ticks * self.tick_s, math.inf)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Grouping, row_ptr, topological_order
+from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from policy.place.exact.bounds import BoundInputs
@@ -61,7 +61,7 @@ class CallInputs:
         member = np.argsort(parts.group, kind="stable")
         ptr = row_ptr(parts.group, parts.k)
         order = topological_order(graph)
-        leads = _leads(graph.n, graph.edges, order)
+        leads = leads_to(graph.n, graph.edges, order)
         sets = CallSets(
             leads,
             leads.T.copy(),
@@ -120,7 +120,8 @@ class PathCalls:
     def of(cls, inputs: CallInputs, path: Int64) -> PathCalls:
         """Return the calls along a path; what they take is only what surely belongs to them."""
         n = inputs.parts.n
-        decided = Decided(*(np.zeros(n, bool) for _ in range(4)), np.zeros(n, np.int64))
+        flags = [np.zeros(n, bool) for _ in range(4)]
+        decided = Decided(flags[0], flags[1], flags[2], flags[3], np.zeros(n, np.int64))
         exact = np.zeros((path.size, path.size), bool)
         return cls(inputs, path, surely_s(inputs.sets, path, decided), exact, decided)
 
@@ -130,7 +131,7 @@ class PathCalls:
         decide(sets, self.path, i, j, self.decided)
         first = sets.member[sets.ptr[:-1]]  # of each part; all of a part is decided, or nothing
         inside, outside = self.decided.inside[first], self.decided.outside[first]
-        work_s: Float64 = np.bincount(parts.group, weights=sets.work_s, minlength=parts.k)
+        work_s = sum_per_group(sets.work_s, parts)
         arcs = Arcs(parts.k)
         least_s = arcs.choose(np.zeros(parts.k), np.where(outside, math.inf, work_s), inside)
         t = sets.pay_s.size
@@ -205,7 +206,7 @@ def path_bound(problem: Problem, calls: int, *, seconds: float) -> float:
     return best_s
 
 
-def _leads(n: int, edges: Int32, order: Int32) -> Bool:
+def leads_to(n: int, edges: Int32, order: Int32) -> Bool:
     """Return bool [n, n], whether a path leads from one operation to another, or they are one."""
     found = np.eye(n, dtype=bool)
     ptr = np.searchsorted(edges[0], np.arange(n + 1))

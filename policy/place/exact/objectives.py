@@ -27,6 +27,7 @@ from policy.place.exact.cpsat_pipeline import pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.exact.elements import leaves_folded
+from policy.place.exact.flow_bound import flow_bound
 from policy.place.exact.latency_bound import path_bound
 from policy.place.units import UNLIMITED, Units
 
@@ -200,8 +201,10 @@ class LongestWait(Unknown):
         paths = problem.derived(Paths.of, work) if one_to_one else None
         if paths is None:
             return [(float(work.op_s.min(axis=1).max()), "largest operation")]
-        calls_s = path_bound(problem, _calls(execution), seconds=seconds)
-        return [(paths.longest_s(work.op_s), "critical path"), (calls_s, "calls along a path")]
+        longest_s, calls = paths.longest_s(work.op_s), _calls(execution)
+        flow_s = flow_bound(problem, seconds=seconds) if calls == 1 else 0.0
+        calls_s = path_bound(problem, calls, seconds=seconds) if flow_s == 0 else 0.0
+        return [(longest_s, "critical path"), (calls_s, "calls along a path"), (flow_s, "flow of paths")]
 
     def units(self, problem: Problem) -> Units:
         """Return the problem's units, idle leaves folded into their neighbours again and again."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import compiled, inlined, inner
 from policy.place.exact.elements import Charges
 from policy.place.exact.stage_kernels import Lattice, StageChoices, Walk, added, entered, left
@@ -18,7 +18,9 @@ class Series(NamedTuple):
     """Calls one after another.
 
     charges, choices, lattice: as for stages, of which those on CPUs use no device up. cpu: int64 [K], 1 for kinds of
-    CPUs, 0 for others. ptr: int64 [k + 1], after: int32: element e precedes after[ptr[e]:ptr[e + 1]].
+    CPUs, 0 for others. ptr: int64 [k + 1], after: int32: element e precedes after[ptr[e]:ptr[e + 1]]. share: float64
+    [k], how much of a flow from sources to sinks goes through each element, and flow: float64, along each edge; where
+    they are empty everything counts, and CPUs need as long as the longest path of a stage.
     """
 
     charges: Charges
@@ -27,6 +29,20 @@ class Series(NamedTuple):
     cpu: Int64
     ptr: Int64
     after: Int32
+    share: Float64
+    flow: Float64
+
+
+class Weights(NamedTuple):
+    """What is known of a stage so far besides its work.
+
+    tail_s: float64 [k, K], of each element in it, the longest path that it begins. met: float64 [k + 1], on each level
+    how much of the flow meets the stage. inside: bool [k], its elements.
+    """
+
+    tail_s: Float64
+    met: Float64
+    inside: Bool
 
 
 @compiled
@@ -49,52 +65,74 @@ def series_of_ideals(series: Series, value_s: Float64, seen: Int32, span: Int64,
         np.empty(choices.price.size, np.int64),
         seen,
     )
-    tail_s = np.zeros((k, kinds))
+    more = Weights(np.zeros((k, kinds)), np.ones(k + 1), np.zeros(k, np.bool_))
+    if series.share.size > 0:
+        more.met[0] = 0.0
     pairs = 0
     for i in range(span[0], span[1]):
-        pairs += _walked(series, value_s, walk, tail_s, i, goal)
+        pairs += _walked(series, value_s, walk, more, i, goal)
     return pairs
 
 
 @inlined
-def _follows(series: Series, walk: Walk, tail_s: Float64, depth: int, e: int) -> None:
-    """Let CPUs need as long for the stage as its longest path, which element e, entering, may begin."""
+def _follows(series: Series, walk: Walk, more: Weights, depth: int, e: int) -> None:
+    """Let the stage have one more element, e, before all others: what CPUs need for it, and how much flow meets it."""
+    weighted = series.share.size > 0
+    more.inside[e] = True
+    if weighted:
+        more.met[depth + 1] = more.met[depth] + series.share[e]
+        for x in range(series.ptr[e], series.ptr[e + 1]):
+            if more.inside[series.after[x]]:
+                more.met[depth + 1] -= series.flow[x]
     for q in range(series.cpu.size):
         if series.cpu[q] == 0:
             continue
+        own_s = series.charges.work_s[e, q]
+        if weighted:
+            met_s = own_s if own_s == np.inf else series.share[e] * own_s
+            walk.work_s[depth + 1, q] = walk.work_s[depth, q] + met_s
+            continue
         longest_s = 0.0
         for x in range(series.ptr[e], series.ptr[e + 1]):
-            longest_s = max(longest_s, tail_s[series.after[x], q])
-        tail_s[e, q] = longest_s + series.charges.work_s[e, q]
-        walk.work_s[depth + 1, q] = max(walk.work_s[depth, q], tail_s[e, q])
+            longest_s = max(longest_s, more.tail_s[series.after[x], q])
+        more.tail_s[e, q] = longest_s + own_s
+        walk.work_s[depth + 1, q] = max(walk.work_s[depth, q], more.tail_s[e, q])
 
 
 @inlined
-def _worth(series: Series, walk: Walk, depth: int, worst_s: float) -> bool:
+def _load_s(series: Series, walk: Walk, more: Weights, depth: int, q: int) -> float:
+    """Return what the stage takes on a kind of devices, as far as the flow meets it."""
+    load_s = walk.work_s[depth, q] + walk.pay_s[depth, q]
+    return float(load_s if series.cpu[q] == 1 or load_s == np.inf else load_s * more.met[depth])
+
+
+@inlined
+def _worth(series: Series, walk: Walk, more: Weights, depth: int, worst_s: float) -> bool:
     """Return whether a stage that takes at least this long could be of use."""
     charges, choices = series.charges, series.choices
     for o in range(choices.kind.size):
         q = choices.kind[o]
-        if walk.held[depth] <= charges.room_bytes[q] and walk.work_s[depth, q] < worst_s:
+        share = 1.0 if series.cpu[q] == 1 else more.met[depth]
+        if walk.held[depth] <= charges.room_bytes[q] and walk.work_s[depth, q] * share < worst_s:
             return True
     return False
 
 
 @inlined
-def _ends_with(series: Series, value_s: Float64, walk: Walk, depth: int, i: int, j: int) -> None:
+def _ends_with(series: Series, value_s: Float64, walk: Walk, more: Weights, depth: int, i: int, j: int) -> None:
     """Let ideal i end with the stage behind ideal j."""
     charges, choices = series.charges, series.choices
     for o in range(choices.kind.size):
         q, shift = choices.kind[o], choices.shift[o]
         if walk.held[depth] > charges.room_bytes[q]:
             continue
-        load_s = walk.work_s[depth, q] + walk.pay_s[depth, q]
+        load_s = _load_s(series, walk, more, depth, q)
         for s in range(shift, choices.price.size):
             value_s[i, s] = min(value_s[i, s], value_s[j, s - shift] + load_s)
 
 
 @inlined
-def _comes_from(series: Series, value_s: Float64, walk: Walk, depth: int, j: int, goal: Int64) -> bool:
+def _comes_from(series: Series, value_s: Float64, walk: Walk, more: Weights, depth: int, j: int, goal: Int64) -> bool:
     """Return whether the goal has its value from ending with the stage behind ideal j; if so, note (before, choice)."""
     charges, choices = series.charges, series.choices
     for o in range(choices.kind.size):
@@ -102,7 +140,7 @@ def _comes_from(series: Series, value_s: Float64, walk: Walk, depth: int, j: int
         before = goal[1] - choices.shift[o]
         if before < 0 or walk.held[depth] > charges.room_bytes[q]:
             continue
-        load_s = walk.work_s[depth, q] + walk.pay_s[depth, q]
+        load_s = _load_s(series, walk, more, depth, q)
         if value_s[j, before] + load_s <= value_s[goal[0], goal[1]]:
             goal[2], goal[3] = j, o
             return True
@@ -120,7 +158,7 @@ def _worst(value_s: Float64, price: Float64) -> float:
 
 
 @inner
-def _walked(series: Series, value_s: Float64, walk: Walk, tail_s: Float64, i: int, goal: Int64) -> int:
+def _walked(series: Series, value_s: Float64, walk: Walk, more: Weights, i: int, goal: Int64) -> int:
     """Fill in the values of one ideal, or find the goal's last stage; return how many pairs were priced."""
     charges, lattice, price = series.charges, series.lattice, series.choices.price
     worst_s = series.choices.limit_s
@@ -130,7 +168,8 @@ def _walked(series: Series, value_s: Float64, walk: Walk, tail_s: Float64, i: in
         x = walk.follow[depth]
         if x == lattice.ptr[walk.at[depth] + 1]:
             if depth > 0:
-                tail_s[walk.gone[depth]] = 0.0
+                more.tail_s[walk.gone[depth]] = 0.0
+                more.inside[walk.gone[depth]] = False
             depth = left(charges, walk, depth)
             continue
         walk.follow[depth] = x + 1
@@ -139,19 +178,19 @@ def _walked(series: Series, value_s: Float64, walk: Walk, tail_s: Float64, i: in
             continue
         walk.seen[j] = i
         added(charges, walk, depth, e)
-        _follows(series, walk, tail_s, depth, e)
+        _follows(series, walk, more, depth, e)
         depth += 1
         walk.at[depth], walk.follow[depth], walk.gone[depth] = j, lattice.ptr[j], e
         entered(charges, walk.inside, walk.pay_s[depth], e)
-        if not _worth(series, walk, depth, worst_s):
+        if not _worth(series, walk, more, depth, worst_s):
             walk.follow[depth] = lattice.ptr[j + 1]
             continue
         pairs += 1
         if goal[0] >= 0:
-            if _comes_from(series, value_s, walk, depth, j, goal):
+            if _comes_from(series, value_s, walk, more, depth, j, goal):
                 return pairs
             continue
-        _ends_with(series, value_s, walk, depth, i, j)
+        _ends_with(series, value_s, walk, more, depth, i, j)
         if pairs % SELDOM == 0:
             worst_s = _worst(value_s[i], price)
     for s in range(price.size):
