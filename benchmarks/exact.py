@@ -1,8 +1,8 @@
-"""What exact methods find and prove on the inputs of Tarnawski et al. for throughput, and on towers of branches.
+"""What exact methods find and prove on towers of branches, which look like the hardest of the published graphs.
 
-python -m benchmarks.exact [folder of inputs] [seconds of the default search]
+python -m benchmarks.exact [seconds of every method]
 
-The files (MIT licence) are not part of the project: PLACEWRIGHT_MSR names the folder that holds `throughput-inputs`.
+The published graphs themselves: `placewright bench exact --inputs DIR`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-import psutil
 
-from benchmarks.anchors import FOLDER
 from benchmarks.common import Figure, figure, say, timed
 from pipeline import registry
+from pipeline.bench.exact import METHODS, ExactMethod
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
@@ -27,53 +25,36 @@ from pipeline.placing.rehearsal import rehearse
 from pipeline.placing.setup import problem_of
 from pipeline.testing.graphs import graph_of
 
-INPUTS = FOLDER.parent / "throughput-inputs"
-ORDERED = ("dpl", "dp")
-FREE = ("milp", "cpsat")
-SOLVER_S = 60.0
-SEARCH_S = 15.0
+SECONDS = 60.0
 TOWERS = ((3, 4, 6), (9, 4, 7))  # blocks, chains of each, operations of a chain
-MB = 1e6
 
 
-def figures(folder: Path = INPUTS, seconds: float = SEARCH_S) -> Iterator[Figure]:
-    """Yield load, gap, seconds and memory of every method on every input."""
-    rehearse((*ORDERED, *FREE, "portfolio"), "pipelined", 500, say=lambda _: None)
-    paths = sorted(folder.glob("*/*.json"))
-    if not paths:
-        yield figure("exact.inputs", None, "ms", f"no files below {folder.name}: set PLACEWRIGHT_MSR")
-    for path in paths:
-        name = f"{path.parent.name[0]}.{path.stem}"
-        yield from _of_case(name, load(Scenario(str(path), evaluator="pipelined")), seconds)
+def figures(seconds: float = SECONDS) -> Iterator[Figure]:
+    """Yield load, gap and seconds of every method on every tower."""
     for shape in TOWERS:
         case = load(Scenario("zoo:chainmm", "accelerators:6x1", evaluator="pipelined"))
-        yield from _of_case(f"towers.{'x'.join(map(str, shape))}", replace(case, problem=towers(*shape)), seconds)
+        case = replace(case, problem=towers(*shape))
+        for method in METHODS["pipelined"]:
+            rehearse((method.placer,), "pipelined", case.graph.n, say=lambda _: None)
+            scenario = replace(case.scenario, contiguity=method.contiguity)
+            label = f"exact.towers.{'x'.join(map(str, shape))}.{method.name.replace(' ', '.')}"
+            yield from _answered(label, replace(case, scenario=scenario), method, seconds)
 
 
-def _of_case(name: str, case: LoadedScenario, seconds: float) -> Iterator[Figure]:
-    ordered = replace(case, scenario=replace(case.scenario, contiguity="ordered"))
-    for placer in ORDERED:
-        yield from _answered(f"exact.{name}.ordered.{placer}", ordered, placer, SOLVER_S)
-    for placer in FREE:
-        yield from _answered(f"exact.{name}.free.{placer}", case, placer, SOLVER_S)
-    yield from _answered(f"exact.{name}.free.search", case, "portfolio", seconds)
-
-
-def _answered(label: str, case: LoadedScenario, placer: str, budget_s: float) -> Iterator[Figure]:
-    """Yield the load, the gap in percent, the seconds, and the memory of the process at the end."""
+def _answered(label: str, case: LoadedScenario, method: ExactMethod, seconds: float) -> Iterator[Figure]:
+    """Yield the load, the gap in percent and the seconds."""
 
     def answered() -> Answer:
-        found: Answer = registry.build("place", placer).place(
-            case.problem, case.simulator(), Budget(seconds=budget_s), seed=0, progress=lambda _: None
+        found: Answer = registry.build("place", method.placer).place(
+            case.problem, case.simulator(), Budget(seconds=seconds), seed=0, progress=lambda _: None
         )
         return found
 
-    seconds, answer = timed(answered)
-    how = f"{case.graph.n} operations, at most {budget_s:g} s; found by {answer.best.found_by}, {answer.bound_by}"
+    spent, answer = timed(answered)
+    how = f"{case.graph.n} operations, at most {seconds:g} s; found by {answer.best.found_by}, {answer.bound_by}"
     yield figure(f"{label}.load", answer.value_s * 1e3, "ms", how)
     yield figure(f"{label}.gap", 100 * answer.gap, "%", how)
-    yield figure(f"{label}.seconds", seconds, "s", how)
-    yield figure(f"{label}.memory", psutil.Process().memory_info().rss / MB, "MB", "resident, with all that is loaded")
+    yield figure(f"{label}.seconds", spent, "s", how)
 
 
 def towers(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
@@ -105,6 +86,4 @@ def towers(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    folder = Path(given[0]) if given else INPUTS
-    say(figures(folder, float(given[1]) if len(given) > 1 else SEARCH_S))
+    say(figures(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS))

@@ -3,6 +3,7 @@
 TABLE = {
     "dataflow": "runtime.measuring.dataflow:Dataflow",
     "hetero": "runtime.measuring.hetero:Hetero",
+    "latency": "runtime.simulators.latency:Latency",
     "listsched": "runtime.simulators.listsched:ListSched",
     "pipelined": "runtime.simulators.pipelined:Pipelined",
     "sequential": "runtime.simulators.sequential:Sequential",

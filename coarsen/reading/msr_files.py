@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Required
+from typing import Any, Literal, NamedTuple, Required
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -32,6 +32,7 @@ class OfficialResult(TypedDict, total=False):
     """A result of the official tools."""
 
     maxLoad: float
+    totalLatency: float
     fpgas: Required[list[OfficialDevice]]
     cpus: list[OfficialDevice]
 
@@ -42,23 +43,49 @@ def accelerators_and_cpus(topology: Topology) -> tuple[list[int], list[int]]:
     return [d for d in range(topology.p) if d not in cpus], cpus
 
 
+class OfficialLoads(NamedTuple):
+    """What a placement comes to.
+
+    key: how a result names it. value_s: seconds of the whole. load_s: seconds of each (device, call). calls: of each
+    accelerator at most.
+    """
+
+    key: Literal["maxLoad", "totalLatency"]
+    value_s: float
+    load_s: Mapping[tuple[int, int], float]
+    calls: int = 1
+
+
 def official_result(
-    document: Mapping[str, Any], names: Sequence[str], device: Int32, load_s: Sequence[float], topology: Topology
-) -> OfficialResult:
-    """Return a placement, int32 [n], of the operations `names` of a document as the official tools write it."""
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    placed: tuple[Int32, Sequence[int]],
+    loads: OfficialLoads,
+    topology: Topology,
+) -> dict[str, Any]:
+    """Return a placement of the operations `names` of a document as the official tools write it.
+
+    placed: the device of each operation, int32 [n], and its call. The calls of an accelerator come one after another.
+    """
     ids = dict(zip(node_names(document["nodes"]), [node["id"] for node in document["nodes"]], strict=True))
-    mine: list[list[int]] = [[] for _ in range(topology.p)]
-    for name, d in zip(names, device.tolist(), strict=True):
-        mine[d].append(ids[name])
-    rows = [OfficialDevice(load=load / MS, nodes=sorted(nodes)) for load, nodes in zip(load_s, mine, strict=True)]
+    mine: dict[tuple[int, int], list[int]] = {}
     accelerators, cpus = accelerators_and_cpus(topology)
-    return OfficialResult(maxLoad=max(load_s) / MS, fpgas=[rows[d] for d in accelerators], cpus=[rows[d] for d in cpus])
+    for name, d, turn in zip(names, placed[0].tolist(), placed[1], strict=True):
+        mine.setdefault((d, 0 if d in cpus else turn), []).append(ids[name])
+
+    def row(d: int, turn: int) -> OfficialDevice:
+        return OfficialDevice(load=loads.load_s.get((d, turn), 0.0) / MS, nodes=sorted(mine.get((d, turn), [])))
+
+    fpgas = [row(d, turn) for d in accelerators for turn in range(loads.calls)]
+    return {loads.key: loads.value_s / MS, "fpgas": fpgas, "cpus": [row(d, 0) for d in cpus]}
 
 
 def placed_by(
-    result: Mapping[str, Any], document: Mapping[str, Any], topology: Topology, *, where: str
-) -> tuple[dict[str, str], OfficialResult]:
-    """Return ({operation: device} of a result of the official tools, the result); document: the graph's own.
+    result: Mapping[str, Any], document: Mapping[str, Any], topology: Topology, calls: int = 1, *, where: str
+) -> tuple[dict[str, str], dict[str, int], OfficialResult]:
+    """Return ({operation: device} of a result of the official tools, {operation: call}, the result).
+
+    document: the graph's own. calls: of each accelerator at most.
 
     Raises:
         UsageError: it is no such result, or of another graph.
@@ -68,26 +95,28 @@ def placed_by(
     faults.end()
     names = dict(zip([node["id"] for node in document["nodes"]], node_names(document["nodes"]), strict=True))
     placed: dict[str, str] = {}
+    turns: dict[str, int] = {}
     accelerators, cpus = accelerators_and_cpus(topology)
-    parts = (("accelerators", found["fpgas"], accelerators), ("CPUs", found.get("cpus", []), cpus))
-    for what, rows, devices in parts:
+    called = [(d, turn) for d in accelerators for turn in range(calls)]
+    parts = (("accelerators", found["fpgas"], called), ("CPUs", found.get("cpus", []), [(d, 0) for d in cpus]))
+    for what, rows, homes in parts:
         used = [row for row in rows if row["nodes"]]
-        if len(used) > len(devices):
-            faults.add(f"it uses {len(used)} {what}, and there are {len(devices)}")
+        if len(used) > len(homes):
+            faults.add(f"it uses {len(used)} {what}, and there are {len(homes)}")
             continue
-        for row, d in zip(used if len(rows) > len(devices) else rows, devices, strict=False):
+        for row, (d, turn) in zip(used if len(rows) > len(homes) else rows, homes, strict=False):
             for node in row["nodes"]:
                 if node not in names:
                     faults.add(f"{node} is no node's id")
                 elif names[node] in placed:
                     faults.add(f"the node {node} is on two devices")
                 else:
-                    placed[names[node]] = topology.names[d]
+                    placed[names[node]], turns[names[node]] = topology.names[d], turn
     missing = [name for name in names.values() if name not in placed]
     if missing:
         faults.add(f"these nodes are on no device: {listed(missing)}")
     faults.end()
-    return placed, found
+    return placed, turns, found
 
 
 def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]:

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 # What is compared -> options that only others read.
 SUITES = {
-    "hsdag": ("instances", "parts", "seconds", "page", "retry_disturbed"),
-    "league": ("models", "evaluators", "tables", "measurements", "set"),
+    "hsdag": ("instances", "parts", "seconds", "page", "retry_disturbed", "inputs"),
+    "league": ("models", "evaluators", "tables", "measurements", "set", "inputs"),
+    "exact": (
+        *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "measurements", "workers"),
+        *("set", "page", "retry_disturbed"),
+    ),
 }
 PATH = click.Path(path_type=Path)
 MOST_WORKERS = 8  # unless given; each holds some hundred MB
+FULL_S, QUICK_S = 60.0, 5.0  # seconds of a cell of exact
 COUNT = click.IntRange(min=1)
 SECONDS = click.FloatRange(min=0, min_open=True)
 
@@ -41,7 +46,8 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--methods", help="Methods or placers, separated by commas.")
 @click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
 @click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300; league 1000.")
-@click.option("--seconds", type=SECONDS, help="league: seconds per cell of equal time: 6, quick 1.")
+@click.option("--seconds", type=SECONDS, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
+@click.option("--inputs", type=PATH, help="exact: a folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
 @click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
@@ -56,6 +62,7 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
     SUITE is hsdag: three networks on a CPU and a GPU; writes results.json, results.md and figures into --out. Or
     league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.
+    Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; results.json, results.md.
     """
     from pipeline.core.errors import UnknownNameError, UsageError
 
@@ -65,7 +72,7 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
     foreign = [f"--{name.replace('_', '-')}" for name in given]
     if foreign:
         raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
-    run = _league if suite == "league" else _hsdag
+    run = {"hsdag": _hsdag, "league": _league, "exact": _exact}[suite]
     document = run(out, options)
     if as_json:
         console.print_json(document)
@@ -107,6 +114,24 @@ def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     for line in [*in_words(document), *document["notes"]]:
         console.say(line)
     console.say(f"Written to {out}: league.md, league.json and figures")
+    return document
+
+
+def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    from pipeline.bench import exact
+    from pipeline.core.errors import UsageError
+
+    if options["inputs"] is None:
+        raise UsageError("The benchmark exact needs graphs.", "Give their folder with --inputs.")
+    seconds = options["seconds"] or (QUICK_S if options["quick"] else FULL_S)
+    asked = exact.cells(options["inputs"], _names(options["methods"]), seconds)
+    with console.progress(quiet=options["quiet"]) as progress:
+        rows = list(exact.run(asked, out, progress))
+    document = exact.write(rows, out)
+    for name in dict.fromkeys(row.graph for row in rows):
+        mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
+        console.table(name, ["method", "value ms", "bound ms", "gap", "s", "MB"], mine)
+    console.say(f"Written to {out}: results.md and results.json")
     return document
 
 

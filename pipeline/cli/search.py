@@ -32,6 +32,9 @@ MB = 1e6
 # Options that name files or folders to write.
 WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
+# Objectives by the words of Tarnawski et al., and the evaluator of each.
+OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "latency": "latency"}
+
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
 )
@@ -49,8 +52,11 @@ def scenario_options(command: Command) -> Command:
                 help="A TOML file, or a preset as equal:4; else the graph's own.",
             ),
             click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
-            click.option("--evaluator", default="listsched", help="listsched, sequential or pipelined."),
+            click.option("--evaluator", default="listsched", help="listsched, sequential, pipelined or latency."),
             click.option("--contiguous", is_flag=True, help="Of pipelined: stages that can be put in an order."),
+            click.option(
+                "--calls", type=click.IntRange(min=1), default=1, help="Of latency: of each accelerator at most."
+            ),
             click.option("--level", default="", help="Of listsched: T0, T1, T1-bare or T2."),
             click.option("--no-memory", is_flag=True, help="Let devices hold anything."),
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
@@ -72,7 +78,11 @@ def scenario_options(command: Command) -> Command:
 @click.command()
 @scenario_options
 @click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
-@click.option("--objective", type=click.Choice(["max-load"]), help="max-load: the same as --evaluator pipelined.")
+@click.option(
+    "--objective",
+    type=click.Choice(list(OBJECTIVES)),
+    help="max-load, latency: the same as --evaluator pipelined, latency.",
+)
 @click.option("--placer", default="auto", help="Which method searches: auto, or see `placewright list place`.")
 @click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
 @click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
@@ -107,8 +117,8 @@ def search(**options: Any) -> None:
         gap=parse_share(options["gap"], "gap"),
         replicate=options["microbatches"] if options["replicate"] else None,
     )
-    if options["objective"] == "max-load":
-        options["evaluator"] = "pipelined"
+    if options["objective"] is not None:
+        options["evaluator"] = OBJECTIVES[options["objective"]]
     scenario = _scenario(options, ordered=options["mode"] == "order")
     with (
         watching(options["curve"], options["tensorboard"]) as watch,
@@ -190,7 +200,7 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
     from pipeline.config import parse_assignment
     from pipeline.offline.scenario import Scenario
 
-    kept = ("graph", "topology", "costs", "evaluator", "level", "pins", "cost_scale", "seed")
+    kept = ("graph", "topology", "costs", "evaluator", "level", "pins", "cost_scale", "calls", "seed")
     return Scenario(
         **{name: options[name] for name in kept},
         memory=not options["no_memory"],

@@ -237,6 +237,7 @@ def show_result(result: Result) -> None:
         compared,
         failure_text,
         is_untried,
+        pipelines_text,
         search_text,
         untried_text,
         winner_text,
@@ -258,7 +259,8 @@ def show_result(result: Result) -> None:
     yardstick = f"times as fast as {record.contest.control}" if record.contest else ""
     console.table("", ["candidate", "ms", "per second", yardstick, "what it is"], rows)
     metric = record.contest.metric if record.contest else ""
-    told = (untried_text(record.candidates), winner_text(record.candidates), *record.notes)
+    rates = pipelines_text(record.searches, record.candidates)
+    told = (untried_text(record.candidates), winner_text(record.candidates), rates, *record.notes)
     told += (alone_text(record.candidates, record.best, metric),)
     for line in (*map(search_text, record.searches), *told):
         if line:

@@ -66,6 +66,25 @@ class PipelineModel(ExecutionModel):
     contiguity: Contiguity = "free"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyModel(ExecutionModel):
+    """One inference, in which accelerators are called with sets of operations, and CPUs run operations side by side.
+
+    calls: how often each accelerator may be called.
+    """
+
+    kind: ClassVar[str] = "latency"
+    anonymous: ClassVar[bool] = True
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsModel(LatencyModel):
+    """The same with several calls of every accelerator: priorities say which call an operation belongs to."""
+
+    ordered: ClassVar[bool] = True
+
+
 @dataclass(frozen=True, slots=True)
 class DataflowModel(ExecutionModel):
     """Devices and links that work at the same time, with a queue each.

@@ -52,6 +52,16 @@ class PipelineStageRecord(TypedDict):
     operations: list[str]
 
 
+class CallRecord(TypedDict):
+    """One call of an accelerator, the how manieth of this one, and when it starts and ends in one inference."""
+
+    device: str
+    number: int
+    start_s: float
+    end_s: float
+    operations: list[str]
+
+
 class OfficialRecord(TypedDict):
     """What a result of the official tools states, what was counted again, and what is wrong with it."""
 
@@ -65,6 +75,7 @@ class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
 
     value_s: float
     stages: list[PipelineStageRecord] | None
+    calls: list[CallRecord] | None
     official: OfficialRecord | None
 
 
@@ -89,6 +100,7 @@ class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     """The answer of search."""
 
     stages: list[PipelineStageRecord] | None
+    calls: list[CallRecord] | None
     replicated: list[PipelineStageRecord] | None
 
 

@@ -51,8 +51,9 @@ class Scenario:
     """A question without its answer, in the words of the command line.
 
     graph: a JSON file, a model, or "zoo:NAME" with options as in "zoo:rnnlm2?steps=3". topology: a TOML file or a
-    preset; "" for the graph's own. contiguity: of the stages of a pipeline; "" for the evaluator's default. costs: a
-    CSV or JSON file. evaluator: which simulator. level: of listsched; "" for its own default.
+    preset; "" for the graph's own. contiguity: of the stages of a pipeline; "" for the evaluator's default. calls: of
+    each accelerator at most, of latency. costs: a CSV or JSON file. evaluator: which simulator. level: of listsched;
+    "" for its own default.
     memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
     carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
     "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read.
@@ -69,6 +70,7 @@ class Scenario:
     pins: Path | None = None
     cost_scale: float = 1.0
     contiguity: str = ""
+    calls: int = 1
     seed: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -121,11 +123,17 @@ class Scenario:
             raise UsageError(f"The evaluator {name} knows no stages.", "Leave --contiguous out, or use pipelined.")
         if self.contiguity:
             values["contiguity"] = self.contiguity
+        if self.calls != 1 and "calls" not in known:
+            raise UsageError(f"The evaluator {name} knows no calls.", "Leave --calls out, or use latency.")
+        if self.calls != 1:
+            values["calls"] = self.calls
         if "memory" in known and not self.memory:
             values["memory"] = False
         found = registry.build("measure", name, values)
         if not isinstance(found, Predictor):
-            raise UsageError(f"The evaluator {name} is no simulator.", "Use listsched, sequential or pipelined.")
+            raise UsageError(
+                f"The evaluator {name} is no simulator.", "Use listsched, sequential, pipelined or latency."
+            )
         if self.ordered and not found.execution.ordered:
             raise UsageError(f"To the evaluator {name} no order matters.", "Use listsched, or --mode placement.")
         return found
@@ -200,7 +208,8 @@ def load(scenario: Scenario) -> LoadedScenario:
     given = None if scenario.costs is None else read_costs(scenario.costs, graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
     pins = {} if scenario.pins is None else _pins(scenario.pins, graph, found.members)
-    problem = problem_of(graph, topology, costs, pins=pins, ordered=scenario.ordered, tags=workload.tags)
+    ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is
+    problem = problem_of(graph, topology, costs, pins=pins, ordered=ordered, tags=workload.tags)
     _check_ties(problem)
     _check_room(problem)
     scenario = replace(scenario, topology=_topology_of(scenario, workload))

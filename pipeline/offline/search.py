@@ -22,6 +22,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import DataflowModel, PipelineModel
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
+from pipeline.offline.calls import call_records
 from pipeline.offline.official import official_document, read_official, write_official
 from pipeline.offline.records import (
     BoundRecord,
@@ -141,6 +142,7 @@ def _search(
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
         "stages": stage_records(case, best.placement),
+        "calls": call_records(case, best.placement),
         "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),
         **_figures(case, simulator, best.placement),
         **case.lifted(best.placement),
@@ -191,6 +193,7 @@ def simulate(
         **_words(case, simulator),
         "value_s": value_s,
         "stages": stage_records(case, plan),
+        "calls": call_records(case, plan),
         "official": checked,
         **figures,
         **case.lifted(plan),

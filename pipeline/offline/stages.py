@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.core.graph import Grouping
+from pipeline.core.devices import Topology
+from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import PipelineModel
@@ -22,22 +23,41 @@ def checked_loads(problem: Problem, device: Sequence[int]) -> tuple[list[float],
     Counted from the definition, operation by operation and net by net, without the simulator.
     """
     graph, topology, costs = problem.graph, problem.topology, problem.costs
-    load_s, held, faults = [0.0] * topology.p, [0] * topology.p, list[str]()
+    load_s = [0.0] * topology.p
     for i, d in enumerate(device):
         load_s[d] += 0.0 if costs is None else float(costs.op_s[i, d])
-        held[d] += int(graph.weight_bytes[i])
-        if not problem.allowed[i, d]:
-            faults.append(f"{topology.names[d]} may not run {graph.names[i]}")
+    for members, size in nets_of(graph):
+        used = {device[i] for i in members}
+        for d in used if len(used) > 1 else ():
+            if topology.devices[d].kind != "cpu":
+                load_s[d] += slowest_link_s(topology, d, size)
+    return load_s, broken_rules(problem, device)
+
+
+def nets_of(graph: Graph) -> list[tuple[set[int], int]]:
+    """Return, for every tensor that is read, (who makes and reads it, the most bytes that one reads)."""
     nets: dict[int, tuple[set[int], int]] = {}
     for u, v, tensor, size in graph.read_rows():
         members, largest = nets.get(tensor, ({u}, 0))
         nets[tensor] = (members | {v}, max(largest, size))
-    for members, size in nets.values():
-        used = {device[i] for i in members}
-        for d in used if len(used) > 1 else ():
-            if topology.devices[d].kind != "cpu":
-                ends = [(d, e) for e in range(topology.p) if e != d] + [(e, d) for e in range(topology.p) if e != d]
-                load_s[d] += max(topology.link_latency_s[e] + size / topology.link_bytes_per_s[e] for e in ends)
+    return list(nets.values())
+
+
+def slowest_link_s(topology: Topology, d: int, size: int) -> float:
+    """Return the seconds of so many bytes over the slowest link of a device; 0 where it has none."""
+    ends = [(d, e) for e in range(topology.p) if e != d] + [(e, d) for e in range(topology.p) if e != d]
+    seconds = (float(topology.link_latency_s[e] + size / topology.link_bytes_per_s[e]) for e in ends)
+    return max(seconds, default=0.0)
+
+
+def broken_rules(problem: Problem, device: Sequence[int]) -> list[str]:
+    """Return what is wrong with a placement whatever is made of it, in words."""
+    graph, topology = problem.graph, problem.topology
+    held, faults = [0] * topology.p, list[str]()
+    for i, d in enumerate(device):
+        held[d] += int(graph.weight_bytes[i])
+        if not problem.allowed[i, d]:
+            faults.append(f"{topology.names[d]} may not run {graph.names[i]}")
     for spec, bytes_held in zip(topology.devices, held, strict=True):
         if 0 < spec.memory_bytes < bytes_held:
             faults.append(f"{spec.name} holds {bytes_held} bytes of {spec.memory_bytes}")
@@ -45,7 +65,7 @@ def checked_loads(problem: Problem, device: Sequence[int]) -> tuple[list[float],
     for i, label in enumerate(graph.colocate.tolist()):
         if label >= 0 and labels.setdefault(label, device[i]) != device[i]:
             faults.append(f"{graph.names[i]} is parted from what it must share a device with")
-    return load_s, faults
+    return faults
 
 
 def device_order(problem: Problem, device: Sequence[int]) -> list[int] | None:

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 OPERATIONS = 14
 BUDGET = Budget(evaluations=48, seconds=2.0)
 BOUND_S = 0.05  # seconds for the parts of a bound that improve with time
-SIMULATORS = ("listsched", "sequential", "pipelined")
+SIMULATORS = ("listsched", "sequential", "pipelined", "latency")
 CALLING = ("portfolio", "hsdag")  # placers that let the portfolio's placers search
 NOTICE = "compiling kernels, once after an installation"
 

@@ -15,7 +15,7 @@ from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, share_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.runs.result import Result
-from pipeline.runs.words import alone_text, search_text, winner_text
+from pipeline.runs.words import alone_text, pipelines_text, search_text, winner_text
 from runtime.measuring.claims import TWIN
 
 REPORT = "report.html"
@@ -149,7 +149,9 @@ def _timeline(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[
 
 def _search(run: RunRecords) -> dict[str, Any]:
     told = [search_text(s) for s in run.result.searches]
-    others = (winner_text(run.result.candidates), alone_text(run.result.candidates, run.result.best))
+    result = run.result
+    rates = pipelines_text(result.searches, result.candidates)
+    others = (winner_text(result.candidates), rates, alone_text(result.candidates, result.best))
     return {"curve": charts.curves(run.curve), "searches": [line for line in (*told, *others) if line]}
 
 

@@ -323,12 +323,14 @@ def _by_runtime(settings: Settings) -> Settings:
     """Return the settings of a search for what runs splits.
 
     The usual simulator, and the calibration to measurements, know no two devices that work at the same time: for
-    segments that do, the default is the simulator of a dataflow machine alone.
+    segments that do, the default is the simulator of a dataflow machine alone, and where throughput counts, that of a
+    pipeline in its steady state.
     """
     place, usual = settings.place, PlaceSettings()
     if settings.measure.runtime == "hetero" or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
         return settings
-    return replace(settings, place=replace(place, evaluator="listsched", reward="simulated"))
+    evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
+    return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
 
 
 def _asked(settings: Settings) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "crashed": "crashed: ",
     "wrong_output": "",  # the message says it all
 }
+PIPELINED = "pipelined"  # the simulator of the largest load, which is the time from one inference to the next
 MOST_NAMED = 4  # candidates in a sentence
 METHODS: Mapping[str, str] = {
     "single": "a single device",
@@ -125,6 +126,20 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
         return ""
     words = [f"{placer} {latency.median * 1e3:.2f} ms" for placer, latency in best.items()]
     return f"Fastest split of each placer: {', '.join(words)}."
+
+
+def pipelines_text(searches: Sequence[Mapping[str, Any]], candidates: Sequence[CandidateRecord]) -> str:
+    """Return how many inferences a second the best pipeline of each placer was predicted to make, and made; "" if none.
+
+    The first finalist of a placer is the one of which its search tells.
+    """
+    rates = {c.name: c.rate for c in candidates if c.rate}
+    found = []
+    for search in searches:
+        name = f"{search['placer']} 1 pipeline"
+        if search["evaluator"] == PIPELINED and search["value_s"] and name in rates:
+            found.append(f"{name} {rates[name]:.4g} (predicted: {1 / search['value_s']:.4g})")
+    return f"Inferences per second: {', '.join(found)}." if found else ""
 
 
 def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "") -> str:

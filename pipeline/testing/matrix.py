@@ -97,6 +97,7 @@ FACTS: Mapping[str, Facts] = {
     "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
     "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
     "gdp": Facts(SAME, priorities=False),
+    "latency_dp": Facts(NOTHING, MODELS, "`latency`, where calls in series meet its bound", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
     ),

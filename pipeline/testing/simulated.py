@@ -26,6 +26,7 @@ SIMULATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "T1": ("listsched", {"level": "T1"}),
     "T2": ("listsched", {"level": "T2"}),
     "pipelined": ("pipelined", {}),
+    "latency": ("latency", {}),
 }
 DATAFLOW = ("T0", "T1", "T2")  # those to which priorities matter
 EVALUATIONS = 60

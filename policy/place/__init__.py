@@ -28,6 +28,7 @@ TABLE = {
     "cpsat": "policy.place.exact.cpsat:CpSat",
     "milp": "policy.place.exact.milp:Milp",
     "dp": "policy.place.exact.dp:Dp",
+    "latency_dp": "policy.place.exact.latency_dp:LatencyDp",
     "dpl": "policy.place.exact.dpl:Dpl",
     "cem": "policy.place.local.cem:Cem",
     "brkga": "policy.place.local.brkga:Brkga",

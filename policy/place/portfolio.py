@@ -14,11 +14,12 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, PipelineModel
+from pipeline.core.simulation import ExecutionModel, LatencyModel, PipelineModel
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.exact.dp import Dp
 from policy.place.exact.dpl import Dpl
 from policy.place.exact.enumeration import enumerated
+from policy.place.exact.latency_dp import LatencyDp
 from policy.place.exact.milp import Milp
 from policy.place.exact.min_cut import MinCut
 from policy.place.exact.proofs import prove_bound
@@ -61,6 +62,7 @@ LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its whi
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
 STAGES = 0.1  # share of what is left that goes to contiguous stages, by each of three ways
 REFUTING = 0.35  # share of what is left then in which one solver mostly refutes that a pipeline can be better
+CALLS = 0.2  # share of what is left that goes to annealing calls, before a solver tries
 SOLVERS = 0.7  # share of what is left then in which two solvers prove a pipeline optimal
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
@@ -76,7 +78,8 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
     if execution.concurrent and n <= LARGE:
         improving = ("neural_list", *improving)
-    exact = ("dpl", "dp", "milp") if isinstance(execution, PipelineModel) else ()
+    exact: tuple[str, ...] = ("dpl", "dp", "milp") if isinstance(execution, PipelineModel) else ()
+    exact = ("latency_dp",) if isinstance(execution, LatencyModel) else exact
     return (*RULES, *(("min_cut",) if execution.additive else ()), *exact, *improving)
 
 
@@ -104,7 +107,7 @@ class Portfolio(Method):
     version: ClassVar[int] = 7
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
-        *("min_cut", "dpl", "dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
+        *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
     )
 
     annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
@@ -132,6 +135,8 @@ class Portfolio(Method):
             _part(search, "min_cut", MinCut(), seed)
         if isinstance(search.execution, PipelineModel):
             self._stages(search, seed)
+        if isinstance(search.execution, LatencyModel):
+            self._calls(search, seed)
         self._rules(search, seed)
         if self.learned and "neural_list" in parts(search.problem.graph.n, search.execution):
             _part(search, "neural_list", NeuralList(improve=False), seed, share=SAMPLING)
@@ -171,6 +176,16 @@ class Portfolio(Method):
         if math.isfinite(search.left_s) and search.left_s > LEAST_S:
             solvers = [_Named("milp", Milp()), _Named("cpsat", solver)]
             _part(search, "milp", _SideBySide(solvers, len(solvers)), seed, share=SOLVERS)
+
+    def _calls(self, search: Search, seed: int) -> None:
+        """Call accelerators one after another, let a little annealing overlap calls, and prove or better that."""
+        if search.problem.graph.n > LARGE:
+            return
+        _part(search, "latency_dp", LatencyDp(), seed)
+        self._anneal(search, seed, share=CALLS)
+        if size_of(search) <= self.solvable:
+            solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
+            _part(search, "cpsat", solver, seed, share=SOLVERS)
 
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""

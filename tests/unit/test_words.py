@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.config import Settings
 from pipeline.core.devices import CostTable
+from pipeline.runs.plan import _by_runtime
 from pipeline.runs.records import CandidateRecord, FailureRecord, LatencyRecord
 from pipeline.runs.words import (
     about,
     failure_text,
+    pipelines_text,
     refusal_text,
     search_text,
     time_shares,
@@ -125,3 +128,25 @@ def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
     found += [candidate("portfolio", 0.025), candidate("hsdag", 0.03), candidate("greedy", None)]
     assert winner_text(found) == "Fastest split of each placer: hsdag 20.00 ms, portfolio 25.00 ms."
     assert winner_text(found[:1]) == ""
+
+
+def test_rates_of_pipelines_stand_beside_what_was_predicted() -> None:
+    known = {"placer": "dp", "baseline": False, "single": False, "devices_used": [], "subgraphs": 2}
+    rows = [
+        CandidateRecord(name=f"dp 1 {runner}", rate=rate, **known)
+        for runner, rate in (("pipeline", 80.0), ("serial", 9))
+    ]
+    told = [
+        {"placer": "dp", "evaluator": "pipelined", "value_s": 0.01},
+        {"placer": "heft", "evaluator": "pipelined", "value_s": 1.0},
+    ]
+    assert pipelines_text(told, rows) == "Inferences per second: dp 1 pipeline 80 (predicted: 100)."
+    assert pipelines_text([told[0] | {"evaluator": "listsched"}], rows) == ""
+
+
+@pytest.mark.parametrize(("objective", "asked"), [("latency", "listsched"), ("throughput", "pipelined")])
+def test_segments_are_searched_with_the_simulator_of_what_counts(objective: str, asked: str) -> None:
+    given = Settings().updated({"measure.objective": objective, "measure.runtime": "dataflow"}, "a test")
+    assert _by_runtime(given).place.evaluator == asked
+    chosen = given.updated({"place.evaluator": "sequential", "place.reward": "simulated"}, "a test")
+    assert _by_runtime(chosen).place.evaluator == "sequential"

@@ -20,6 +20,7 @@ from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.cpsat_models import Made
 from policy.place.exact.dpl import Dpl
+from policy.place.exact.latency_dp import LatencyDp
 from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
@@ -48,8 +49,8 @@ class CpSat(Method):
     A second by that count was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 5
-    placers: ClassVar[tuple[str, ...]] = ("heft", "dpl")
+    version: ClassVar[int] = 6
+    placers: ClassVar[tuple[str, ...]] = ("heft", "dpl", "latency_dp")
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
     workers: int = param(2, "threads of the solver, where there is a time limit")
@@ -73,6 +74,7 @@ class CpSat(Method):
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
         Dpl.begin(search, seed=seed)
+        LatencyDp.begin(search)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
@@ -85,7 +87,8 @@ class CpSat(Method):
         if proves and size_of(search) > EASY and (same or one_to_one(search)) and self._refuted(search, units, seed):
             return
         device = None if search.best is None else units.devices_of(search.best)
-        hint = Hint(device, search.best_s, timeline if same else None)
+        priority = None if search.best is None else search.best.priority
+        hint = Hint(device, search.best_s, timeline if same else None, priority)
         made = objective.program(problem, units, execution, hint, search.bound_s)
         if made is None:
             return
@@ -190,6 +193,9 @@ class _Asking:
             rank = np.empty(start.size)
             rank[np.lexsort((self.depth, start))] = np.arange(start.size)
             placements.insert(0, Placement(placements[0].device, placements[0].devices, rank))
+        if self.made.turn:
+            turn = np.array([value(t) for t in self.made.turn], np.float64)
+            placements = [Placement(placements[0].device, placements[0].devices, turn)]
         self.search.evaluate(placements, planned_s=[objective * self.made.tick_s] * len(placements))
         return not self.search.done
 

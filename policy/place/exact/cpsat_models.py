@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,13 +23,14 @@ class Made(NamedTuple):
 
     A schedule in seconds keeps all constraints when each time in it is rounded down to ticks: what the solver proves
     of ticks holds for seconds. model: the program. x: a literal per unit and device. start: the start of each
-    operation, or nothing. tick_s: the seconds of a tick.
+    operation, or nothing. tick_s: the seconds of a tick. turn: the call that each operation is in, or nothing.
     """
 
     model: Any
     x: list[list[Any]]
     start: list[Any]
     tick_s: float
+    turn: Sequence[Any] = ()
 
 
 def tick_of(times_s: Float64, horizon_s: float, *, ticks: int) -> float:

@@ -8,17 +8,27 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from pipeline.core.arrays import Int32
+from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel, Timeline
+from pipeline.core.simulation import (
+    DataflowModel,
+    ExecutionModel,
+    LatencyModel,
+    PipelineModel,
+    SequentialModel,
+    Timeline,
+)
 from pipeline.shared.graphs import depths
-from policy.place.exact.bounds import Bound, dataflow_bounds, load_bounds, sum_bounds
+from policy.place.exact.bounds import Bound, BoundInputs, Paths, dataflow_bounds, load_bounds, sum_bounds
+from policy.place.exact.cpsat_calls import CallTimes, calls_program
 from policy.place.exact.cpsat_models import Made, alike_devices, in_turns
 from policy.place.exact.cpsat_pipeline import pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
 from policy.place.exact.elements import leaves_folded
+from policy.place.exact.flow_bound import flow_bound
+from policy.place.exact.latency_bound import path_bound
 from policy.place.units import UNLIMITED, Units
 
 DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with
@@ -27,12 +37,13 @@ DIVISION = 4  # times as many variables that a program without start times may h
 class Hint(NamedTuple):
     """The placement that a program starts from: device int32 [k] of its units, None without one; what it takes.
 
-    timeline: what happens under it, if its operations are the problem's nodes.
+    timeline: what happens under it, if its operations are the problem's nodes. priority: float64 [n], its order.
     """
 
     device: Int32 | None
     value_s: float
     timeline: Timeline | None
+    priority: Float64 | None = None
 
 
 class Objective(Protocol):
@@ -179,11 +190,46 @@ class Makespan(Unknown):
         return listsched(problem, units, times, plan, bound_s)
 
 
+class LongestWait(Unknown):
+    """The end of the last operation, where accelerators are called; the rules are a `LatencyModel`."""
+
+    exact: ClassVar[bool] = True
+
+    def bounds(self, problem: Problem, execution: ExecutionModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
+        """Return the largest unit, the longest path, and a path cut into calls."""
+        work = problem.derived(BoundInputs.of)
+        paths = problem.derived(Paths.of, work) if one_to_one else None
+        if paths is None:
+            return [(float(work.op_s.min(axis=1).max()), "largest operation")]
+        longest_s, calls = paths.longest_s(work.op_s), _calls(execution)
+        flow_s = flow_bound(problem, seconds=seconds) if calls == 1 else 0.0
+        calls_s = path_bound(problem, calls, seconds=seconds) if flow_s == 0 else 0.0
+        return [(longest_s, "critical path"), (calls_s, "calls along a path"), (flow_s, "flow of paths")]
+
+    def units(self, problem: Problem) -> Units:
+        """Return the problem's units, idle leaves folded into their neighbours again and again."""
+        return problem.derived(leaves_folded)
+
+    def variables(self, problem: Problem, execution: ExecutionModel | None) -> int:
+        """Return the variables that say what is where, which nets calls hold partly, and when operations end."""
+        units, p, calls = self.units(problem), problem.topology.p, _calls(execution)
+        further = (units.k if calls == 1 else problem.graph.n) * (calls - 1) * p
+        return (units.k * p + further + _sent(problem, units)[0] * p * calls + problem.graph.n) // DIVISION
+
+    def program(
+        self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
+    ) -> Made | None:
+        """Return the program of calls."""
+        times = CallTimes.of(problem, units, _calls(execution), hint.value_s)
+        return calls_program(problem, times, hint.device, hint.priority, bound_s)
+
+
 OBJECTIVES: Mapping[type[ExecutionModel], Objective] = {
     ExecutionModel: Unknown(),
     SequentialModel: Sum(),
     PipelineModel: LargestLoad(),
     DataflowModel: Makespan(),
+    LatencyModel: LongestWait(),
 }
 
 
@@ -225,6 +271,12 @@ def folded(problem: Problem) -> Units:
 
 def _is_contiguous(execution: ExecutionModel | None) -> bool:
     return isinstance(execution, PipelineModel) and execution.contiguity != "free"
+
+
+def _calls(execution: ExecutionModel | None) -> int:
+    if not isinstance(execution, LatencyModel):
+        raise TypeError(f"{execution} is no model of accelerators that are called")
+    return execution.calls
 
 
 def _dataflow(execution: ExecutionModel | None) -> DataflowModel:

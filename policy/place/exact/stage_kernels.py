@@ -54,7 +54,7 @@ class LeastLoads(NamedTuple):
 
 
 @inlined
-def _entered(charges: Charges, count: Int64, pay_s: Float64, e: int) -> None:
+def entered(charges: Charges, count: Int64, pay_s: Float64, e: int) -> None:
     """Let an element enter the stage whose members of each net are counted; pay_s: float64 [K], what it pays."""
     for x in range(charges.ptr[e], charges.ptr[e + 1]):
         net = charges.net[x]
@@ -202,7 +202,7 @@ def best_of_ideals(
 
 
 @inlined
-def _added(charges: Charges, walk: Walk, depth: int, e: int) -> None:
+def added(charges: Charges, walk: Walk, depth: int, e: int) -> None:
     """Add an element to the stage so far, on the next level."""
     for q in range(walk.work_s.shape[1]):
         walk.work_s[depth + 1, q] = walk.work_s[depth, q] + charges.work_s[e, q]
@@ -211,7 +211,7 @@ def _added(charges: Charges, walk: Walk, depth: int, e: int) -> None:
 
 
 @inlined
-def _left(charges: Charges, walk: Walk, depth: int) -> int:
+def left(charges: Charges, walk: Walk, depth: int) -> int:
     """Leave a level, and return the one above."""
     if depth > 0:
         e = walk.gone[depth]
@@ -238,19 +238,19 @@ def _walked(
     while depth >= 0:
         x = walk.follow[depth]
         if x == lattice.ptr[walk.at[depth] + 1]:
-            depth = _left(charges, walk, depth)
+            depth = left(charges, walk, depth)
             continue
         walk.follow[depth] = x + 1
         j, e = lattice.below[x], lattice.taken[x]
         if walk.seen[j] == i:
             continue
         walk.seen[j] = i
-        _added(charges, walk, depth, e)
+        added(charges, walk, depth, e)
         if not _open(charges, choices, walk.work_s[depth + 1], walk.held[depth + 1], worst_s):
             continue
         depth += 1
         walk.at[depth], walk.follow[depth], walk.gone[depth] = j, lattice.ptr[j], e
-        _entered(charges, walk.inside, walk.pay_s[depth], e)
+        entered(charges, walk.inside, walk.pay_s[depth], e)
         pairs += 1
         stage = (j, walk.work_s[depth], walk.pay_s[depth], walk.held[depth])
         if goal[0] >= 0:
@@ -323,7 +323,7 @@ def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoa
         if not _open(charges, choices, work_s, held, worst_s):
             break
         j -= 1
-        _entered(charges, scan.inside, pay_s, e)
+        entered(charges, scan.inside, pay_s, e)
         stage = (j, work_s, pay_s, held)
         if goal[0] >= 0:
             if _leads_there(charges, choices, best, goal, stage):

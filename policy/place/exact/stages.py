@@ -152,7 +152,7 @@ class StageProgram:
 
         goes_on: asked between the sizes of ideals; without it the answer is None.
         """
-        lattice, words = found
+        lattice = found.lattice
         best = self._blank(found.size)
         seen = [np.full(found.size, -1, np.int32) for _ in range(workers)]
 
@@ -163,7 +163,7 @@ class StageProgram:
         def last(goal: Int64) -> Int64:
             span, unseen = np.array([goal[0], goal[0] + 1, 1], np.int64), np.full(found.size, -1, np.int32)
             best_of_ideals(self.elements.charges, self.choices, lattice, best, unseen, span, goal)
-            return _bits(words[goal[0]] & ~words[goal[2]])
+            return difference(found, int(goal[2]), int(goal[0]))
 
         with ThreadPoolExecutor(workers) as pool:
             for size in range(1, self.elements.k + 1):
@@ -232,6 +232,11 @@ def all_ideals(program: StageProgram, memory_bytes: int) -> Ideals | None:
     order = np.argsort(above, kind="stable")
     ptr = row_ptr(above, len(found))
     return Ideals(Lattice(first, ptr, below[order], taken[order], _priced(found, program.priced_s)), found)
+
+
+def difference(ideals: Ideals, inner: int, outer: int) -> Int64:
+    """Return int64, the elements of one ideal that another, inside it, does not hold."""
+    return _bits(ideals.words[outer] & ~ideals.words[inner])
 
 
 def _priced(words: Int64, priced_s: Float64) -> Float64:

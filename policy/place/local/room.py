@@ -107,7 +107,9 @@ class _Roomy:
         value_s = self._search.simulate(device).value_s.tolist()
         self.evaluations += len(value_s)
         unasked = MeasurementFailed("timeout", "The budget has ended.")
-        return [*map(Prediction, value_s), *[unasked] * (len(placements) - len(value_s))]
+        refused = MeasurementFailed("refused", "The simulator refuses the placement.")
+        answers = [Prediction(seconds) if math.isfinite(seconds) else refused for seconds in value_s]
+        return [*answers, *[unasked] * (len(placements) - len(value_s))]
 
 
 def _shed(

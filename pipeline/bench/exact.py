@@ -1,0 +1,198 @@
+"""The benchmark of exact placement: every method on every graph in the format of Tarnawski et al. that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from pipeline.artifacts.declared import declared, placers_called
+from pipeline.artifacts.store import digest, file_digest, write_json
+from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.private import write_whole
+from pipeline.offline.scenario import Scenario, read_object
+from pipeline.offline.search import Effort, search
+from pipeline.progress.trace import check_writable
+from pipeline.shared import payload
+
+SCHEMA = "placewright.bench-exact/1"
+RESULTS, PAGE = "results.json", "results.md"
+LATENCY = "latency"  # what the folder of a file is called that is meant for latency
+MS, MB = 1e3, 1e6
+
+
+class ExactMethod(NamedTuple):
+    """A row of the table: a placer, and of pipelines which stages count."""
+
+    placer: str
+    contiguity: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return what tables call it."""
+        return f"{self.placer} {self.contiguity}".strip()
+
+
+METHODS: Mapping[str, tuple[ExactMethod, ...]] = {
+    "pipelined": (
+        *(ExactMethod(name, "ordered") for name in ("dpl", "dp")),
+        ExactMethod("cpsat", "convex"),
+        *(ExactMethod(name, "free") for name in ("expert", "metis", "anneal", "milp", "cpsat", "portfolio")),
+    ),
+    "latency": tuple(
+        ExactMethod(name) for name in ("dpl", "expert", "metis", "anneal", "latency_dp", "cpsat", "portfolio")
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExactCell:
+    """A method on a file, with so many seconds. name: of the file within its folder."""
+
+    path: Path
+    name: str
+    evaluator: str
+    method: ExactMethod
+    seconds: float
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return everything that decides what comes out, as JSON values."""
+        placers = [self.method.placer, *placers_called(self.method.placer, {})]
+        return {
+            "graph": file_digest(self.path),
+            "evaluator": [self.evaluator, declared("measure", self.evaluator).version],
+            "method": list(self.method),
+            "versions": {name: declared("place", name).version for name in placers},
+            "seconds": self.seconds,
+        }
+
+    def file(self, folder: Path) -> Path:
+        """Return the path of the cell's record."""
+        words = (*Path(self.name).with_suffix("").parts, self.evaluator, *self.method.name.split())
+        return folder / f"{'-'.join(words)}.json"
+
+
+class ExactRow(NamedTuple):
+    """What came of a cell; memory_bytes: of the process at the end; failed: why there is no value, or ""."""
+
+    graph: str
+    evaluator: str
+    method: str
+    operations: int = 0
+    value_s: float | None = None
+    lower_bound_s: float = 0.0
+    gap: float = 1.0
+    proven: bool = False
+    found_by: str = ""
+    bound_by: str = ""
+    seconds: float = 0.0
+    memory_bytes: int = 0
+    failed: str = ""
+
+
+def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCell]:
+    """Return the cells of all graphs in a folder and those below.
+
+    A file is placed for latency if a folder on its way says so, else for the largest load. methods: placers to leave
+    in; all if empty.
+
+    Raises:
+        UsageError: there is no such graph.
+        UnknownNameError: no row has a placer of that name.
+    """
+    known = {method.placer for rows in METHODS.values() for method in rows}
+    for name in methods:
+        if name not in known:
+            raise UnknownNameError("method", name, sorted(known))
+    paths = [path for path in sorted(inputs.glob("**/*.json")) if _is_graph(path)]
+    if not paths:
+        raise UsageError(
+            f"{inputs} holds no graph in the format of Tarnawski et al.", "Give the folder of their inputs."
+        )
+    found = []
+    for path in paths:
+        name = str(path.relative_to(inputs))
+        evaluator = "latency" if any(LATENCY in part for part in path.resolve().parts[:-1]) else "pipelined"
+        found += [
+            ExactCell(path, name, evaluator, method, seconds)
+            for method in METHODS[evaluator]
+            if not methods or method.placer in methods
+        ]
+    return found
+
+
+def run(asked: Sequence[ExactCell], out: Path, progress: Callable[[str], None]) -> Iterator[ExactRow]:
+    """Yield the rows of cells: those that are in a folder, and the others, which are run and written there.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    check_writable(out / "cells" / RESULTS)
+    for cell in asked:
+        path, key = cell.file(out / "cells"), digest(cell.settings)
+        row = _known(path, key)
+        if row is None:
+            progress(f"{cell.name}: {cell.method.name}")
+            row = answered(cell)
+            write_json(path, {"schema": SCHEMA, "key": key, "settings": cell.settings, "row": row._asdict()})
+        yield row
+
+
+def answered(cell: ExactCell) -> ExactRow:
+    """Return what a method comes to; an error of its own is a row that says so."""
+    scenario = Scenario(str(cell.path), evaluator=cell.evaluator, contiguity=cell.method.contiguity)
+    first = (cell.name, cell.evaluator, cell.method.name)
+    try:
+        found = search(scenario, Effort(cell.method.placer, budget_s=cell.seconds))
+    except PlacewrightError as error:
+        return ExactRow(*first, failed=error.cause)
+    kept = ("operations", "value_s", "lower_bound_s", "gap", "proven", "found_by", "bound_by", "seconds")
+    memory = psutil.Process().memory_info().rss
+    return ExactRow(*first, **{key: found[key] for key in kept}, memory_bytes=memory)  # type: ignore[literal-required]
+
+
+def write(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
+    """Write the rows of a benchmark as JSON and as a page, and return the document."""
+    document = {"schema": SCHEMA, "rows": [row._asdict() for row in rows]}
+    write_json(out / RESULTS, document)
+    write_whole(out / PAGE, page(rows).encode())
+    return document
+
+
+def page(rows: Sequence[ExactRow]) -> str:
+    """Return the rows as one table in Markdown."""
+    lines = ["| graph | objective | method | value ms | bound ms | gap | s | MB |", "|---|---|---|---|---|---|---|---|"]
+    lines += [f"| {' | '.join((row.graph, row.evaluator, row.method, *figures(row)))} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def figures(row: ExactRow) -> tuple[str, str, str, str, str]:
+    """Return value, bound, gap, seconds and memory as people read them."""
+    if row.value_s is None:
+        return row.failed, "", "", "", ""
+    gap = "proven" if row.proven else f"{row.gap:.2%}"
+    value, bound = f"{row.value_s * MS:.4f}", f"{row.lower_bound_s * MS:.4f}"
+    return value, bound, gap, f"{row.seconds:.1f}", f"{row.memory_bytes / MB:.0f}"
+
+
+def _is_graph(path: Path) -> bool:
+    from coarsen.reading.msr import is_msr
+
+    try:
+        return is_msr(read_object(path, "a graph"))
+    except UsageError:
+        return False
+
+
+def _known(path: Path, key: str) -> ExactRow | None:
+    """Return the row of a cell that was run with these very settings; None if there is none, or it failed."""
+    try:
+        document: dict[str, Any] = payload.read_json(path)
+        fits = document["schema"] == SCHEMA and document["key"] == key and not document["row"]["failed"]
+        return ExactRow(**document["row"]) if fits else None
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+        return None

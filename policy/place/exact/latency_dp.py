@@ -1,0 +1,83 @@
+"""Calls of accelerators one after another: dynamic programming over the ideals of a graph, for a single inference."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipeline.core.errors import UsageError
+from pipeline.core.params import param
+from pipeline.core.simulation import LatencyModel
+from policy.place.exact.bounds import SAFETY
+from policy.place.exact.dp import MB
+from policy.place.exact.flow_bound import FlowGame, rounds_of
+from policy.place.exact.proofs import is_finest, prove_bound
+from policy.place.exact.series import SeriesProgram
+from policy.place.exact.stages import all_ideals
+from policy.place.search import Method, Search
+
+BOUND_S = 30.0  # seconds for the bound at most; never more than a tenth of what is left
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyDp(Method):
+    """Finds the calls of accelerators, and the work of CPUs between them, that take least if nothing runs side by side.
+
+    A stage is the difference of two ideals: sets of operations that hold, with each, all that come before it. On an
+    accelerator it takes as long as its operations and transfers, on CPUs as its longest path; the sum over all stages
+    is least. Each accelerator is called once. Then only what a flow of paths meets counts, which is less than any
+    placement takes, and the paths that take longest get a share of the flow, round after round: every round proposes a
+    placement, and proves a bound (see `flow_bound`). Needs the memory for all ideals; where that is more than
+    `memory_mb`, nothing is proposed, and the log says so.
+
+    Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020, for the
+    ideals; the sum in place of the maximum, and the game, are ours.
+    """
+
+    version: ClassVar[int] = 1
+
+    memory_mb: int = param(4000, "memory for the ideals at most, in MB")
+
+    def __post_init__(self) -> None:
+        if self.memory_mb < 1:
+            raise UsageError(f"{self} leaves nothing to work with.", "Use memory_mb of at least 1.")
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Note the bound, ask about the stages of the least sum, and about what the rounds propose."""
+        prove_bound(search, seconds=BOUND_S)
+        program = None if search.done else search.problem.derived(SeriesProgram.of)
+        if program is None:
+            return
+        found = all_ideals(program.stages, self.memory_mb * MB)
+        if found is None:
+            logger.info("%d elements have too many ideals for %d MB", program.stages.elements.k, self.memory_mb)
+            return
+        search.details["ideals"] = float(found.size)
+        staged = program.least_sum(found, lambda: search.left_s > 0)
+        if staged is not None:
+            search.evaluate([program.placement(staged.device)])
+        self._play(search)
+
+    def _play(self, search: Search) -> None:
+        """Let the rounds of the game propose placements, and prove bounds where they hold for the problem."""
+        execution = search.execution
+        if search.done or not isinstance(execution, LatencyModel):
+            return
+        game = search.problem.derived(FlowGame.of)
+        proves = execution.calls == 1 and is_finest(search)
+        if game is None:
+            return
+        for bound_s, staged in rounds_of(game, lambda: search.left_s > 0 and not search.done):
+            search.evaluate([game.program.placement(staged.device)])
+            if proves:
+                search.prove(bound_s * (1 - SAFETY), "flow of paths")
+
+    @staticmethod
+    def begin(search: Search) -> None:
+        """Ask about calls in series where one inference is placed: a start for solvers, beside a device alone."""
+        if isinstance(search.execution, LatencyModel) and not search.done:
+            with search.limited("latency_dp"):
+                LatencyDp().run(search, seed=0)
