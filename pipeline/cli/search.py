@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, keep_dynamic_option, shape_option
+from pipeline.cli.options import (
+    debug_option,
+    json_option,
+    keep_dynamic_option,
+    on_option,
+    open_store,
+    shape_option,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
         SimulateRecord,
     )
     from pipeline.offline.scenario import Scenario
+    from pipeline.offline.search import Effort
     from pipeline.progress.curve import Row
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,6 +40,8 @@ PATH = click.Path(path_type=Path)
 MB = 1e6
 # Options that name files or folders to write.
 WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
+
+OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
@@ -73,7 +84,9 @@ def scenario_options(command: Command) -> Command:
 @scenario_options
 @click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
 @click.option("--objective", type=click.Choice(["max-load"]), help="max-load: the same as --evaluator pipelined.")
-@click.option("--placer", default="auto", help="Which method searches: auto, or see `placewright list place`.")
+@click.option(
+    "--placer", default="auto", help="Which method searches: auto, or see `placewright list place`; several with --on."
+)
 @click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
 @click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
 @click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
@@ -84,6 +97,8 @@ def scenario_options(command: Command) -> Command:
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
 @click.option("--policy", type=PATH, help="A policy that a search left in its --checkpoint, to begin with.")
+@on_option
+@store_option
 @trace_option
 @report_option
 def search(**options: Any) -> None:
@@ -110,6 +125,11 @@ def search(**options: Any) -> None:
     if options["objective"] == "max-load":
         options["evaluator"] = "pipelined"
     scenario = _scenario(options, ordered=options["mode"] == "order")
+    if options["on"] is not None:
+        document = _search_on(scenario, effort, options)
+        _report(scenario, document, options["report"])
+        _show(document, _of_search(document), options, placed=document)
+        return
     with (
         watching(options["curve"], options["tensorboard"]) as watch,
         console.progress(quiet=options["quiet"]) as progress,
@@ -124,6 +144,24 @@ def search(**options: Any) -> None:
         document = offline.search(scenario, effort, **files, progress=progress, watch=told)
     _report(scenario, document, options["report"], curve.rows)
     _show(document, _of_search(document), options, placed=document)
+
+
+def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -> SearchDocument:
+    """Return the answer of many workers.
+
+    Raises:
+        UsageError: a file is asked for that tells of one search alone.
+    """
+    from pipeline.core.errors import UsageError
+    from pipeline.fleet.searches import SEARCHER, search_on
+    from pipeline.fleet.target import engine_for
+
+    alone = [f"--{name.replace('_', '-')}" for name in OF_ONE_SEARCH if options[name] is not None]
+    if alone:
+        raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Leave out one of them.")
+    say = (lambda text: None) if options["quiet"] else console.say
+    with engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine:
+        return search_on(engine, scenario, effort, effort.placer.split(","), say=say)
 
 
 @click.command()
