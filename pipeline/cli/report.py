@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,11 +21,10 @@ PATH = click.Path(path_type=Path)
 @click.option("--model-explorer", "overlay", type=PATH, help="Also write RUN as node data for Model Explorer, JSON.")
 @click.option("--measure", is_flag=True, help="First run RUN's segments here, and note when each of them runs.")
 @click.option("--trace", type=PATH, help="Also write the timelines of RUN for Perfetto: .json or .json.gz.")
+@click.option("--mlflow", metavar="URI", help="Also log RUN to an MLflow server, or a folder of MLflow.")
 @json_option
 @debug_option
-def report(
-    runs: tuple[Path, ...], out: Path | None, measure: bool, as_json: bool, debug: bool, **exports: Path | None
-) -> None:
+def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str | None, **options: Any) -> None:
     """Write a page about a run, about two side by side, or about all runs of a folder.
 
     \b
@@ -45,11 +45,17 @@ def report(
 
         measure_timeline(runs[0])
     written = _page(runs, out)
-    if any(exports.values()):
+    exports = {name: options[name] for name in ("table", "overlay", "trace")}
+    if mlflow is not None or any(exports.values()):
         if len(runs) != 1 or not (runs[0] / "result.json").is_file():
             raise UsageError("Only one finished run can be exported.", "Name one run directory.")
         written += _exports(runs[0], **exports)
-    if as_json:
+    if mlflow is not None:
+        from pipeline.report.run import RunRecords
+        from pipeline.report.tracking import log_run
+
+        console.say(f"Logged to {mlflow} as {log_run(RunRecords.load(runs[0]), mlflow)}")
+    if options["as_json"]:
         console.print_json({"files": [str(path) for path in written]})
         return
     console.say(f"Written: {', '.join(map(str, written))}")

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, keep_dynamic_option, shape_option
+from pipeline.cli.options import (
+    debug_option,
+    json_option,
+    keep_dynamic_option,
+    on_option,
+    open_store,
+    shape_option,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
         SimulateRecord,
     )
     from pipeline.offline.scenario import Scenario
+    from pipeline.offline.search import Effort
     from pipeline.progress.curve import Row
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -32,6 +41,7 @@ MB = 1e6
 # Options that name files or folders to write.
 WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
+OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
 OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "latency": "latency"}
 
@@ -83,7 +93,9 @@ def scenario_options(command: Command) -> Command:
     type=click.Choice(list(OBJECTIVES)),
     help="max-load, latency: the same as --evaluator pipelined, latency.",
 )
-@click.option("--placer", default="auto", help="Which method searches: auto, or see `placewright list place`.")
+@click.option(
+    "--placer", default="auto", help="Which method searches: auto, or see `placewright list place`; several with --on."
+)
 @click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
 @click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
 @click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
@@ -94,6 +106,8 @@ def scenario_options(command: Command) -> Command:
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
 @click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
 @click.option("--policy", type=PATH, help="A policy that a search left in its --checkpoint, to begin with.")
+@on_option
+@store_option
 @trace_option
 @report_option
 def search(**options: Any) -> None:
@@ -120,6 +134,11 @@ def search(**options: Any) -> None:
     if options["objective"] is not None:
         options["evaluator"] = OBJECTIVES[options["objective"]]
     scenario = _scenario(options, ordered=options["mode"] == "order")
+    if options["on"] is not None:
+        document = _search_on(scenario, effort, options)
+        _report(scenario, document, options["report"])
+        _show(document, _of_search(document), options, placed=document)
+        return
     with (
         watching(options["curve"], options["tensorboard"]) as watch,
         console.progress(quiet=options["quiet"]) as progress,
@@ -134,6 +153,24 @@ def search(**options: Any) -> None:
         document = offline.search(scenario, effort, **files, progress=progress, watch=told)
     _report(scenario, document, options["report"], curve.rows)
     _show(document, _of_search(document), options, placed=document)
+
+
+def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -> SearchDocument:
+    """Return the answer of many workers.
+
+    Raises:
+        UsageError: a file is asked for that tells of one search alone.
+    """
+    from pipeline.core.errors import UsageError
+    from pipeline.fleet.searches import SEARCHER, search_on
+    from pipeline.fleet.target import engine_for
+
+    alone = [f"--{name.replace('_', '-')}" for name in OF_ONE_SEARCH if options[name] is not None]
+    if alone:
+        raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Leave out one of them.")
+    say = (lambda text: None) if options["quiet"] else console.say
+    with engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine:
+        return search_on(engine, scenario, effort, effort.placer.split(","), say=say)
 
 
 @click.command()

@@ -96,12 +96,29 @@ class FoundRecord(TypedDict):
     planned_s: float | None
 
 
+class MemberRecord(TypedDict):
+    """One of several searches for the same thing, with its placer and seed."""
+
+    placer: str
+    seed: int
+    value_s: float
+    lower_bound_s: float
+    evaluations: int
+    seconds: float
+
+
 class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     """The answer of search."""
 
     stages: list[PipelineStageRecord] | None
     calls: list[CallRecord] | None
     replicated: list[PipelineStageRecord] | None
+
+
+class TogetherDocument(SearchDocument):
+    """The answer of several searches for the same thing: the best of them, under the best bound."""
+
+    members: list[MemberRecord]
 
 
 class ProvenRecord(TypedDict):

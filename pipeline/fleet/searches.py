@@ -1,0 +1,88 @@
+"""One search by many workers: placers and seeds side by side, one incumbent, one bound.
+
+The best placement of all is the answer, and what one has proven holds for all: they search for placements of one
+problem. When an answer is proven optimal, nobody goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from pipeline import registry
+from pipeline.core.errors import MeasurementError
+from pipeline.core.stages import is_proven
+from pipeline.fleet.dispatch import Dispatcher, Say
+from pipeline.fleet.engine import Command, Engine
+from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocument
+from pipeline.offline.scenario import Scenario, load
+from pipeline.offline.search import Effort
+from pipeline.offline.worker import to_command
+
+SEARCHER = "pipeline.offline.worker"  # the module whose processes search
+
+
+def search_on(
+    engine: Engine, scenario: Scenario, effort: Effort, placers: Sequence[str], *, say: Say
+) -> TogetherDocument:
+    """Return the best of as many searches as the workers have room for, at least one per placer.
+
+    effort: of each search. Its seeds count up from the scenario's, after every round of the placers.
+
+    Raises:
+        PlacewrightError: the question is wrong; nothing was started.
+        MeasurementError: every search failed.
+        DeviceError: the engine is gone.
+    """
+    for name in placers:
+        registry.build("place", name, scenario.parameters("place", name))
+    load(scenario)
+    room = max(len(placers), sum(worker.slots for worker in engine.workers()))
+    dispatcher = Dispatcher(engine, say)
+    for i in range(room):
+        placer, seed = placers[i % len(placers)], scenario.seed + i // len(placers)
+        asked = to_command(replace(scenario, seed=seed), replace(effort, placer=placer))
+        dispatcher.add(Command(f"{placer}, seed {seed}", f"{placer}, seed {seed}", asked, rank=i))
+    found: dict[str, SearchDocument] = {}
+    why = {"cause": "No search was made.", "remedy": ""}
+    while len(dispatcher):
+        for settled in dispatcher.wait():
+            if "error" in settled.answer:
+                why = settled.answer["error"]
+                say(f"{settled.name}: failed: {why['cause']}")
+                continue
+            found[settled.name] = cast(SearchDocument, settled.answer["found"])
+            say(f"{settled.name}: {found[settled.name]['value_s']:.6g} s")
+        if found and combined(list(found.values()))["proven"]:
+            break
+    if not found:
+        raise MeasurementError(why["cause"], why["remedy"])
+    return combined(list(found.values()))
+
+
+def combined(documents: Sequence[SearchDocument]) -> TogetherDocument:
+    """Return the answer with the best placement and the best bound; of equal ones the first by placer and seed."""
+    ordered = sorted(documents, key=lambda d: (d["placer"], d["seed"]))
+    best = min(ordered, key=lambda d: d["value_s"])
+    bound = max(ordered, key=lambda d: d["lower_bound_s"])
+    value_s, bound_s = best["value_s"], min(best["value_s"], bound["lower_bound_s"])
+    members = [
+        MemberRecord(
+            placer=d["placer"],
+            seed=d["seed"],
+            value_s=d["value_s"],
+            lower_bound_s=d["lower_bound_s"],
+            evaluations=d["evaluations"],
+            seconds=d["seconds"],
+        )
+        for d in ordered
+    ]
+    together: TogetherDocument = {**best, "members": members}
+    together["lower_bound_s"] = bound_s
+    together["bound_by"] = bound["bound_by"]
+    together["gap"] = max(0.0, 1.0 - bound_s / value_s) if value_s > 0 else 0.0
+    together["proven"] = is_proven(value_s, bound_s)
+    together["evaluations"] = sum(d["evaluations"] for d in ordered)
+    together["seconds"] = max(d["seconds"] for d in ordered)
+    return together

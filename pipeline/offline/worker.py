@@ -1,0 +1,47 @@
+"""A process that searches without hardware.
+
+in   {"scenario": {...}, "effort": {...}}: the fields of Scenario and Effort, paths as text
+out  {"found": the answer of search} or {"error": {"cause", "remedy"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.workers import serve
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
+
+PATHS = ("costs", "pins", "checkpoint", "policy")
+
+
+def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
+    """Return what a worker is handed; paths are absolute, so that they hold wherever it runs."""
+    asked = {"scenario": asdict(scenario), "effort": asdict(effort)}
+    for part in asked.values():
+        part.update({name: str(part[name].absolute()) for name in PATHS if part.get(name) is not None})
+    for name in ("graph", "topology"):
+        path = Path(asked["scenario"][name])
+        if asked["scenario"][name] and path.is_file():
+            asked["scenario"][name] = str(path.absolute())
+    return asked
+
+
+def answer(command: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of a search.
+
+    Raises:
+        PlacewrightError: it failed.
+    """
+    return {"found": search(Scenario(**_read(command["scenario"])), Effort(**_read(command["effort"])))}
+
+
+def _read(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Path(v) if name in PATHS and v is not None else v for name, v in part.items()}
+
+
+if __name__ == "__main__":
+    serve(answer)
