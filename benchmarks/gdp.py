@@ -1,6 +1,6 @@
 """GDP on the twelve workloads of its first table, beside METIS, experts, HDP and controls that do not learn.
 
-python -m benchmarks.gdp [--quick] [--evaluations N] [--only WORKLOAD] [--journal FILE] [--together]
+python -m benchmarks.gdp [--quick] [--evaluations N] [--only WORKLOAD] [--method NAME] [--journal FILE] [--together]
 
 Every cell is written into the journal when it is done and is not made again.
 """
@@ -68,12 +68,15 @@ class PlacedWorkload:
     simulator: Simulator
 
 
-def figures(workloads: Sequence[str], evaluations: int, journal: Path, *, together: bool) -> Iterator[Figure]:
+def figures(
+    workloads: Sequence[str], methods: Sequence[str], evaluations: int, journal: Path, *, together: bool
+) -> Iterator[Figure]:
     """Yield seconds per step of every workload and method, and how often GDP is ahead of whom."""
     known = {row["cell"]: row for row in load_lines(journal)}
     value_s: dict[tuple[str, str], float] = {}
     for workload in workloads:
-        for method, (placer, values) in METHODS.items():
+        for method in methods:
+            placer, values = METHODS[method]
             if placer not in table("place"):
                 yield figure(f"gdp.{workload}.{method}", None, "s", f"there is no placer {placer} here")
                 continue
@@ -82,7 +85,8 @@ def figures(workloads: Sequence[str], evaluations: int, journal: Path, *, togeth
             yield _told(f"gdp.{workload}.{method}", row)
     for ours in ("gdp", "sgdp"):
         for other in BASELINES:
-            pairs = [(value_s[w, ours], value_s[w, other]) for w in workloads if (w, other) in value_s]
+            both = [w for w in workloads if {(w, ours), (w, other)} <= value_s.keys()]
+            pairs = [(value_s[w, ours], value_s[w, other]) for w in both]
             if pairs:
                 yield from _ahead(f"gdp.{ours}_over_{other}", pairs)
     if together:
@@ -210,13 +214,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"three small workloads, {QUICK} evaluations")
     parser.add_argument("--evaluations", type=int, help=f"of every method; {EVALUATIONS} unless given")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
+    parser.add_argument("--method", action="append", choices=list(METHODS), help="this method alone; repeatable")
     parser.add_argument("--journal", type=Path, default=Path("benchmarks/out/gdp.jsonl"), help="file of cells")
     parser.add_argument("--together", action="store_true", help="one policy on several graphs, and zero-shot, as well")
     chosen = parser.parse_args()
     chosen.journal.parent.mkdir(parents=True, exist_ok=True)
     workloads = chosen.only or (QUICK_ONES if chosen.quick else tuple(WORKLOADS))
     evaluations = chosen.evaluations or (QUICK if chosen.quick else EVALUATIONS)
-    say(figures(workloads, evaluations, chosen.journal, together=chosen.together))
+    methods = chosen.method or tuple(METHODS)
+    say(figures(workloads, methods, evaluations, chosen.journal, together=chosen.together))
 
 
 if __name__ == "__main__":

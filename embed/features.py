@@ -24,12 +24,12 @@ LOG_SCALE = 10.0  # log1p of FLOPs and bytes reaches 25; a tenth of it lies besi
 BLOCKS = (
     *("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "times", "spread", "index"),
     *("degree_values", "dims", "index_encoding"),
-    *("type_hash", "neighbours"),
+    *("type_hash", "index_neighbours"),
 )
 # No `times`: what is learned on these carries over to other devices.
 DEFAULT_BLOCKS = ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread")
 FROM_COSTS = ("times", "spread", "paths")
-FROM_ORDER = ("position", "paths", "index", "index_encoding", "neighbours")
+FROM_ORDER = ("position", "paths", "index", "index_encoding", "index_neighbours")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +118,7 @@ def node_features(
         dims        dim:<i>              dimensions of the head's output as they are, zero-padded; 0 where dynamic
         index_encoding  index_sin:, index_cos:  the sine encoding of the place in a topological order, from 1
         type_hash   hash:<i>             share of members whose type's name has a hash (embed.identities)
-        neighbours  place, before:<i>, after:<i>    topological rank in [0, 1], and those of the nearest neighbours
+        index_neighbours    place, before:<i>, after:<i>    place in a topological order, and its neighbours' places
 
     graph: the raw, acyclic graph. costs: seconds of its operations, or None; then `times` and `spread` are left out,
     and paths are weighted by FLOPs. exact_up_to: above this number of groups the fractal dimension looks at each
@@ -126,15 +126,15 @@ def node_features(
 
     Columns depend on the blocks alone, those of `times` on the devices' names as well, so rows of two models can be
     compared; those of `degree_values` and `dims` depend on the graph. Renumbering operations and groups renumbers the
-    rows, provided no two members of one group tie for its head (see `contract`); `index` and `index_encoding` alone
-    depend on the numbering.
+    rows, provided no two members of one group tie for its head (see `contract`); blocks whose names begin with `index`
+    alone depend on the numbering.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024: `types`, `degree_values`, `dims`, `fractal` and `index_encoding`; `index` is the position feature of the code
-    published with it; `type_hash` and `neighbours` follow Zhou et al., GDP, 2019, see `embed.identities`. Deliberate
-    differences: a fixed vocabulary instead of the types of the models at hand; of our own, `degrees`, `shapes` and
-    `position` (degrees above 7 share a column, five log dimensions, operations of one level share the mean of their
-    ranks) keep their columns for every graph, and so do all cost columns.
+    published with it; `type_hash` and `index_neighbours` follow Zhou et al., GDP, 2019, see `embed.identities`.
+    Deliberate differences: a fixed vocabulary instead of the types of the models at hand; of our own, `degrees`,
+    `shapes` and `position` (degrees above 7 share a column, five log dimensions, operations of one level share the
+    mean of their ranks) keep their columns for every graph, and so do all cost columns.
 
     Raises:
         UnknownNameError: there is no such block.
@@ -174,7 +174,7 @@ def _from_order(
         "paths": partial(_paths, at, _path_weight(graph, costs)),
         "index": partial(_index, at),
         "index_encoding": partial(_index_encoding, at),
-        "neighbours": partial(_neighbours, at, quotient),
+        "index_neighbours": partial(_index_neighbours, at, quotient),
     }
 
 
@@ -272,19 +272,10 @@ def _position(at: Ordered) -> Block:
 
     Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
-    rank = mean_rank(_levels(at))
+    level = at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
+    rank = mean_rank(level)
     names, encoding = sines(rank + 1)
-    return ("position", *names), np.column_stack([rank / max(rank.size - 1, 1), encoding])
-
-
-def _levels(at: Ordered) -> Float64:
-    """Return float64 [k], the most hops from a source."""
-    return at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
-
-
-def _neighbours(at: Ordered, quotient: Graph) -> Block:
-    """Return where each node and its neighbours stand."""
-    return neighbour_places(quotient, _levels(at))
+    return ("position", *names), np.column_stack([rank / max(level.size - 1, 1), encoding])
 
 
 def _paths(at: Ordered, operation_weight: Float64) -> Block:
@@ -306,6 +297,12 @@ def _index(at: Ordered) -> Block:
     place = np.empty(at.graph.n)
     place[at.order] = np.arange(at.graph.n)
     return ("index",), at.per_group(place)[:, None]
+
+
+def _index_neighbours(at: Ordered, quotient: Graph) -> Block:
+    """Return the place in that order, in [0, 1], and those of neighbours."""
+    _, index = _index(at)
+    return neighbour_places(quotient, index[:, 0])
 
 
 def _index_encoding(at: Ordered) -> Block:

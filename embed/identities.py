@@ -2,8 +2,8 @@
 
 Source: Zhou et al., "GDP: Generalized device placement for dataflow graphs", 2019, section 3.1: type, output shape and
 ids of adjacent nodes. Deliberate differences: a type has one of TYPES columns by a hash of its name, so that a column
-means the same for every framework's types, forward and backward; an id is a place in the order of execution, in
-[0, 1], by levels, so that it means about the same in graphs of different sizes, and at most NEAR of them each way.
+means the same for every framework's types, forward and backward; an id is a place in a topological order, in [0, 1],
+so that it means about the same in graphs of different sizes, and at most NEAR of them are told each way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import zlib
 import numpy as np
 
 from embed.published import Block
-from embed.structure import mean_rank
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Graph, Grouping, row_ptr
 
@@ -30,12 +29,13 @@ def hashed_types(graph: Graph, grouping: Grouping) -> Block:
     return tuple(f"hash:{i}" for i in range(TYPES)), count / np.maximum(count.sum(axis=1, keepdims=True), 1)
 
 
-def neighbour_places(quotient: Graph, level: Float64) -> Block:
+def neighbour_places(quotient: Graph, place: Float64) -> Block:
     """Return where each node stands, and where its last NEAR producers and its first NEAR consumers do.
 
-    level: float64 [k], the most hops from a source.
+    place: float64 [k], in a topological order, from 0; it alone tells nodes apart that are alike in all else, such as
+    the layers of a recurrent network, and it goes by the numbering.
     """
-    place = mean_rank(level) / max(quotient.n - 1, 1)
+    place = place / max(quotient.n - 1, 1)
     before = _nearest(quotient.edges[1], -place[quotient.edges[0]], quotient.n)
     after = _nearest(quotient.edges[0], place[quotient.edges[1]], quotient.n)
     placed = [np.where(np.isnan(known), NOBODY, np.abs(known)) for known in (before, after)]

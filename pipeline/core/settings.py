@@ -41,7 +41,7 @@ class EmbedSettings:
     blocks: tuple[str, ...] = param(
         ("types", "degrees", "shapes", "fractal", "position", "paths", "sizes", "spread"),
         "features: these, times (a column per device), index, and as published degree_values, dims, index_encoding, "
-        "type_hash, neighbours",
+        "type_hash, index_neighbours",
     )
 
 

@@ -34,6 +34,7 @@ from tests.toys import (
     FAST_S,
     PROBLEMS,
     ToyEvaluator,
+    branches_problem,
     chain_problem,
     crown_problem,
     silent,
@@ -43,7 +44,20 @@ from tests.toys import (
 )
 from tests.unit.test_hsdag import Interrupted, Memory, evaluator_of, kept_in, told, weights, wide_problem, with_inputs
 
-SMALL = Gdp(width=8, inner=8, heads=2, hops=2, layers=1, rollouts=8, minibatches=2, epochs=2, learning_rate=3e-3)
+SMALL = Gdp(
+    width=8, inner=8, heads=2, hops=2, layers=1, rollouts=8, minibatches=2, epochs=1, learning_rate=3e-3, patience=2
+)
+LEARNER = Gdp(
+    width=16,
+    inner=16,
+    hops=2,
+    minibatches=1,
+    learning_rate=3e-3,
+    entropy_coef=0.1,
+    baseline="batch",
+    standardise=True,
+    patience=5,
+)
 SAGE = build("embed", "sage", {"width": 8, "layers": 2})
 
 
@@ -56,14 +70,14 @@ def place(
     placer: Any = SMALL,
     *,
     evaluator: Evaluator | None = None,
-    evaluations: int = 100,
+    evaluations: int = 50,
     seed: int = 3,
 ) -> Answer:
     asked = evaluator or ToyEvaluator.of(problem)
     return placer.place(sage(problem), asked, Budget(evaluations), seed=seed, progress=silent)  # type: ignore[no-any-return]
 
 
-def learned_on(problem: Problem, placer: Gdp = SMALL, *, evaluations: int = 60) -> Snapshot:
+def learned_on(problem: Problem, placer: Gdp = SMALL, *, evaluations: int = 30) -> Snapshot:
     """Return the policy that a search leaves."""
     memory = Memory()
     place(kept_in(problem, memory), placer, evaluations=evaluations)
@@ -128,8 +142,7 @@ def best_of(toy: str, *, seed: int) -> float:
     problem = published_features(make())
     search = Search(problem, ToyEvaluator.of(problem), Budget(1500), silent)
     search.prove(best_s, "brute force")  # with which the search ends
-    placer = Gdp(width=16, inner=16, hops=2, minibatches=1, learning_rate=3e-3, entropy_coef=0.1, baseline="batch")
-    placer.run(search, seed=seed)
+    LEARNER.run(search, seed=seed)
     return search.best_s / best_s
 
 
@@ -157,14 +170,13 @@ def test_what_is_drawn_gets_faster_while_it_learns(mode: str):
         if progress.details and (not seen or seen[-1] != progress.details["reward"]):
             seen.append(progress.details["reward"])
 
-    problem = published_features(crown_problem())
-    placers = {"gdp": SMALL, "sgdp": Sgdp(width=8, learning_rate=3e-3)}
-    idle = {"gdp": dataclasses.replace(SMALL, learning_rate=1e-12), "sgdp": Sgdp(width=8, learning_rate=1e-12)}
+    problem = published_features(branches_problem())
+    learner = {"gdp": LEARNER, "sgdp": Sgdp(width=16, learning_rate=3e-3, entropy_coef=0.1, epochs=2, patience=3)}[mode]
     means = []
-    for placer in (placers[mode], idle[mode]):
+    for placer in (learner, dataclasses.replace(learner, learning_rate=1e-12)):
         seen.clear()
-        placer.place(problem, ToyEvaluator.of(problem), Budget(400), seed=0, progress=note)
-        means.append((np.mean(seen[:5]), np.mean(seen[-5:])))
+        placer.place(problem, ToyEvaluator.of(problem), Budget(160), seed=0, progress=note)
+        means.append((np.mean(seen[:3]), np.mean(seen[-3:])))
     (before, after), (still, end) = means
     assert after > before + 0.01
     assert end == pytest.approx(still, abs=0.01)
@@ -182,7 +194,7 @@ def test_scaling_all_times_scales_the_answer():
             link_latency_s=problem.topology.link_latency_s * scale,
         )
         other = problem.on(costs=costs, topology=topology)
-        answers.append(place(other, evaluations=60))
+        answers.append(place(other, evaluations=40))
     one, four = answers
     assert [c.placement.key() for c in one.candidates] == [c.placement.key() for c in four.candidates]
     assert four.value_s == pytest.approx(4 * one.value_s)
@@ -199,12 +211,12 @@ def test_devices_by_other_names_get_the_same():
     assert np.array_equal(*found)
 
 
-@pytest.mark.parametrize("placer", [SMALL, Sgdp(width=8, epochs=2)], ids=["gdp", "sgdp"])
+@pytest.mark.parametrize("placer", [SMALL, Sgdp(width=8, epochs=1, patience=2)], ids=["gdp", "sgdp"])
 def test_equal_seeds_give_equal_answers_and_policies(placer: Any):
     left = []
     for seed in (5, 5, 6):
         memory = Memory()
-        answer = place(kept_in(wide_problem(), memory), placer, seed=seed, evaluations=60)
+        answer = place(kept_in(wide_problem(), memory), placer, seed=seed, evaluations=40)
         left.append((told(answer), weights(memory.policies[-1].arrays)))
     assert left[0] == left[1]
     assert left[0] != left[2]
@@ -391,14 +403,14 @@ def test_a_workload_is_placed_by_the_recipe_and_its_policy_serves_another(tmp_pa
 # Several graphs at once
 
 
-def searches_of(*problems: Problem, evaluations: int = 60) -> list[Search]:
+def searches_of(*problems: Problem, evaluations: int = 30) -> list[Search]:
     return [Search(sage(p), ToyEvaluator.of(p), Budget(evaluations), silent) for p in problems]
 
 
 def test_a_policy_learns_on_several_graphs_at_once():
     searches = searches_of(chain_problem(), crown_problem())
     policy = learn_together(SMALL, searches, seed=0)
-    assert [search.spent for search in searches] == [60, 60]
+    assert [search.spent for search in searches] == [30, 30]
     assert [trained["nodes"] for trained in policy.facts["trained_on"]] == [12, 12]
     again = learn_together(SMALL, searches_of(chain_problem(), crown_problem()), seed=0)
     assert weights(policy.arrays) == weights(again.arrays)
@@ -407,9 +419,9 @@ def test_a_policy_learns_on_several_graphs_at_once():
 
 
 def test_graphs_whose_budget_is_spent_leave_the_others_to_learn():
-    short, long = searches_of(chain_problem(), evaluations=12), searches_of(crown_problem(), evaluations=60)
+    short, long = searches_of(chain_problem(), evaluations=12), searches_of(crown_problem(), evaluations=30)
     learn_together(SMALL, [*short, *long], seed=0)
-    assert (short[0].spent, long[0].spent) == (12, 60)
+    assert (short[0].spent, long[0].spent) == (12, 30)
 
 
 # Parameters

@@ -28,12 +28,15 @@ from policy.place.gdp.network import (
     SegmentAttention,
     SingleShotPolicy,
     gated,
+    standardised,
 )
 from policy.place.gdp.segments import AttentionSegments
 from policy.place.gdp.sequence import NodeSequence, SequenceBatch
 from tests.toys import chain_problem, crown_problem, toy_graph, toy_problem
 
-SMALL = PlacerDesign(width=8, layers=2, heads=2, inner=16, segment=4, memory=4, devices=3, gate="none")
+SMALL = PlacerDesign(
+    width=8, layers=2, heads=2, inner=16, segment=4, memory=4, devices=3, gate="none", standardise=False
+)
 DIAMOND = torch.tensor([[0, 0, 1, 2], [1, 2, 3, 3]])
 
 
@@ -123,11 +126,11 @@ def test_an_encoder_of_unknown_neighbours_is_refused():
 
 def test_places_of_neighbours_are_those_nearest_in_order():
     graph = toy_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
-    found = node_features(graph, Grouping.identity(4), None, blocks=("neighbours",))
-    assert found.column("place").tolist() == pytest.approx([0, 0.5, 0.5, 1])
-    assert found.column("before:0").tolist() == pytest.approx([-1, 0, 0, 0.5])
-    assert found.column("before:1").tolist() == pytest.approx([-1, -1, -1, 0.5])
-    assert found.column("after:0").tolist() == pytest.approx([0.5, 1, 1, -1])
+    found = node_features(graph, Grouping.identity(4), None, blocks=("index_neighbours",))
+    assert found.column("place").tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert found.column("before:0").tolist() == pytest.approx([-1, 0, 0, 2 / 3])
+    assert found.column("before:1").tolist() == pytest.approx([-1, -1, -1, 1 / 3])
+    assert found.column("after:0").tolist() == pytest.approx([1 / 3, 1, 1, -1])
     assert (found.column("after:2") == -1).all()
 
 
@@ -136,7 +139,7 @@ def test_the_last_of_many_producers_and_the_first_of_many_consumers_are_told():
     edges = sorted(
         {(i, i + 1) for i in range(n - 1)} | {(0, i) for i in range(1, n)} | {(i, n - 1) for i in range(n - 1)}
     )
-    found = node_features(toy_graph(n, edges), Grouping.identity(n), None, blocks=("neighbours",))
+    found = node_features(toy_graph(n, edges), Grouping.identity(n), None, blocks=("index_neighbours",))
     place = np.arange(n) / (n - 1)
     assert [found.column(f"before:{i}")[-1] for i in range(5)] == pytest.approx(place[[7, 6, 5, 4, 3]])
     assert [found.column(f"after:{i}")[0] for i in range(5)] == pytest.approx(place[1:6])
@@ -306,10 +309,17 @@ def test_probabilities_of_all_placements_sum_to_one(gate: str):
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
+def test_standardised_embeddings_by_hand():
+    x, at = torch.tensor([[1.0, 5.0], [3.0, 5.0], [7.0, 7.0]]), AttentionSegments.of([2, 1], length=2, memory=0)
+    found = standardised(x, at)
+    assert torch.allclose(found, torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]), atol=1e-5)
+
+
+@pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("gate", ["none", "node", "graph"])
-def test_a_batch_of_graphs_is_placed_as_one_by_one(gate: str):
+def test_a_batch_of_graphs_is_placed_as_one_by_one(gate: str, standardise: bool):
     problems = [chain_problem(), crown_problem(), toy_problem(toy_graph(1, []), np.ones((1, 2)))]
-    policy = policy_of(problems[0], with_gate(gate))
+    policy = policy_of(problems[0], with_gate(gate, standardise=standardise))
     sequences = [sequence_of(problem) for problem in problems]
     alone = [log_p_of(policy, sequence)[0] for sequence in sequences]
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(log_p_of(policy, *sequences), alone, strict=True))
@@ -326,9 +336,7 @@ def renumbered(problem: Problem, number: np.ndarray) -> Problem:
     return toy_problem(moved, problem.costs.op_s[back], allowed=problem.allowed[back])
 
 
-def features_of(problem: Problem) -> Problem:
-    blocks = ("type_hash", "shapes", "neighbours")
-    features = node_features(problem.graph, Grouping.identity(problem.graph.n), None, blocks=blocks).values
+def with_features(problem: Problem, features: np.ndarray) -> Problem:
     assert problem.policy is not None
     return dataclasses.replace(problem, policy=dataclasses.replace(problem.policy, features=features))
 
@@ -337,16 +345,19 @@ def features_of(problem: Problem) -> Problem:
 def test_renumbering_nodes_renumbers_the_answer(seed: int):
     rng = np.random.default_rng(seed)
     edges = [(i, j) for j in range(1, 20) for i in range(max(0, j - 4), j) if i == j - 1 or rng.random() < 0.4]
-    problem = features_of(toy_problem(toy_graph(20, edges, types=("MatMul", "Relu", "Add")), np.ones((20, 2))))
+    problem = toy_problem(toy_graph(20, edges, types=("MatMul", "Relu", "Add")), np.ones((20, 2)))
+    blocks = ("type_hash", "shapes", "index_neighbours")
+    rows = node_features(problem.graph, Grouping.identity(20), None, blocks=blocks).values
     number = rng.permutation(20)
-    other = features_of(renumbered(problem, number))
-    policy = policy_of(problem, with_gate("node"))  # five segments of four
-    rows = []
+    other = with_features(renumbered(problem, number), rows[np.argsort(number)])
+    problem = with_features(problem, rows)
+    policy = policy_of(problem, with_gate("node", standardise=True))  # five segments of four
+    found = []
     for case in (problem, other):
         sequence = sequence_of(case)
-        rows.append(log_p_of(policy, sequence)[0][torch.from_numpy(sequence.units.grouping.group.astype(np.int64))])
-    assert rows[0].std(dim=0).min() > 0.01
-    assert torch.allclose(rows[1][torch.from_numpy(number)], rows[0], atol=1e-5)
+        found.append(log_p_of(policy, sequence)[0][torch.from_numpy(sequence.units.grouping.group.astype(np.int64))])
+    assert found[0].std(dim=0).min() > 0.01
+    assert torch.allclose(found[1][torch.from_numpy(number)], found[0], atol=1e-5)
 
 
 def test_exchanging_what_the_head_knows_of_devices_exchanges_the_devices():

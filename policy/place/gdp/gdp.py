@@ -23,7 +23,7 @@ from policy.place.local.anneal import BudgetClock
 from policy.place.search import Method, Search, policy_of
 
 SAVE_EVERY_S = 2.0
-BLOCKS = ("type_hash", "shapes", "neighbours")
+BLOCKS = ("type_hash", "shapes", "index_neighbours")
 MODES = ("one", "zero_shot", "finetune")
 FROM_ZERO = ("hops", "memory", "greedy_every")  # counts that may be 0
 
@@ -70,6 +70,7 @@ class Gdp(Method):
     layers: int = param(2, "layers of attention")
     heads: int = param(4, "attention heads")
     inner: int = param(256, "units behind the attention; a multiple of the width")
+    standardise: bool = param(True, "standardise embeddings over the nodes of a graph before the attention")
     segment: int = param(256, "nodes that attend to one another")
     memory: int = param(256, "nodes before a segment that it attends to")
     devices: int = param(8, "devices of the softmax; more if there are more")
@@ -77,7 +78,7 @@ class Gdp(Method):
     clusters: int = param(2000, "about how many clusters are made of more nodes")
     updates: int = param(50, "updates at most in mode finetune")
     frozen_encoder: bool = param(False, "learn the placer alone, and leave the encoder as it is")
-    patience: int = param(5, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(20, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
         for name, known in (("mode", MODES), ("gate", ("node", "graph", "none")), ("baseline", ("all", "batch"))):

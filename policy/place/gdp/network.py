@@ -26,7 +26,7 @@ class PlacerDesign:
 
     width: numbers per node. layers, heads, inner: of attention, and the units of the network behind it. segment,
     memory: nodes that attend to one another, and nodes before them that they remember. devices: of the softmax.
-    gate: "node" or "graph": which superposition; "none".
+    gate: "node" or "graph": which superposition; "none". standardise: whether embeddings are, over a graph's nodes.
     """
 
     width: int
@@ -37,6 +37,7 @@ class PlacerDesign:
     memory: int
     devices: int
     gate: Literal["node", "graph", "none"]
+    standardise: bool
 
 
 class SegmentAttention(nn.Module):
@@ -134,7 +135,7 @@ class GraphGate(nn.Module):
 def standardised(x: Tensor, at: AttentionSegments) -> Tensor:
     """Return float32 [n, width], each column less its mean over a graph's nodes, over its standard deviation there.
 
-    What all nodes have in common would otherwise hide what tells them apart, and all go to one device together.
+    What all nodes have in common otherwise hides what tells them apart, and they begin by going to one device together.
     """
     mean = mean_of(x, at)
     deviation = (mean_of((x - mean[at.owner]) ** 2, at) + LEAST_VARIANCE).sqrt()
@@ -191,7 +192,7 @@ class SingleShotPolicy(nn.Module):
     def scores(self, x: Tensor, at: AttentionSegments) -> Tensor:
         """Return float32 [n, devices] from embeddings float32 [n, width]."""
         gate = None if self.gate is None else self.gate(x, at)
-        x = standardised(x, at)
+        x = standardised(x, at) if self.design.standardise else x
         for block in self.blocks:
             x = block(x, at, gate)
         out: Tensor = self.head(gated(x, gate))

@@ -35,12 +35,13 @@ class Sgdp(Method):
     learning_rate: float = param(1e-3, "step size of Adam at the start; it falls to 0 by a cosine")
     entropy_coef: float = param(0.01, "weight of the entropy bonus at the start; it falls to 0 with the budget")
     width: int = param(128, "numbers per node in encoder and attention")
+    standardise: bool = param(True, "standardise embeddings over the nodes of a graph before the attention")
     segment: int = param(256, "nodes that attend to one another")
     memory: int = param(256, "nodes before a segment that it attends to")
     nodes: int = param(10_000, "most nodes that are placed one by one")
     clusters: int = param(2000, "about how many clusters are made of more nodes")
     updates: int = param(50, "updates at most in mode finetune")
-    patience: int = param(5, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(20, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
         self.tuned()
