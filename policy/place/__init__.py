@@ -20,6 +20,7 @@ TABLE = {
     "hsdag_paper": "policy.place.parsing.hsdag_paper:HsdagPaper",
     "hsdag_released": "policy.place.parsing.hsdag_released:HsdagReleased",
     "placeto": "policy.place.placeto.placeto:Placeto",
+    "hdp": "policy.place.hdp.hdp:Hdp",
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",

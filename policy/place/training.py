@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
-from pipeline.core.learning import Snapshot
+from pipeline.core.learning import Checkpointer, Snapshot
 from policy.place.search import Search
 
 SAVE_EVERY_S = 2.0  # between two states that a checkpointer is given
@@ -62,6 +63,35 @@ class Adam:
             np.array(state[name], np.float32) for name in ("weights", "first", "second")
         )
         self.steps = int(state["steps"][0])
+
+
+class Trainer(Protocol):
+    """What `train` drives: a policy that is learned on one search.
+
+    done: whether nothing more can be asked. idle: how many updates in a row asked about nothing.
+    """
+
+    idle: int
+
+    @property
+    def done(self) -> bool:
+        """Return whether the budget is spent."""
+
+    def update(self) -> None:
+        """Draw, ask and learn once."""
+
+    def state(self) -> Snapshot:
+        """Return everything on which the next update depends."""
+
+
+def train(trainer: Trainer, checkpointer: Checkpointer | None, *, patience: int) -> None:
+    """Update until the budget ends, or `patience` updates in a row have asked about nothing; keep states meanwhile."""
+    saved_s = time.monotonic()
+    while not trainer.done and trainer.idle < patience:
+        trainer.update()
+        if checkpointer is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:
+            checkpointer.save(trainer.state())
+            saved_s = time.monotonic()
 
 
 def spent_share(search: Search) -> float:

@@ -17,7 +17,8 @@ NAMES = sorted(table("place"))
 QUICK = {
     "hsdag_paper": {"episodes": 5},
     "hsdag_released": {"episodes": 5},
-}  # they learn on after the last new placement
+    "hdp": {"hidden": 16, "groups": 8},
+}  # they learn on after the last new placement, or are wide
 
 
 def claim(promise: Promise) -> str:
