@@ -102,6 +102,18 @@ def spent_share(search: Search) -> float:
     return min(1.0, max(0.0, share))
 
 
+def unit_s(search: Search) -> float:
+    """Return the seconds that times may be counted in: of the best placement yet; without one, of all the work."""
+    if 0 < search.best_s < math.inf:
+        return search.best_s
+    costs = search.problem.costs
+    if costs is None:
+        return 1.0
+    supported = costs.supported
+    mean_s = np.where(supported, costs.op_s, 0.0).sum(axis=1) / np.maximum(supported.sum(axis=1), 1)
+    return float(mean_s.sum()) or 1.0
+
+
 def prefixed(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
     """Return arrays under names that begin with a prefix."""
     return {prefix + name: values for name, values in arrays.items()}

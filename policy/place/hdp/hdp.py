@@ -52,6 +52,7 @@ class Hdp(Method):
     samples: int = param(4, "placements drawn per grouping")
     learning_rate: float = param(0.1, "step size of Adam, as published; 0.001 learns more steadily")
     clip_norm: float = param(1.0, "greatest norm of a gradient")
+    first_baseline: float = param(10.0, "what the baseline begins with; 0: the mean of the first update")
     tanh_clip: float = param(5.0, "greatest absolute logit; the published code has 1")
     temperature: float = param(10.0, "what logits are divided by; the published code has 1")
     noise: float = param(0.5, "deviation of the noise on logits, over their root mean square")
@@ -65,12 +66,12 @@ class Hdp(Method):
     def __post_init__(self) -> None:
         counts = (self.hidden // 2, self.samples, self.patience)
         rates = (self.learning_rate, self.clip_norm, self.tanh_clip, self.temperature)
-        if not all(math.isfinite(x) for x in (*rates, self.noise)):
+        if not all(math.isfinite(x) for x in (*rates, self.noise, self.first_baseline)):
             raise UsageError(f"{self} has values that are no numbers.", "Use finite values.")
         if min(counts) < 1 or self.hidden % 2 or min(self.groups, self.noise_until, self.stop_sampling) < 0:
             raise UsageError(f"{self} has a count that is too small, or an odd width.", "Use counts of at least 1.")
-        if min(rates) <= 0 or self.noise < 0:
-            raise UsageError(f"{self} cannot learn.", "Use positive rates, and no negative noise.")
+        if min(rates) <= 0 or min(self.noise, self.first_baseline) < 0:
+            raise UsageError(f"{self} cannot learn.", "Use positive rates, and no negative noise or baseline.")
 
     @property
     def recipe(self) -> Recipe | None:

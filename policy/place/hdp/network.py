@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from policy.place.hdp.features import OPERATION
 
+GROUPER_HIDDEN = 64
 SPREAD = 0.1  # parameters are drawn uniformly from [-SPREAD, SPREAD]
 
 
@@ -25,6 +26,7 @@ class GroupingNetwork(nn.Sequential):
 
     def __init__(self, hidden: int, groups: int) -> None:
         super().__init__(nn.Linear(OPERATION, hidden), nn.Linear(hidden, groups))
+        _draw_weights(self)
 
 
 class SequencePlacer(nn.Module):
@@ -48,6 +50,7 @@ class SequencePlacer(nn.Module):
         self.read, self.query = nn.Linear(hidden, hidden, bias=False), nn.Linear(hidden, hidden, bias=False)
         self.v = nn.Parameter(torch.empty(hidden))
         self.out = nn.Linear(2 * hidden, devices)
+        _draw_weights(self)
 
     def forward(self, groups: Tensor, uniform: Tensor, noise: Tensor, written: Tensor | None = None) -> Written:
         """Return draws, float32 groups [g, width].
@@ -92,8 +95,8 @@ class HdpNetwork(nn.Module):
         self.groups, self.devices = groups, devices
         self.grouper = GroupingNetwork(GROUPER_HIDDEN, groups)
         self.placer = SequencePlacer(2 * groups + types + 1, hidden, devices, clip=clip, temperature=temperature)
-        for value in self.parameters():
-            nn.init.uniform_(value, -SPREAD, SPREAD)
 
 
-GROUPER_HIDDEN = 64
+def _draw_weights(module: nn.Module) -> None:
+    for value in module.parameters():
+        nn.init.uniform_(value, -SPREAD, SPREAD)

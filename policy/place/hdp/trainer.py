@@ -17,7 +17,7 @@ from pipeline.core.placement import Placement
 from policy.place.hdp.features import group_features, operations
 from policy.place.hdp.network import HdpNetwork, Written
 from policy.place.search import Search
-from policy.place.training import Adam, part, prefixed
+from policy.place.training import Adam, part, prefixed, unit_s
 from policy.place.units import Units
 
 FAILED = 100.0  # seconds that a placement which fails is said to take
@@ -33,6 +33,7 @@ class HdpHyperparameters:
     samples: int
     learning_rate: float
     clip_norm: float
+    first_baseline: float
     noise: float
     noise_until: int
     stop_sampling: int
@@ -64,9 +65,9 @@ class HdpTrainer:
         self.known = operations(self.units, types, raw=hyper.raw)
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parameters_to_vector(network.parameters()).detach().numpy())
-        self.unit_s = 1.0 if hyper.seconds or not 0 < search.best_s < math.inf else search.best_s
+        self.unit_s = 1.0 if hyper.seconds else unit_s(search)
         self.fastest = self._fastest()
-        self.baseline = math.sqrt(FAILED)
+        self.baseline = hyper.first_baseline
         self.best: Int64 = np.zeros((0, network.groups), np.int64)
         self.best_s = math.inf
         self.updates = self.idle = 0
@@ -131,6 +132,8 @@ class HdpTrainer:
         return np.sqrt(np.where(np.isfinite(value_s), value_s / self.unit_s, FAILED))
 
     def _learn(self, drawn: HdpDraw, value_s: Float64) -> None:
+        if self.baseline == 0:
+            self.baseline = float(self._roots(value_s).mean())
         self.network.zero_grad()
         self.loss(drawn, value_s).backward()  # type: ignore[no-untyped-call]
         slopes = [torch.zeros_like(v) if v.grad is None else v.grad for v in self.network.parameters()]
