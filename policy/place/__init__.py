@@ -23,6 +23,7 @@ TABLE = {
     "gdp": "policy.place.gdp.gdp:Gdp",
     "sgdp": "policy.place.gdp.sgdp:Sgdp",
     "placeto": "policy.place.placeto.placeto:Placeto",
+    "hdp": "policy.place.hdp.hdp:Hdp",
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.min_cut:MinCut",
     "cpsat": "policy.place.exact.cpsat:CpSat",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
-from pipeline.core.learning import Snapshot
+from pipeline.core.learning import Checkpointer, Snapshot
 from policy.place.search import Search
 
 SAVE_EVERY_S = 2.0  # between two states that a checkpointer is given
@@ -64,12 +65,53 @@ class Adam:
         self.steps = int(state["steps"][0])
 
 
+class Trainer(Protocol):
+    """What `train` drives: a policy that is learned on one search.
+
+    done: whether nothing more can be asked. idle: how many updates in a row asked about nothing.
+    """
+
+    idle: int
+
+    @property
+    def done(self) -> bool:
+        """Return whether the budget is spent."""
+
+    def update(self) -> None:
+        """Draw, ask and learn once."""
+
+    def state(self) -> Snapshot:
+        """Return everything on which the next update depends."""
+
+
+def train(trainer: Trainer, checkpointer: Checkpointer | None, *, patience: int) -> None:
+    """Update until the budget ends, or `patience` updates in a row have asked about nothing; keep states meanwhile."""
+    saved_s = time.monotonic()
+    while not trainer.done and trainer.idle < patience:
+        trainer.update()
+        if checkpointer is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:
+            checkpointer.save(trainer.state())
+            saved_s = time.monotonic()
+
+
 def spent_share(search: Search) -> float:
     """Return which share of its whole budget a search has spent, of evaluations or of time, whichever is more."""
     share = search.spent / max(1, search.spent + search.left)
     if search.budget.seconds is not None:
         share = max(share, 1.0 - search.left_s / search.budget.seconds)
     return min(1.0, max(0.0, share))
+
+
+def unit_s(search: Search) -> float:
+    """Return the seconds that times may be counted in: of the best placement yet; without one, of all the work."""
+    if 0 < search.best_s < math.inf:
+        return search.best_s
+    costs = search.problem.costs
+    if costs is None:
+        return 1.0
+    supported = costs.supported
+    mean_s = np.where(supported, costs.op_s, 0.0).sum(axis=1) / np.maximum(supported.sum(axis=1), 1)
+    return float(mean_s.sum()) or 1.0
 
 
 def prefixed(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:

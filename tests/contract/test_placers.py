@@ -19,7 +19,8 @@ QUICK = {
     "hsdag_released": {"episodes": 5},
     "gdp": {"width": 8, "inner": 8, "heads": 2, "minibatches": 1, "epochs": 1, "patience": 2},
     "sgdp": {"width": 8, "epochs": 1, "patience": 2},
-}  # they learn on after the last new placement
+    "hdp": {"hidden": 16, "groups": 8},
+}  # they learn on after the last new placement, or are wide
 PUBLISHED = ("hsdag_paper", "hsdag_released")  # take seconds a search
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,27 +28,38 @@ class _Heard(torch.autograd.Function):
         return torch.from_numpy(ctx.hearing.back @ slopes[0].contiguous().numpy()), None
 
 
-class Stacked(nn.Module):
-    """Two layers with ReLU behind each, once per direction: [directions, r, d] to the same shape."""
+class Layers(nn.Module):
+    """s perceptrons of equal sizes, with ReLU behind each layer, or behind all but the last.
 
-    def __init__(self, directions: int, d: int) -> None:
+    What goes in and comes out has one number more than it needs, which is always 1, so that a layer is one product of
+    matrices: for rows of ten numbers, adding biases apart takes longer than multiplying.
+    """
+
+    def __init__(self, s: int, *widths: int, cut: bool = True) -> None:
         super().__init__()
-        self.weights = nn.ParameterList(nn.Parameter(torch.empty(directions, d, d)) for _ in range(2))
-        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(directions, 1, d)) for _ in range(2))
+        self.cut = cut
+        pairs = list(itertools.pairwise(widths))
+        self.weights = nn.ParameterList(nn.Parameter(torch.empty(s, cols, rows)) for cols, rows in pairs)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(s, 1, rows)) for _, rows in pairs)
         for weight in self.weights:
             for matrix in weight:
                 nn.init.xavier_uniform_(matrix)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what directions [lo, hi) make of x."""
-        for bias, weight in zip(self.biases, self.weights, strict=True):
-            x = torch.baddbmm(bias, x, weight).relu()
-        return x
+    def matrices(self) -> list[Tensor]:
+        """Return float32 [s, cols + 1, rows + 1] per layer: weights above biases, and a column that hands on the 1."""
+        found = []
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            last = weight.new_zeros(weight.shape[0], weight.shape[1] + 1, 1)
+            last[:, -1] = 1.0
+            found.append(torch.cat([torch.cat([weight, bias], dim=1), last], dim=2))
+        return found
 
-    def one(self, i: int, x: Tensor) -> Tensor:
-        """Return what direction i makes of x, [r, d]."""
-        for bias, weight in zip(self.biases, self.weights, strict=True):
-            x = torch.addmm(bias[i], x, weight[i]).relu()
+    def through(self, x: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+        """Return what layers make of rows, [s, r, cols + 1] by [s, cols + 1, rows + 1]."""
+        for i, matrix in enumerate(matrices):
+            x = torch.bmm(x, matrix)
+            if self.cut or i < len(matrices) - 1:
+                x = x.relu_()
         return x
 
 
@@ -72,69 +84,82 @@ class PlacetoNetwork(nn.Module):
         d = self.features = FIXED + memory + devices
         wide = self.directions * d
         seen = (self.pools + 1) * wide
-        self.own = _perceptron(d, d, d, d)
-        self.f, self.g = Stacked(self.directions, d), Stacked(self.directions, d)
-        self.pool_f, self.pool_g = Stacked(self.pools, wide), Stacked(self.pools, wide)
+        self.own = Layers(1, d, d, d, d, cut=False)
+        self.f, self.g = Layers(self.directions, d, d, d), Layers(self.directions, d, d, d)
+        self.pool_f, self.pool_g = Layers(self.pools, wide, wide, wide), Layers(self.pools, wide, wide, wide)
         self.head = _perceptron(seen, 2 * seen, seen, devices)
 
     def forward(self, graph: NodeGraph, x: Tensor, nodes: Sequence[int]) -> Tensor:
         """Return float32 [c, w, p], scores of node nodes[i] in w placements, for each i of c.
 
-        x: float32 [n, c, w, d], features.
+        x: float32 [n, c, w, d + 1], features and a 1.
         """
-        n, c, w, d = x.shape
-        own = self.own(x.reshape(n * c * w, d))
-        states = self._passed(graph, own) if self.rounds else self._swept(graph, own)
-        seen = states.view(self.directions, n, c, w, d).permute(2, 1, 3, 0, 4).reshape(c, n, w, self.directions * d)
-        return torch.stack([self._read(graph, one, v) for one, v in zip(seen.unbind(), nodes, strict=True)])
+        n, c, w, more = x.shape
+        own = self.own.through(x.view(1, n * c * w, more), self.own.matrices())
+        states = self._passed(graph, own) if self.rounds else self._swept(graph, own[0])
+        by_step = states.view(self.directions, n, c, w, more)[..., :-1].permute(2, 1, 3, 0, 4)
+        seen = torch.cat([by_step.reshape(c, n, w, -1), x.new_ones(c, n, w, 1)], dim=3)
+        pools = self.pool_f.matrices(), self.pool_g.matrices()
+        return torch.stack([self._read(graph, one, v, *pools) for one, v in zip(seen.unbind(), nodes, strict=True)])
 
     def _passed(self, graph: NodeGraph, own: Tensor) -> Tensor:
-        """Return float32 [directions, n r, d], states after the rounds of messages; own: [n r, d]."""
-        states = own = own.expand(self.directions, -1, -1)
-        rows = self.directions * graph.n
-        counts = torch.from_numpy(graph.heard).repeat_interleave(own.shape[1] // graph.n, dim=1)[:, :, None]
+        """Return float32 [directions, n r, d + 1], states after the rounds of messages; own: [1, n r, d + 1]."""
+        states = own = own.expand(self.directions, -1, -1).contiguous()
+        r = own.shape[1] // graph.n
+        counted = torch.from_numpy(graph.heard).repeat_interleave(r, dim=1)[:, :, None].repeat(1, 1, own.shape[2])
+        counted[:, :, -1] = 0.0
+        f, g = self.f.matrices(), self.g.matrices()
         for _ in range(self.rounds):
-            heard = _Heard.apply(self.f(states).view(rows, -1), graph.all)  # type: ignore[no-untyped-call]
-            states = torch.addcmul(own, self.g(heard.view_as(own)), counts)
+            messages = self.f.through(states, f).view(self.directions * graph.n, -1)
+            heard = _Heard.apply(messages, graph.all).view_as(own)  # type: ignore[no-untyped-call]
+            heard[:, :, -1] = 1.0
+            states = torch.addcmul(own, self.g.through(heard, g), counted)
         return states
 
     def _swept(self, graph: NodeGraph, own: Tensor) -> Tensor:
-        """Return the same after one sweep: every node hears its neighbours' last states."""
-        return torch.stack([self._swept_one(graph, own.view(graph.n, -1), i) for i in range(self.directions)])
+        """Return the same after one sweep: every node hears its neighbours' last states; own: [n r, d + 1]."""
+        f, g = self.f.matrices(), self.g.matrices()
+        parts = [
+            self._swept_one(graph, own.view(graph.n, -1), i, [m[i : i + 1] for m in f], [m[i : i + 1] for m in g])
+            for i in range(self.directions)
+        ]
+        return torch.stack(parts)
 
-    def _swept_one(self, graph: NodeGraph, own: Tensor, i: int) -> Tensor:
-        """Return [n r, d], the states of direction i; own: [n, r d]. Without directions, only producers are heard."""
-        d, ptr = self.features, graph.level_ptr.tolist()
-        spans = list(itertools.pairwise(ptr))
+    def _swept_one(self, graph: NodeGraph, own: Tensor, i: int, f: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:
+        """Return [n r, d + 1], the states of direction i; own: [n, r (d + 1)]."""
+        more, spans = self.features + 1, list(itertools.pairwise(graph.level_ptr.tolist()))
         states: list[Tensor] = []
         messages: list[Tensor] = []  # of the depths done, in the order of the nodes
         for (lo, hi), hearing in zip(reversed(spans) if i else spans, graph.levels[i], strict=True):
             state = own[lo:hi]
             if messages:
-                heard = _Heard.apply(torch.cat(messages), hearing)  # type: ignore[no-untyped-call]
-                counts = torch.from_numpy(graph.heard[i, lo:hi, None])
-                state = state + self.g.one(i, heard.view(-1, d)).view_as(state) * counts
-            message = self.f.one(i, state.reshape(-1, d)).view_as(state)
+                heard = _Heard.apply(torch.cat(messages), hearing).view(1, -1, more)  # type: ignore[no-untyped-call]
+                heard[:, :, -1] = 1.0
+                counted = torch.from_numpy(graph.heard[i, lo:hi, None, None]).repeat(1, 1, more)
+                counted[:, :, -1] = 0.0
+                update = self.g.through(heard, g).view(hi - lo, -1, more)
+                state = (state.view(hi - lo, -1, more) + update * counted).view(hi - lo, -1)
+            message = self.f.through(state.reshape(1, -1, more), f).view_as(state)
             at = 0 if i else len(states)
             states.insert(at, state)
             messages.insert(at, message)
-        return torch.cat(states).view(-1, d)
+        return torch.cat(states).view(-1, more)
 
-    def _read(self, graph: NodeGraph, states: Tensor, v: int) -> Tensor:
-        """Return float32 [w, p], scores of node v from states [n, w, wide]."""
-        pools = graph.pools(v)
+    def _read(self, graph: NodeGraph, states: Tensor, v: int, f: Sequence[Tensor], g: Sequence[Tensor]) -> Tensor:
+        """Return float32 [w, p], scores of node v from states [n, w, wide + 1]."""
+        pools, (_, w, more) = graph.pools(v), states.shape
         if self.pools == 1:
-            pools = (torch.cat([torch.from_numpy(nodes) for nodes in pools]).numpy(),)
+            pools = (np.concatenate(pools),)
         parts = []
         for i, nodes in enumerate(pools):
-            w, wide = states.shape[1:]
             if not nodes.size:
-                parts.append(states.new_zeros(w, wide))
+                parts.append(states.new_zeros(w, more - 1))
                 continue
-            members = states.index_select(0, torch.from_numpy(nodes))
-            total = self.pool_f.one(i, members.view(-1, wide)).view(nodes.size, w, wide).sum(dim=0)
-            parts.append(self.pool_g.one(i, total))
-        found: Tensor = self.head(torch.cat([*parts, states[v]], dim=1))
+            members = states.index_select(0, torch.from_numpy(nodes)).view(1, -1, more)
+            total = self.pool_f.through(members, [m[i : i + 1] for m in f]).view(-1, w, more).sum(dim=0)
+            total = torch.cat([total[:, :-1], total.new_ones(w, 1)], dim=1)[None]
+            parts.append(self.pool_g.through(total, [m[i : i + 1] for m in g])[0, :, :-1])
+        found: Tensor = self.head(torch.cat([*parts, states[v, :, :-1]], dim=1))
         return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +18,7 @@ from policy.place.placeto.network import PlacetoNetwork
 from policy.place.placeto.process import Rules
 from policy.place.placeto.trainer import PlacetoHyperparameters, PlacetoTrainer
 from policy.place.search import Method, Search, policy_of
-from policy.place.training import SAVE_EVERY_S, Adam, check_policy
+from policy.place.training import Adam, check_policy, train
 
 POLICY_SCHEMA = "placewright.policy/placeto/1"
 
@@ -118,12 +117,7 @@ class Placeto(Method):
                 trainer.resume(kept)
             elif inputs.learned is not None and not search.done:
                 trainer.update(greedy=True)
-            saved_s = time.monotonic()
-            while not trainer.done and trainer.idle < self.patience:
-                trainer.update()
-                if inputs.checkpointer is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:
-                    inputs.checkpointer.save(trainer.state())
-                    saved_s = time.monotonic()
+            train(trainer, inputs.checkpointer, patience=self.patience)
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))
 

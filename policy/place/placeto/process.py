@@ -14,6 +14,7 @@ from pipeline.core.arrays import Bool, Float32, Float64, Int32, Int64
 from policy.place.placeto.network import FIXED, PlacetoNetwork
 from policy.place.placeto.nodes import node_graph
 from policy.place.search import Search
+from policy.place.training import unit_s
 from policy.place.units import Units
 
 Initial = Literal["random", "fresh", "first", "best"]
@@ -66,7 +67,7 @@ class Process:
         self.graph = node_graph(self.units, network.network, sweep=network.rounds == 0)
         self.allowed: Bool = self.units.allowed[self.graph.unit]
         self.forbidden = torch.from_numpy(np.where(self.allowed, 0.0, -np.inf).astype(np.float32))
-        self.unit_s = 1.0 if rules.seconds or not 0 < search.best_s < math.inf else search.best_s
+        self.unit_s = 1.0 if rules.seconds else unit_s(search)
         visit = self.graph.visit if rules.order == "topological" else rng.permutation(self.graph.n)
         self.visit: Int64 = np.resize(visit, rules.steps or visit.size)
         self.first = self.drawn(rng)
@@ -125,13 +126,14 @@ class Process:
         return torch.log_softmax(logits + self.forbidden[torch.from_numpy(nodes)][:, None], dim=2)
 
     def features(self, steps: Int64, device: Int32, start: Float32) -> Float32:
-        """Return float32 [n, c, w, d], what the network is told of every node; arguments as in `scores`.
+        """Return float32 [n, c, w, d + 1], what the network is told of every node; arguments as in `scores`.
 
         Columns: time, bytes put out, times placed in this episode, in hand, start from that of the node in hand over
-        the greatest distance from it; bytes held, if the network wants them; the device, one-hot.
+        the greatest distance from it; bytes held, if the network wants them; the device, one-hot; 1.
         """
         graph, memory, (c, w, n) = self.graph, self.network.memory, device.shape
-        x = np.zeros((n, c, w, self.network.features), np.float32)
+        x = np.zeros((n, c, w, self.network.features + 1), np.float32)
+        x[..., -1] = 1.0
         x[..., :2] = graph.figures[:, None, None, :2]
         for i, step in enumerate(steps.tolist()):
             v = self.visit[step]
@@ -142,7 +144,8 @@ class Process:
             x[:, i, :, 4] = (apart / np.where(most > 0, most, 1.0)).T
         if memory:
             x[..., FIXED] = graph.figures[:, None, None, 2]
-        np.put_along_axis(x[..., FIXED + memory :], device.transpose(2, 0, 1)[..., None].astype(np.int64), 1.0, axis=3)
+        on = device.transpose(2, 0, 1)[..., None].astype(np.int64)
+        np.put_along_axis(x[..., FIXED + memory : -1], on, 1.0, axis=3)
         return x
 
     def _drawn_actions(
