@@ -23,6 +23,8 @@ Say = Callable[[str], None]
 def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: int | None = None, say: Say) -> Stand:
     """Return the end of a course; writes its weights, its log, and after every generation where it stands.
 
+    A folder in which a shorter course has ended goes on from there.
+
     limit: families are cut to so many exercises each, for a quick look; None for all.
 
     Raises:
@@ -38,7 +40,9 @@ def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: i
         if len(stand.log) > looks:
             say(_sentence(stand))
     ListPolicy.of_vector(stand.best).write(out / WEIGHTS)
-    write_json(out / LOG, {**chosen, "best_loss": stand.best_loss, "log": list(stand.log)})
+    write_json(
+        out / LOG, {**chosen, "generations": stand.generation, "best_loss": stand.best_loss, "log": list(stand.log)}
+    )
     return stand
 
 

@@ -107,12 +107,9 @@ def test_a_device_that_is_not_usable_has_no_figures():
 
 def test_a_file_of_weights_reads_back_as_it_was(tmp_path: Path):
     policy = ListPolicy.untrained(np.random.default_rng(0))
-    policy = replace(policy, inner=np.ones((3, FIGURES)), bias=np.zeros(3), outer=np.arange(3.0))
     policy.write(tmp_path / "w.safetensors")
     again = ListPolicy.read(tmp_path / "w.safetensors")
     assert again.linear.tolist() == policy.linear.tolist()
-    assert again.inner.tolist() == policy.inner.tolist()
-    assert again.outer.tolist() == policy.outer.tolist()
 
 
 def damaged(folder: Path, fault: str) -> Path:
