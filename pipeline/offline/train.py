@@ -32,7 +32,10 @@ def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: i
     """
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
     stand = _resumed(out / STATE, chosen)
-    learned, judged = (_lessons(_cut(some, limit), say) for some in curriculum(left_out=left_out))
+    learned, judged = (
+        _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
+        for some in curriculum(left_out=left_out)
+    )
     while stand.generation < course.generations:
         looks = len(stand.log)
         stand = trained(stand, course, learned, judged)

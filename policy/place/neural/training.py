@@ -75,8 +75,9 @@ class Lesson:
 class Course:
     """How weights are looked for.
 
-    generations: after which it ends; one of fewer generations is the beginning of one of more. population: draws per generation. elite: the best of them, which are followed. batch: lessons
-    per generation, drawn family by family. check_every: generations between two looks at the lessons held out.
+    generations: after which it ends; a course of fewer is the beginning of one of more. population: draws per
+    generation. elite: the best of them, which are followed. batch: lessons per generation, drawn family by family.
+    check_every: generations between two looks at the lessons held out.
     """
 
     generations: int = 300
