@@ -12,7 +12,7 @@ from pipeline.artifacts.store import write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import Course, Lesson, Stand, settings_json, trained
+from policy.place.neural.training import CrossEntropy, Lesson, Stand, settings_json, trained
 
 SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
@@ -20,7 +20,9 @@ STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json
 Say = Callable[[str], None]
 
 
-def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: int | None = None, say: Say) -> Stand:
+def train(
+    out: Path, course: CrossEntropy, *, left_out: Collection[str] = (), limit: int | None = None, say: Say
+) -> Stand:
     """Return the end of a course; writes its weights, its log, and after every generation where it stands.
 
     A folder in which a shorter course has ended goes on from there.

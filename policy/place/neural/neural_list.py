@@ -147,11 +147,14 @@ def _mean(scores: Scores, best: Sequence[Scores]) -> Scores:
 
 
 def asked(search: Search, plan: Plan, schedule: Partial) -> float:
-    """Return the seconds of a schedule's placement, inf where it does not fit; where orders matter, with its order."""
+    """Return the seconds of a schedule's placement, with its order where placements have one.
+
+    inf where it does not fit, or where the budget has ended while it was made.
+    """
     device = fitted(search.problem, plan.work, schedule.homes.device)
     if search.simulator is not None and not search.problem.ordered:
         found = search.simulate(device[None])
-        return float(np.where(found.over_bytes == 0, found.value_s, np.inf)[0])
+        return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))
     return float(np.nan_to_num(search.evaluate([_placement(search.problem, device, schedule)])[0], nan=np.inf))
 
 

@@ -72,7 +72,7 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class CrossEntropy:
     """How weights are looked for.
 
     generations: after which it ends; a course of fewer is the beginning of one of more. population: draws per
@@ -133,7 +133,7 @@ class Stand:
         return cls(int(document["generation"]), best_loss=loss, log=tuple(document["log"]), **arrays)
 
 
-def trained(stand: Stand, course: Course, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
+def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
     """Return the stand one generation later.
 
     Draws depend on the seed and the generation alone, so that training goes on after a break as it would have.
@@ -200,6 +200,6 @@ def _batch(lessons: Sequence[Lesson], count: int, rng: np.random.Generator) -> l
     return chosen
 
 
-def settings_json(course: Course) -> dict[str, Any]:
+def settings_json(course: CrossEntropy) -> dict[str, Any]:
     """Return as JSON values what decides every generation of a course; how many there are does not."""
     return {key: value for key, value in asdict(course).items() if key != "generations"}
