@@ -35,8 +35,8 @@ def train(out: Path, seed: int, generations: int, left_out: tuple[str, ...], lim
     """
     from pipeline.offline.train import WEIGHTS
     from pipeline.offline.train import train as run
-    from policy.place.neural.training import Course
+    from policy.place.neural.training import CrossEntropy
 
-    course = Course(generations=generations, seed=seed)
+    course = CrossEntropy(generations=generations, seed=seed)
     run(out, course, left_out=left_out, limit=limit, say=console.say)
     console.say(f"Written to {out / WEIGHTS}")

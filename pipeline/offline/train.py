@@ -12,7 +12,7 @@ from pipeline.artifacts.store import write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import Course, Lesson, Stand, settings_json, trained
+from policy.place.neural.training import CrossEntropy, Lesson, Stand, settings_json, trained
 
 SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
@@ -20,8 +20,12 @@ STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json
 Say = Callable[[str], None]
 
 
-def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: int | None = None, say: Say) -> Stand:
+def train(
+    out: Path, course: CrossEntropy, *, left_out: Collection[str] = (), limit: int | None = None, say: Say
+) -> Stand:
     """Return the end of a course; writes its weights, its log, and after every generation where it stands.
+
+    A folder in which a shorter course has ended goes on from there.
 
     limit: families are cut to so many exercises each, for a quick look; None for all.
 
@@ -30,7 +34,10 @@ def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: i
     """
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
     stand = _resumed(out / STATE, chosen)
-    learned, judged = (_lessons(_cut(some, limit), say) for some in curriculum(left_out=left_out))
+    learned, judged = (
+        _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
+        for some in curriculum(left_out=left_out)
+    )
     while stand.generation < course.generations:
         looks = len(stand.log)
         stand = trained(stand, course, learned, judged)
@@ -38,7 +45,9 @@ def train(out: Path, course: Course, *, left_out: Collection[str] = (), limit: i
         if len(stand.log) > looks:
             say(_sentence(stand))
     ListPolicy.of_vector(stand.best).write(out / WEIGHTS)
-    write_json(out / LOG, {**chosen, "best_loss": stand.best_loss, "log": list(stand.log)})
+    write_json(
+        out / LOG, {**chosen, "generations": stand.generation, "best_loss": stand.best_loss, "log": list(stand.log)}
+    )
     return stand
 
 

@@ -25,8 +25,10 @@ from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES
 from pipeline.registry import build
 from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Script, constructed
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy, shipped
-from policy.place.neural.neural_list import NeuralList
-from policy.place.neural.training import Course, Lesson, Stand, grades, trained
+from policy.place.neural.neural_list import NeuralList, asked
+from policy.place.neural.plans import plans_of
+from policy.place.neural.training import CrossEntropy, Lesson, Stand, grades, trained
+from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from runtime.workloads.placeto import FAMILIES, split
 from tests.constructed import Amounts
@@ -107,12 +109,9 @@ def test_a_device_that_is_not_usable_has_no_figures():
 
 def test_a_file_of_weights_reads_back_as_it_was(tmp_path: Path):
     policy = ListPolicy.untrained(np.random.default_rng(0))
-    policy = replace(policy, inner=np.ones((3, FIGURES)), bias=np.zeros(3), outer=np.arange(3.0))
     policy.write(tmp_path / "w.safetensors")
     again = ListPolicy.read(tmp_path / "w.safetensors")
     assert again.linear.tolist() == policy.linear.tolist()
-    assert again.inner.tolist() == policy.inner.tolist()
-    assert again.outer.tolist() == policy.outer.tolist()
 
 
 def damaged(folder: Path, fault: str) -> Path:
@@ -222,6 +221,18 @@ def test_all_passes_stay_within_the_budget():
         assert simulator.evaluations <= evaluations
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_schedule_made_when_the_budget_has_ended_counts_nothing(ordered: bool):
+    problem = replace(Amounts.drawn(1, 20, 3).problem, ordered=ordered)
+    search = Search(problem, simulator_of(problem), Budget(4), lambda _: None)
+    plan = plans_of(search)[0]
+    schedule = plan.schedule(shipped().scores(plan.context))
+    assert math.isfinite(asked(search, plan, schedule))
+    with search.limited("ended", evaluations=0):
+        other = plan.schedule(ListPolicy.untrained(np.random.default_rng(0)).scores(plan.context))
+        assert asked(search, plan, other) == math.inf
+
+
 def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginning():
     policy, begun = shipped(), ListPolicy.of_vector(Stand.first().mean)
     index = split("nas-rnn", seed=0)[2][0]
@@ -240,7 +251,7 @@ def lessons() -> list[Lesson]:
     return [Lesson.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0) for i, problem in enumerate(problems)]
 
 
-COURSE = Course(generations=6, population=8, elite=2, batch=2, check_every=3)
+COURSE = CrossEntropy(generations=6, population=8, elite=2, batch=2, check_every=3)
 
 
 def course_of(stand: Stand, until: int) -> Stand:

@@ -85,18 +85,13 @@ class Scene(NamedTuple):
 class Scores(NamedTuple):
     """What figures count.
 
-    device: float64 [FIGURES]; key: float64 [len(KEY_FIGURES)]; the greatest sum is chosen. inner: float64 [h, FIGURES],
-    bias, outer: float64 [h], a hidden layer that is added to the device's score; h may be 0. device_noise: float64
-    [n, p] or [0, 0], added to the scores; key_noise: float64 [n] or [0].
+    device: float64 [FIGURES]; key: float64 [len(KEY_FIGURES)]; the greatest sum is chosen. noise: float64 [n, p] or
+    [0, 0], added to the scores of operations on devices.
     """
 
     device: Float64
     key: Float64
-    inner: Float64
-    bias: Float64
-    outer: Float64
-    device_noise: Float64
-    key_noise: Float64
+    noise: Float64
 
 
 class Script(NamedTuple):
@@ -275,12 +270,6 @@ def _score(scores: Scores, row: Float64) -> float:
     total = 0.0
     for f in range(row.size):
         total += scores.device[f] * row[f]
-    for h in range(scores.bias.size):
-        within = scores.bias[h]
-        for f in range(row.size):
-            within += scores.inner[h, f] * row[f]
-        if within > 0.0:
-            total += scores.outer[h] * within
     return total
 
 
@@ -295,7 +284,7 @@ def _key(work: ScheduleInputs, schedule: Partial, scene: Scene, scores: Scores, 
         made_s = max(made_s, schedule.finish_s[work.in_node[e]])
     at = scene.key.shape[1]
     key += scores.key[at] * before / work.order.size + scores.key[at + 1] * made_s / scene.bound_s
-    return key + (scores.key_noise[i] if scores.key_noise.size else 0.0)
+    return key
 
 
 @inlined
@@ -323,8 +312,8 @@ def _choose(scores: Scores, script: Script, figure: Float64, node: Int64, key: F
             if math.isnan(figure[c, d, 0]):
                 continue
             score = _score(scores, figure[c, d]) + (key[c] if count > 1 else 0.0)
-            if scores.device_noise.size:
-                score += scores.device_noise[i, d]
+            if scores.noise.size:
+                score += scores.noise[i, d]
             if given >= 0:
                 score = math.inf if d == given else -1e300
             if device < 0 or score > most + 1e-9:

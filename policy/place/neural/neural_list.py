@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Int32
+from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -29,6 +29,11 @@ WIDTH = 4  # ready operations compared as pairs with devices, in two of the pass
 PASSES = 4  # ways to construct without noise
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 ROUND = 32  # samples drawn around one centre
+LEAST = 0.3  # what a weight's noise is taken to be relative to at least, over the mean weight
+BEST = 8  # samples that later ones follow
+FOLLOWED = 0.7  # share of the samples that are constructed in the way of one of them
+
+Way = tuple[Plan, int]  # and how many ready operations are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class NeuralList(Method):
     improve: bool = param(True, "anneal from the best with what is left")
     scores: str = param("learned", "learned, or as a control: untrained or uniform")
     weights: str = param("", "file of weights in place of those that come with placewright", file=True)
-    spread: float = param(0.2, "relative deviation of the weights of samples")
+    spread: float = param(0.8, "relative deviation of the weights of samples")
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
 
     def __post_init__(self) -> None:
@@ -71,7 +76,8 @@ class NeuralList(Method):
             return
         rng = np.random.default_rng(seed)
         policy, plans = self._policy(rng), plans_of(search)
-        for plan, width in list(_passes(plans))[: self.passes]:
+        ways = [(plan, width) for width in (1, WIDTH) for plan in plans]
+        for plan, width in ways[: self.passes]:
             if search.done:
                 return
             scores = policy.scores(plan.context)
@@ -82,7 +88,7 @@ class NeuralList(Method):
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-                self._sample(search, plans[0], policy.scores(plans[0].context), rng)
+                self._sample(search, ways, policy.scores(plans[0].context), rng)
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
@@ -95,51 +101,60 @@ class NeuralList(Method):
             return ListPolicy.untrained(rng)
         return ListPolicy.read(Path(self.weights)) if self.weights else shipped()
 
-    def _sample(self, search: Search, plan: Plan, scores: Scores, rng: np.random.Generator) -> None:
-        """Ask about schedules drawn with noise; every round begins between the first weights and the best so far."""
+    def _sample(self, search: Search, ways: Sequence[Way], scores: Scores, rng: np.random.Generator) -> None:
+        """Ask about schedules drawn with noise; every round around the mean of the best so far."""
         centre, drawn = scores, 0
-        found: list[tuple[float, Scores]] = []
+        found: list[tuple[float, Scores, Way]] = []
         while drawn < self.samples and not search.done:
             for _ in range(min(ROUND, self.samples - drawn)):
                 if search.done:
                     return
+                plan, width = _way(ways, [way for _, _, way in found[:BEST]], rng)
                 sample = noisy(centre, plan, rng, self)
-                found.append((asked(search, plan, plan.schedule(sample)), sample))
+                found.append((asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width)))
                 drawn += 1
-            found = sorted(found, key=lambda entry: entry[0])[: ROUND // 4]
-            centre = _between(scores, [sample for _, sample in found])
+            found = sorted(found, key=lambda entry: entry[0])[:BEST]
+            centre = _mean(scores, [sample for _, sample, _ in found])
 
 
-def _passes(plans: list[Plan]) -> Iterator[tuple[Plan, int]]:
-    for width in (1, WIDTH):
-        for plan in plans:
-            yield plan, width
+def _way(ways: Sequence[Way], best: Sequence[Way], rng: np.random.Generator) -> Way:
+    """Return a way to construct: mostly that of one of the best samples."""
+    among = best if best and rng.random() < FOLLOWED else ways
+    return among[int(rng.integers(len(among)))]
 
 
 def noisy(scores: Scores, plan: Plan, rng: np.random.Generator, placer: NeuralList) -> Scores:
     """Return scores with normal noise on their weights and Gumbel noise on what they score, as a placer's samples."""
     n, p = plan.work.op_s.shape
     mean = float(np.abs(scores.device).mean())
+
+    def drawn(weights: Float64) -> Float64:
+        deviation = placer.spread * np.hypot(weights, LEAST * np.abs(weights).mean())
+        return weights + deviation * rng.standard_normal(weights.size)
+
     return scores._replace(
-        device=scores.device * (1.0 + placer.spread * rng.standard_normal(scores.device.size)),
-        key=scores.key * (1.0 + placer.spread * rng.standard_normal(scores.key.size)),
-        device_noise=(placer.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=(n, p)),
+        device=drawn(scores.device),
+        key=drawn(scores.key),
+        noise=(placer.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=(n, p)),
     )
 
 
-def _between(scores: Scores, best: list[Scores]) -> Scores:
-    """Return scores half way to the mean of the best samples."""
+def _mean(scores: Scores, best: Sequence[Scores]) -> Scores:
+    """Return scores with the mean weights of the best samples."""
     device = np.mean([sample.device for sample in best], axis=0)
     key = np.mean([sample.key for sample in best], axis=0)
-    return scores._replace(device=(scores.device + device) / 2, key=(scores.key + key) / 2)
+    return scores._replace(device=device, key=key)
 
 
 def asked(search: Search, plan: Plan, schedule: Partial) -> float:
-    """Return the seconds of a schedule's placement, inf where it does not fit; where orders matter, with its order."""
+    """Return the seconds of a schedule's placement, with its order where placements have one.
+
+    inf where it does not fit, or where the budget has ended while it was made.
+    """
     device = fitted(search.problem, plan.work, schedule.homes.device)
     if search.simulator is not None and not search.problem.ordered:
         found = search.simulate(device[None])
-        return float(np.where(found.over_bytes == 0, found.value_s, np.inf)[0])
+        return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))
     return float(np.nan_to_num(search.evaluate([_placement(search.problem, device, schedule)])[0], nan=np.inf))
 
 

@@ -23,7 +23,7 @@ RISK = 0.5  # what a loss against the reference counts beyond what an equal gain
 OVERFULL = 3.0  # the ratio that a placement counts with that does not fit, and more by what it is over
 MOST = 10.0  # the greatest ratio that counts
 ALWAYS, ELSEWHERE = 0.5, 0.15  # first deviation of weights that always count, and of those for contexts
-ALONE = 1 / 3  # share of the generations in which no weight depends on the context
+ALONE = 100  # generations in which no weight depends on the context yet
 ALWAYS_COUNT = np.array([name.endswith(".always") for name in LINEAR_NAMES])
 FLOOR = 0.02  # deviation below which no weight falls
 STEP = 0.5  # share of the way to the mean of the best draws
@@ -72,11 +72,12 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class CrossEntropy:
     """How weights are looked for.
 
-    generations: in all. population: draws per generation. elite: the best of them, which are followed. batch: lessons
-    per generation, drawn family by family. check_every: generations between two looks at the lessons held out.
+    generations: after which it ends; a course of fewer is the beginning of one of more. population: draws per
+    generation. elite: the best of them, which are followed. batch: lessons per generation, drawn family by family.
+    check_every: generations between two looks at the lessons held out.
     """
 
     generations: int = 300
@@ -132,13 +133,13 @@ class Stand:
         return cls(int(document["generation"]), best_loss=loss, log=tuple(document["log"]), **arrays)
 
 
-def trained(stand: Stand, course: Course, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
+def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
     """Return the stand one generation later.
 
     Draws depend on the seed and the generation alone, so that training goes on after a break as it would have.
     """
     rng = np.random.default_rng([course.seed, stand.generation])
-    moving = ALWAYS_COUNT | (stand.generation >= ALONE * course.generations)
+    moving = ALWAYS_COUNT | (stand.generation >= ALONE)
     draws = stand.mean + moving * stand.deviation * rng.standard_normal((course.population, LINEAR))
     draws[0] = stand.mean
     policies = [ListPolicy.of_vector(draw) for draw in draws]
@@ -199,6 +200,6 @@ def _batch(lessons: Sequence[Lesson], count: int, rng: np.random.Generator) -> l
     return chosen
 
 
-def settings_json(course: Course) -> dict[str, Any]:
-    """Return a course as JSON values."""
-    return asdict(course)
+def settings_json(course: CrossEntropy) -> dict[str, Any]:
+    """Return as JSON values what decides every generation of a course; how many there are does not."""
+    return {key: value for key, value in asdict(course).items() if key != "generations"}
