@@ -26,7 +26,7 @@ from runtime.simulators.simulated import Nodes, batches, digest, known_costs, ov
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class SingleInference:
     """Predicts the latency of one inference where accelerators are called with sets of operations.
 
     An operation on a device of kind "cpu" starts when all it reads is there, whatever else runs. What lies on an
@@ -76,7 +76,7 @@ class Latency:
 class LatencyEvaluator:
     """Evaluates placements of one subject's nodes."""
 
-    version: ClassVar[int] = Latency.version
+    version: ClassVar[int] = SingleInference.version
 
     def __init__(self, subject: Subject, costs: CostTable, execution: LatencyModel) -> None:
         self.evaluations = 0
