@@ -168,7 +168,7 @@ class LatencyEvaluator:
         the source's as one to the first other device that reads it.
 
         Raises:
-            UsageError: the placement puts an operation where it is not supported.
+            UsageError: the placement puts an operation where it is not supported, or calls wait for one another.
         """
         graph, machine = self._subject.graph, self._machine
         took_s = running_s(self._subject, self._costs, placement)
@@ -176,6 +176,8 @@ class LatencyEvaluator:
         state = kernels.blank(machine)
         order = np.zeros(state.device.size) if placement.priority is None else owned(placement.priority)
         value_s = kernels.run(machine, state, owned(placement.device), order)
+        if not np.isfinite(value_s):
+            raise UsageError("Calls of accelerators wait for one another.", "Simulate the placement first.")
         device = placement.device[self._subject.grouping.group]
         paid = PaidByCalls.of(self._nets, machine.pay_s, state.block, device)
         free_s = state.start_s.copy()  # [blocks], until when each block is busy so far
