@@ -3,7 +3,7 @@
 TABLE = {
     "dataflow": "runtime.measuring.dataflow:Dataflow",
     "hetero": "runtime.measuring.hetero:Hetero",
-    "latency": "runtime.simulators.latency:Latency",
+    "latency": "runtime.simulators.latency:SingleInference",
     "listsched": "runtime.simulators.listsched:ListSched",
     "pipelined": "runtime.simulators.pipelined:Pipelined",
     "sequential": "runtime.simulators.sequential:Sequential",

@@ -12,7 +12,7 @@ from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Instance, Problem
-from pipeline.core.simulation import Contiguity
+from pipeline.core.simulation import Contiguity, Passes
 from pipeline.core.stages import Simulator, Subject
 from pipeline.registry import build
 from pipeline.shared.partition import colocated
@@ -27,11 +27,11 @@ class SmallPipeline:
 
     problem: Problem
 
-    def simulator(self, contiguity: Contiguity) -> Simulator:
+    def simulator(self, contiguity: Contiguity, passes: Passes = "together") -> Simulator:
         """Return the simulator, its count at 0."""
         problem = self.problem
         subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-        return build("measure", "pipelined", {"contiguity": contiguity}).bind(subject)  # type: ignore[no-any-return]
+        return build("measure", "pipelined", {"contiguity": contiguity, "passes": passes}).bind(subject)  # type: ignore[no-any-return]
 
     def placements(self) -> Int32:
         """Return int32 [c, n], every placement that is allowed and fits."""

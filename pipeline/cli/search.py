@@ -43,7 +43,8 @@ WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "c
 
 OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
-OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "latency": "latency"}
+OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "max-fw-bw": "pipelined", "latency": "latency"}
+PASSES = {"max-fw-bw": {"measure.pipelined.passes": "apart"}}
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
@@ -91,7 +92,7 @@ def scenario_options(command: Command) -> Command:
 @click.option(
     "--objective",
     type=click.Choice(list(OBJECTIVES)),
-    help="max-load, latency: the same as --evaluator pipelined, latency.",
+    help="max-load, latency: as --evaluator pipelined, latency; max-fw-bw: largest load forward and largest backward.",
 )
 @click.option(
     "--placer", default="auto", help="Which method searches: auto, or see `placewright list place`; several with --on."
@@ -245,6 +246,7 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
         ordered=ordered,
         contiguity="ordered" if options["contiguous"] else "",
         settings={
+            **PASSES.get(options.get("objective") or "", {}),
             **dict(parse_assignment(a) for a in options["assignments"]),
             **({"coarsen.shapes": options["shapes"]} if options["shapes"] else {}),
             **({"coarsen.keep_dynamic": True} if options["keep_dynamic"] else {}),

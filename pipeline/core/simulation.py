@@ -14,6 +14,7 @@ from pipeline.core.placement import Placement
 Level = Literal["T0", "T1", "T2"]
 LEVELS: tuple[Level, ...] = ("T0", "T1", "T2")
 Contiguity = Literal["free", "convex", "ordered"]
+Passes = Literal["together", "apart"]
 T0, T1, T2 = range(3)  # levels of contention as numbers, see `DataflowModel.contention`
 NO_SWAPS = np.zeros(0, np.int64)
 
@@ -58,12 +59,15 @@ class PipelineModel(ExecutionModel):
     """Inference after inference on all devices at once: the largest load of a device is the time per inference.
 
     contiguity: which placements count: all ("free"), those in which no path of the forward pass leaves a device and
-    comes back ("convex"), or those whose devices can be put in an order that it follows ("ordered").
+    comes back ("convex"), or those whose devices can be put in an order that it follows ("ordered"). passes: whether
+    what counts is the largest load of both passes of training "together", or the largest of the forward pass and the
+    largest of the backward pass, added up ("apart").
     """
 
     kind: ClassVar[str] = "pipelined"
     anonymous: ClassVar[bool] = True
     contiguity: Contiguity = "free"
+    passes: Passes = "together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

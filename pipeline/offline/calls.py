@@ -41,7 +41,7 @@ def checked_latency(problem: Problem, device: Sequence[int], turn: Sequence[int]
     lasts_s: dict[Block, float] = {}
     for i, block in enumerate(block_of):
         lasts_s[block] = lasts_s.get(block, 0.0) + float(costs.op_s[i, device[i]])
-    for members, size in nets_of(graph):
+    for _, members, size in nets_of(graph):
         blocks = {block_of[i] for i in members}
         for block in blocks if len(blocks) > 1 else ():
             if block[0] == "call":

@@ -11,11 +11,12 @@ import numpy as np
 from pipeline.artifacts.store import write_json
 from pipeline.core.errors import UsageError
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import LatencyModel
+from pipeline.core.simulation import LatencyModel, PipelineModel
 from pipeline.offline.calls import checked_latency, turns_of
 from pipeline.offline.records import OfficialRecord
 from pipeline.offline.scenario import LoadedScenario, read_object
 from pipeline.offline.stages import checked_loads
+from pipeline.shared.contiguity import backward_operations
 
 if TYPE_CHECKING:
     from coarsen.reading.msr_files import OfficialLoads
@@ -91,9 +92,14 @@ def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads,
     from coarsen.reading.msr_files import OfficialLoads
 
     device, names = placement.device.tolist(), case.topology.names
-    if not isinstance(case.scenario.measurer().execution, LatencyModel):
+    execution = case.scenario.measurer().execution
+    if not isinstance(execution, LatencyModel):
         load_s, faults = checked_loads(case.problem, device)
-        return OfficialLoads("maxLoad", max(load_s), {(d, 0): s for d, s in enumerate(load_s)}), faults
+        value_s = max(load_s)
+        if isinstance(execution, PipelineModel) and execution.passes == "apart":
+            backward = backward_operations(case.graph)
+            value_s = sum(max(checked_loads(case.problem, device, mine.tolist())[0]) for mine in (~backward, backward))
+        return OfficialLoads("maxLoad", value_s, {(d, 0): s for d, s in enumerate(load_s)}), faults
     found = checked_latency(case.problem, device, turns_of(placement, _calls(case)))
     lasts = {(names.index(call["device"]), call["number"]): call["end_s"] - call["start_s"] for call in found.calls}
     on_cpus = {(d, 0): s for d, s in enumerate(found.cpu_s) if case.topology.devices[d].kind == "cpu"}

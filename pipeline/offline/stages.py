@@ -17,16 +17,21 @@ from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.partition import colocated
 
 
-def checked_loads(problem: Problem, device: Sequence[int]) -> tuple[list[float], list[str]]:
+def checked_loads(
+    problem: Problem, device: Sequence[int], counts: Sequence[bool] | None = None
+) -> tuple[list[float], list[str]]:
     """Return (the load of every device in seconds, what is wrong with a placement, in words).
 
-    Counted from the definition, operation by operation and net by net, without the simulator.
+    Counted from the definition, operation by operation and net by net, without the simulator. counts: bool [n], which
+    operations count, and the nets of which; all if None.
     """
     graph, topology, costs = problem.graph, problem.topology, problem.costs
     load_s = [0.0] * topology.p
     for i, d in enumerate(device):
-        load_s[d] += 0.0 if costs is None else float(costs.op_s[i, d])
-    for members, size in nets_of(graph):
+        load_s[d] += 0.0 if costs is None or (counts is not None and not counts[i]) else float(costs.op_s[i, d])
+    for maker, members, size in nets_of(graph):
+        if counts is not None and not counts[maker]:
+            continue
         used = {device[i] for i in members}
         for d in used if len(used) > 1 else ():
             if topology.devices[d].kind != "cpu":
@@ -34,12 +39,12 @@ def checked_loads(problem: Problem, device: Sequence[int]) -> tuple[list[float],
     return load_s, broken_rules(problem, device)
 
 
-def nets_of(graph: Graph) -> list[tuple[set[int], int]]:
-    """Return, for every tensor that is read, (who makes and reads it, the most bytes that one reads)."""
-    nets: dict[int, tuple[set[int], int]] = {}
+def nets_of(graph: Graph) -> list[tuple[int, set[int], int]]:
+    """Return, for every tensor that is read, (who makes it, who makes and reads it, the most bytes that one reads)."""
+    nets: dict[int, tuple[int, set[int], int]] = {}
     for u, v, tensor, size in graph.read_rows():
-        members, largest = nets.get(tensor, ({u}, 0))
-        nets[tensor] = (members | {v}, max(largest, size))
+        _, members, largest = nets.get(tensor, (u, {u}, 0))
+        nets[tensor] = (u, members | {v}, max(largest, size))
     return list(nets.values())
 
 

@@ -26,7 +26,7 @@ from runtime.simulators.simulated import Nodes, batches, digest, known_costs, ov
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class SingleInference:
     """Predicts the latency of one inference where accelerators are called with sets of operations.
 
     An operation on a device of kind "cpu" starts when all it reads is there, whatever else runs. What lies on an
@@ -76,7 +76,7 @@ class Latency:
 class LatencyEvaluator:
     """Evaluates placements of one subject's nodes."""
 
-    version: ClassVar[int] = Latency.version
+    version: ClassVar[int] = SingleInference.version
 
     def __init__(self, subject: Subject, costs: CostTable, execution: LatencyModel) -> None:
         self.evaluations = 0
@@ -168,7 +168,7 @@ class LatencyEvaluator:
         the source's as one to the first other device that reads it.
 
         Raises:
-            UsageError: the placement puts an operation where it is not supported.
+            UsageError: the placement puts an operation where it is not supported, or calls wait for one another.
         """
         graph, machine = self._subject.graph, self._machine
         took_s = running_s(self._subject, self._costs, placement)
@@ -176,6 +176,8 @@ class LatencyEvaluator:
         state = kernels.blank(machine)
         order = np.zeros(state.device.size) if placement.priority is None else owned(placement.priority)
         value_s = kernels.run(machine, state, owned(placement.device), order)
+        if not np.isfinite(value_s):
+            raise UsageError("Calls of accelerators wait for one another.", "Simulate the placement first.")
         device = placement.device[self._subject.grouping.group]
         paid = PaidByCalls.of(self._nets, machine.pay_s, state.block, device)
         free_s = state.start_s.copy()  # [blocks], until when each block is busy so far

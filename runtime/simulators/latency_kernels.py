@@ -255,11 +255,7 @@ def local_search(
                 state.order[j] += changes.shift[i]
         over = excess(state.held_bytes, machine.capacity_bytes)
         value_s = latency_s(machine, state)
-        if np.isinf(value_s):
-            diary.tried[i], diary.move_s[i], taken = True, np.inf, False
-        else:
-            taken = judged(diary, changes, i, value_s, over, state.device)
-        if not taken:
+        if not judged(diary, changes, i, value_s, over, state.device):
             for x in range(first, changes.ptr[i + 1]):
                 _put(machine, state, changes.node[x], before[x - first])
                 state.order[changes.node[x]] = earlier[x - first]

@@ -11,13 +11,13 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.graph import Graph, makers, row_ptr, topological_order
+from pipeline.core.graph import Graph, makers, row_ptr, sum_per_group, topological_order
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
-from pipeline.shared.contiguity import FREE, stage_edges
+from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
 from pipeline.shared.partition import colocated
 from runtime.simulators import pipelined_kernels as kernels
 from runtime.simulators.local_search import changes_of, diary_of, local_search_of
@@ -38,6 +38,10 @@ class Pipelined:
     the bytes of t's largest edge; a tensor without bytes costs its latency. Weights count against memory; priorities
     mean nothing.
 
+    Of training, a device works on the backward pass of one batch beside the forward pass of another (1F1B). With
+    `passes` apart all work on one pass at a time (GPipe): the largest load of the forward pass and the largest of the
+    backward pass add up. A net belongs to the pass of who makes it.
+
     Where contiguous stages are asked for, all other placements are refused; see `pipeline.shared.contiguity`.
 
     Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators (2020), maximum
@@ -50,11 +54,12 @@ class Pipelined:
     contiguity: Literal["free", "convex", "ordered"] = param(
         "free", "what is asked of stages: free, convex or ordered; others are refused"
     )
+    passes: Literal["together", "apart"] = param("together", "of training: the passes' largest loads, or their sum")
 
     @property
     def execution(self) -> PipelineModel:
         """Return the rules it follows."""
-        return PipelineModel(memory=self.memory, contiguity=self.contiguity)
+        return PipelineModel(memory=self.memory, contiguity=self.contiguity, passes=self.passes)
 
     def bind(self, subject: Subject) -> PipelinedEvaluator:
         """Return the evaluator of one subject.
@@ -80,8 +85,18 @@ class PipelinedEvaluator:
 
     def _machine_of(self, nets: SentTensors) -> kernels.PipelinedMachine:
         in_ptr, net = nets.by_node(len(self._nodes.names))
+        graph, grouping = self._subject.graph, self._subject.grouping
+        op_s, back_s = owned(self._nodes.op_s), np.zeros((0, len(self._nodes.devices)))
+        backward = backward_operations(graph) & (self.execution.passes == "apart")
+        if backward.any():
+            own_s = self._costs.op_s
+            op_s, back_s = (
+                sum_per_group(np.where(mine[:, None], own_s, 0.0), grouping) for mine in (~backward, backward)
+            )
         return kernels.PipelinedMachine(
-            op_s=owned(self._nodes.op_s),
+            op_s=op_s,
+            back_s=back_s,
+            back=backward[nets.maker].astype(np.int64),
             weight_bytes=owned(self._nodes.weight_bytes),
             capacity_bytes=owned(self._nodes.capacity_bytes),
             ptr=nets.ptr,
@@ -91,9 +106,9 @@ class PipelinedEvaluator:
             in_ptr=in_ptr,
             net=net,
             stages=stage_edges(
-                self._subject.graph,
-                self._subject.grouping,
-                colocated(self._subject.graph),
+                graph,
+                grouping,
+                colocated(graph),
                 self.execution.contiguity,
             ),
         )

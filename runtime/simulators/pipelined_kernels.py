@@ -26,13 +26,17 @@ from runtime.simulators.local_search import (
 class PipelinedMachine(NamedTuple):
     """One subject: k nodes, t nets, p devices.
 
-    op_s: float64 [k, p], seconds. weight_bytes: int64 [k]. capacity_bytes: int64 [p].
+    op_s: float64 [k, p], seconds. back_s: float64 [k, p], seconds of the backward pass where it is counted apart, so
+    that op_s has the forward pass alone; else [0, p]. back: int64 [t], 1 for nets of that pass, else 0.
+    weight_bytes: int64 [k]. capacity_bytes: int64 [p].
     ptr: int64 [t + 1], member: int32: net i holds the different nodes member[ptr[i]:ptr[i + 1]].
     size: int64 [t], bytes. pay_s: float64 [t, p], what a device pays that holds a net partly. in_ptr: int64 [k + 1],
     net: int64: node j is in the nets net[in_ptr[j]:in_ptr[j + 1]]. stages: what contiguity demands.
     """
 
     op_s: Float64
+    back_s: Float64
+    back: Int64
     weight_bytes: Int64
     capacity_bytes: Int64
     ptr: Int64
@@ -48,7 +52,8 @@ class PipelinedState(NamedTuple):
     """What is known of the placement at hand.
 
     device: int64 [k]. tree: float64 [p, ...], per device a sum of k + t terms: what each node and each net costs
-    there, see `summed`. held_bytes: int64 [p]. holds: int32 [t, p], how many members of each net a device has.
+    there, see `summed`; [2 p, ...] where the backward pass is apart, which is behind the forward pass. held_bytes:
+    int64 [p]. holds: int32 [t, p], how many members of each net a device has.
     """
 
     device: Int64
@@ -75,7 +80,7 @@ def blank(machine: PipelinedMachine) -> PipelinedState:
     t = machine.size.size
     return PipelinedState(
         np.zeros(k, np.int64),
-        np.tile(tree_of(k + t), (p, 1)),
+        np.tile(tree_of(k + t), (2 * p if machine.back_s.shape[0] > 0 else p, 1)),
         np.zeros(p, np.int64),
         np.zeros((t, p), np.int32),
     )
@@ -85,7 +90,7 @@ def blank(machine: PipelinedMachine) -> PipelinedState:
 def placed(machine: PipelinedMachine, state: PipelinedState, device: Int32) -> None:
     """Make the state that of a placement, int32 [k]."""
     k, p = machine.op_s.shape
-    half = state.tree.shape[1] // 2
+    half, apart = state.tree.shape[1] // 2, machine.back_s.shape[0] > 0
     state.tree.fill(0.0)
     state.held_bytes.fill(0)
     state.holds.fill(0)
@@ -93,13 +98,15 @@ def placed(machine: PipelinedMachine, state: PipelinedState, device: Int32) -> N
         state.device[j] = device[j]
         state.held_bytes[device[j]] += machine.weight_bytes[j]
         state.tree[device[j], half + j] = machine.op_s[j, device[j]]
+        if apart:
+            state.tree[p + device[j], half + j] = machine.back_s[j, device[j]]
     for i in range(machine.size.size):
         for x in range(machine.ptr[i], machine.ptr[i + 1]):
             state.holds[i, device[machine.member[x]]] += 1
         for d in range(p):
-            state.tree[d, half + k + i] = due_s(machine, state, i, d)
-    for d in range(p):
-        summed(state.tree[d])
+            state.tree[machine.back[i] * p + d, half + k + i] = due_s(machine, state, i, d)
+    for row in range(state.tree.shape[0]):
+        summed(state.tree[row])
 
 
 @inner
@@ -120,21 +127,28 @@ def put(machine: PipelinedMachine, state: PipelinedState, j: int, device: int) -
     state.device[j] = device
     renewed(state.tree[before], j, 0.0)
     renewed(state.tree[device], j, machine.op_s[j, device])
+    p = state.held_bytes.size
+    if machine.back_s.shape[0] > 0:
+        renewed(state.tree[p + before], j, 0.0)
+        renewed(state.tree[p + device], j, machine.back_s[j, device])
     for x in range(machine.in_ptr[j], machine.in_ptr[j + 1]):
         net = machine.net[x]
         state.holds[net, before] -= 1
         state.holds[net, device] += 1
-        renewed(state.tree[before], k + net, due_s(machine, state, net, before))
-        renewed(state.tree[device], k + net, due_s(machine, state, net, device))
+        first = machine.back[net] * p
+        renewed(state.tree[first + before], k + net, due_s(machine, state, net, before))
+        renewed(state.tree[first + device], k + net, due_s(machine, state, net, device))
 
 
 @inner
 def greatest_s(state: PipelinedState) -> float:
-    """Return the greatest load of a device."""
-    found = 0.0
-    for d in range(state.tree.shape[0]):
+    """Return the greatest load of a device; of both passes, added up, if they are apart."""
+    p, found, back = state.held_bytes.size, 0.0, 0.0
+    for d in range(p):
         found = max(found, state.tree[d, 1])
-    return found
+    for row in range(p, state.tree.shape[0]):
+        back = max(back, state.tree[row, 1])
+    return found + back
 
 
 @compiled
@@ -157,7 +171,7 @@ def simulate(
         figures.value_s[b] = greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf
         for d in range(p):
             figures.held_bytes[b, d] = state.held_bytes[d]
-            figures.busy_s[b, d] = state.tree[d, 1]
+            figures.busy_s[b, d] = state.tree[d, 1] + (state.tree[p + d, 1] if state.tree.shape[0] > p else 0.0)
         figures.sent_bytes[b] = 0
         for i in range(machine.size.size):
             readers = -1  # the source's own device

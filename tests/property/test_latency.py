@@ -133,7 +133,7 @@ def test_a_local_search_knows_what_every_move_costs() -> None:
             moved = moves.applied(i, placement)
             assert moved.priority is not None
             value_s = simulator(problem, 2).simulate(moved.device[None], moved.priority[None]).value_s[0]
-            if search.tried[i] and math.isfinite(search.value_s[i]):
+            if search.tried[i]:
                 assert search.value_s[i] == value_s
             placement = moved if search.taken[i] else placement
         assert search.end.key() == placement.key()

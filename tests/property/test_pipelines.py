@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from pipeline.core.arrays import Int32
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import Contiguity
 from pipeline.core.stages import Answer
 from pipeline.offline.stages import checked_loads, device_order
 from pipeline.registry import build
+from pipeline.shared.contiguity import backward_operations
 from policy.place.exact import cpsat, cpsat_pipeline
 from policy.place.exact.proofs import lower_bound
 from policy.place.exact.replicated import replicated_stages
@@ -106,6 +108,49 @@ def test_simulators_refuse_what_is_not_contiguous_and_no_more() -> None:
             found = case.simulator(contiguity).simulate(device).value_s  # type: ignore[arg-type]
             assert np.isfinite(found).tolist() == kept.tolist()
             np.testing.assert_allclose(found[kept], case.loads_s(device)[kept], rtol=CLOSE)
+
+
+def passes_s(case: SmallPipeline, device: Int32) -> float:
+    """Return the largest load of the forward pass and that of the backward pass, added up, by the definition."""
+    backward = backward_operations(case.problem.graph)
+    return sum(max(checked_loads(case.problem, device.tolist(), mine.tolist())[0]) for mine in (~backward, backward))
+
+
+def test_the_largest_loads_of_both_passes_add_up() -> None:
+    differs = 0
+    for number in range(12):
+        case = small_pipeline(number, training=True)
+        device = case.placements()[:400]
+        simulator = case.simulator("free", passes="apart")
+        if not device.size:
+            continue
+        found = simulator.simulate(device)
+        np.testing.assert_allclose(found.value_s[:40], [passes_s(case, row) for row in device[:40]], rtol=CLOSE)
+        np.testing.assert_allclose(found.busy_s, case.simulator("free").simulate(device).busy_s, rtol=CLOSE)
+        together_s = case.loads_s(device)
+        assert np.all(found.value_s >= together_s * (1 - CLOSE))
+        differs += bool(np.any(found.value_s > together_s * (1 + CLOSE)))
+    assert differs > 3
+
+
+@pytest.mark.parametrize("placer", ["cpsat", "dp", "milp"])
+def test_bounds_hold_where_the_loads_of_both_passes_add_up(placer: str) -> None:
+    contiguity: Contiguity = "ordered" if placer == "dp" else "free"
+    for number in range(25):
+        case = small_pipeline(number, training=True)
+        simulator = case.simulator(contiguity, passes="apart")
+        value_s = simulator.simulate(case.placements()).value_s
+        optimum_s = float(value_s.min(initial=math.inf))
+        if math.isinf(optimum_s):
+            continue
+        settings = {"effort": 1.0} if placer == "cpsat" else {}
+        found = build("place", placer, settings).place(
+            case.problem, simulator, Budget(evaluations=2000), seed=0, progress=lambda _: None
+        )
+        assert found.lower_bound_s <= optimum_s * (1 + CLOSE) <= found.value_s * (1 + 2 * CLOSE)
+        if placer == "cpsat":
+            assert found.value_s == pytest.approx(optimum_s, rel=CLOSE)
+            assert found.proven
 
 
 def test_replicas_never_make_the_largest_load_greater() -> None:

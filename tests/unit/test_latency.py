@@ -24,7 +24,7 @@ from policy.place.exact.latency_bound import path_bound
 from policy.place.exact.latency_dp import LatencyDp
 from policy.place.exact.series import SeriesProgram
 from policy.place.exact.stages import all_ideals
-from runtime.simulators.latency import Latency, LatencyEvaluator
+from runtime.simulators.latency import LatencyEvaluator, SingleInference
 from tests.published import MSR
 from tests.strategies import graph_of
 
@@ -56,7 +56,7 @@ def diamond() -> Problem:
 
 def evaluator(problem: Problem, calls: int = 1) -> LatencyEvaluator:
     subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-    return Latency(calls=calls).bind(subject)
+    return SingleInference(calls=calls).bind(subject)
 
 
 def test_calls_take_operations_and_what_is_sent() -> None:
@@ -84,8 +84,8 @@ def test_priorities_say_in_which_call_an_operation_is() -> None:
     assert simulator.simulate(device, turns).value_s.tolist() == [3.0 + 3.0 + 2.0]
     assert simulator.simulate(device, turns + 7.5).value_s.tolist() == [math.inf]  # all in the last call
     assert simulator.simulate(device).value_s.tolist() == [math.inf]  # without an order, all in the first
-    assert Latency().execution == LatencyModel()
-    assert Latency(calls=2).execution == CallsModel(calls=2)
+    assert SingleInference().execution == LatencyModel()
+    assert SingleInference(calls=2).execution == CallsModel(calls=2)
 
 
 def test_a_timeline_fills_calls_with_receiving_computing_and_sending() -> None:

@@ -50,7 +50,7 @@ main(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined"], quick=1))
+@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "latency"], quick=1))
 def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(LOADED + SEARCHES)
@@ -61,7 +61,7 @@ def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp
     assert int(count) > 10
 
 
-@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "hetero"], quick=1))
+@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "latency", "hetero"], quick=1))
 def test_every_placer_can_be_rehearsed(evaluator: str):
     rehearse_each(registry.table("place"), evaluator)
 

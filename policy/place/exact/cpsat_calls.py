@@ -155,7 +155,7 @@ def _split(times: CallTimes, call_of: list[Call]) -> set[tuple[int, Call]]:
 
 
 class CallProgram:
-    """The program of a problem; see `Latency` among the simulators for the rules."""
+    """The program of a problem; see `SingleInference` among the simulators for the rules."""
 
     def __init__(self, times: CallTimes, problem: Problem, device: Int32 | None, priority: Float64 | None) -> None:
         unit_s = times.unit_s()

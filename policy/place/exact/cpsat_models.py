@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
 from policy.place.exact.nets import Cut
 from policy.place.units import UNLIMITED, Units
@@ -197,13 +197,18 @@ def fine_tick(unit_s: Float64) -> float:
     return horizon_s / FINEST if horizon_s > 0 else 1.0
 
 
-def whole_nets(problem: Problem, units: Units) -> list[tuple[list[int], int]]:
-    """Return, for every tensor read by other units, (its maker's unit and theirs, the most that is read of it)."""
+def whole_nets(problem: Problem, units: Units, of: Bool | None = None) -> list[tuple[list[int], int]]:
+    """Return, for every tensor read by other units, (its maker's unit and theirs, the most that is read of it).
+
+    of: bool [n], whose tensors count; all if None.
+    """
     members: dict[int, dict[int, None]] = {}
     largest: dict[int, int] = {}
     unit = units.grouping.group.tolist()
     graph = problem.graph
     for u, v, t, size in graph.read_rows():
+        if of is not None and not of[u]:
+            continue
         members.setdefault(t, {unit[u]: None})[unit[v]] = None
         largest[t] = max(largest.get(t, 0), size)
     return [(list(held), largest[t]) for t, held in members.items() if len(held) > 1]

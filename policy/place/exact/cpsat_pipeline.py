@@ -7,11 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32
-from pipeline.core.graph import Grouping
+from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.shared.contiguity import forward_edges
-from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices, in_ticks
+from pipeline.shared.contiguity import backward_operations, forward_edges
+from policy.place.exact.cpsat_models import (
+    Alike,
+    Division,
+    Made,
+    alike_devices,
+    dearest_link_s,
+    in_ticks,
+    whole_nets,
+)
 from policy.place.exact.elements import Charges, charges_of, kinds_of, merged, never_apart
 from policy.place.units import Units
 
@@ -116,13 +124,50 @@ def _of_pieces(device: Int32, together: Grouping) -> Int32:
     return found
 
 
+class PassLoads(NamedTuple):
+    """What pieces and nets cost in one pass: float64 [k, p], inf where not allowed, and float64 [t, p]."""
+
+    unit_s: Float64
+    pay_s: Float64
+
+
+def passes_of(problem: Problem, pieces: Pieces, *, apart: bool) -> list[PassLoads]:
+    """Return what is loaded in each pass; one of all there is, unless they are apart."""
+    pay_s = pieces.charges.pay_s[:, pieces.kind]
+    backward = backward_operations(problem.graph)
+    if not apart or not backward.any() or problem.costs is None:
+        return [PassLoads(pieces.unit_s, pay_s)]
+    fore_s, back_s = (
+        sum_per_group(np.where(mine[:, None], problem.costs.op_s, 0.0), pieces.units.grouping)
+        for mine in (~backward, backward)
+    )
+    back_pay_s = np.zeros(pay_s.shape)
+    number = {tuple(sorted(members)): i for i, members in enumerate(pieces.members if len(pay_s) else [])}
+    for members, size in whole_nets(problem, pieces.units, backward):
+        if (i := number.get(tuple(sorted(members)))) is not None:
+            back_pay_s[i] += dearest_link_s(problem, size)
+    known = np.isfinite(pieces.unit_s)
+    return [
+        PassLoads(np.where(known, fore_s, math.inf), np.maximum(pay_s - back_pay_s, 0.0)),
+        PassLoads(np.where(known, back_s, math.inf), back_pay_s),
+    ]
+
+
 def pipelined(
-    problem: Problem, units: Units, device: Int32 | None, value_s: float, bound_s: float, *, convex: bool
+    problem: Problem,
+    units: Units,
+    device: Int32 | None,
+    value_s: float,
+    bound_s: float,
+    *,
+    convex: bool,
+    apart: bool = False,
 ) -> Made:
     """Return the program of a pipeline: the largest load, where a device pays for every net it holds a part of.
 
     device: the placement int32 [k] to start from, which takes `value_s`. bound_s: what is proven. convex: whether no
-    path of the forward pass may leave a device and come back.
+    path of the forward pass may leave a device and come back. apart: whether the largest loads of the two passes of
+    training add up.
 
     Source: Tarnawski et al., NeurIPS 2020, sections 4.1 and 5.2, with one variable per net and device, and units that
     are never apart as one.
@@ -135,27 +180,10 @@ def pipelined(
     ticks = FINE_TICKS if k * p <= SMALL else TICKS
     tick_s = longest_s / ticks if longest_s > 0 else 1.0
     found = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
-    load = [found.work(tick_s, only=d) for d in range(p)]
-    hinted = np.zeros(p, np.int64)
-    if found.device is not None:
-        np.add.at(hinted, found.device, in_ticks(unit_s, tick_s)[np.arange(k), found.device])
-    for i, members in enumerate(pieces.members if charges.size.size else []):
-        pays = in_ticks(charges.pay_s[i, pieces.kind], tick_s).tolist()
-        first, others = members[0], members[1:]
-        for d in np.flatnonzero(pays).tolist():
-            on: Bool | None = None if found.device is None else found.device[members] == d
-            split = None if on is None else bool(on.any() and not on.all())
-            part = found.literal(split)
-            for r in others:
-                found.model.add_bool_or([found.x[r][d].negated(), found.x[first][d], part])
-                found.model.add_bool_or([found.x[first][d].negated(), found.x[r][d], part])
-            load[d].append(pays[d] * part)
-            hinted[d] += pays[d] if split else 0
-    least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - charges.size.size - k)
-    hint = None if found.device is None else int(max(hinted.max(), least))
-    most = found.number(least, 2**50 if hint is None else ticks, hint)
-    for terms in load:
-        found.model.add(most >= sum(terms))
+    passes = passes_of(problem, pieces, apart=apart)
+    load, hinted = _loads(found, pieces, passes, tick_s)
+    least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - len(passes) * (charges.size.size + k))
+    most = _largest(found, load, hinted, least, ticks)
     for d in range(p if math.isfinite(value_s) else 0):
         for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
             found.model.add(sum(found.x[g][d] for g in members) <= count)
@@ -165,6 +193,56 @@ def pipelined(
         _convex(problem, pieces, found)
     found.model.minimize(most)
     return Made(found.model, [found.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+
+
+def _loads(
+    found: Division, pieces: Pieces, passes: list[PassLoads], tick_s: float
+) -> tuple[list[list[list[Any]]], Int64]:
+    """Return (the terms of the load of each device in each pass, int64 [passes, p], what they are in the hint)."""
+    k, p = pieces.unit_s.shape
+    load: list[list[list[Any]]] = [[[] for _ in range(p)] for _ in passes]
+    hinted = np.zeros((len(passes), p), np.int64)
+    for number, part in enumerate(passes):
+        ticks = in_ticks(part.unit_s, tick_s)
+        for g, d in np.argwhere(ticks).tolist():
+            load[number][d].append(int(ticks[g, d]) * found.x[g][d])
+        if found.device is not None:
+            np.add.at(hinted[number], found.device, ticks[np.arange(k), found.device])
+    pays = np.array([in_ticks(part.pay_s, tick_s) for part in passes])  # [passes, t, p]
+    for i, members in enumerate(pieces.members if pays.shape[1] else []):
+        for d in np.flatnonzero(pays[:, i].any(axis=0)).tolist():
+            on: Bool | None = None if found.device is None else found.device[members] == d
+            split = None if on is None else bool(on.any() and not on.all())
+            literal = _split(found, members, d, split)
+            for number in np.flatnonzero(pays[:, i, d]).tolist():
+                load[number][d].append(int(pays[number, i, d]) * literal)
+                hinted[number, d] += pays[number, i, d] if split else 0
+    return load, hinted
+
+
+def _split(found: Division, members: list[int], d: int, hinted: bool | None) -> Any:
+    """Return the literal that a device holds a part of a net."""
+    part = found.literal(hinted)
+    first = members[0]
+    for r in members[1:]:
+        found.model.add_bool_or([found.x[r][d].negated(), found.x[first][d], part])
+        found.model.add_bool_or([found.x[first][d].negated(), found.x[r][d], part])
+    return part
+
+
+def _largest(found: Division, load: list[list[list[Any]]], hinted: Int64, least: int, ticks: int) -> Any:
+    """Return the largest loads of all passes, added up, which are `least` together or more."""
+    missing = max(0, least - int(hinted.max(axis=1).sum()))  # of the bound, in the hint: the first pass makes it up
+    most = []
+    for number, of_devices in enumerate(load):
+        low = least if len(load) == 1 else 0
+        hint = None if found.device is None else int(hinted[number].max()) + (0 if number else missing)
+        most.append(found.number(low, 2**50 if hint is None else ticks, hint))
+        for terms in of_devices:
+            found.model.add(most[-1] >= sum(terms))
+    if len(most) > 1:
+        found.model.add(sum(most) >= least)
+    return sum(most)
 
 
 def covers(work_s: Float64, limit_s: float) -> list[tuple[list[int], int]]:

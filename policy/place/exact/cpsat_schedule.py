@@ -55,6 +55,7 @@ class ScheduleProgram:
                 model.add_no_overlap(intervals)
         for d in range(self.p):
             model.add(self.length >= sum(self.division.work(times.tick_s, only=d)))
+        self._count_devices()
         model.add(self.length >= min(least_ticks, self.horizon))
         model.minimize(self.length)
         return Made(model, self.x, self.start, times.tick_s)
@@ -86,13 +87,21 @@ class ScheduleProgram:
     def _run(self, i: int, *, waits: bool) -> None:
         """Let an operation occupy its device; one without inputs that takes no time can always go first."""
         times = self.times
-        self.model.add(self.length >= self.end(i))
+        self.model.add(self.length >= self.end(i) + int(times.tail_ticks[i]))
         for d in np.flatnonzero(times.allowed[i]).tolist():
             ticks = int(times.block_ticks[i, d])
             if ticks > 0 or waits:
                 self.on_device[d].append(self._interval(self.start[i], ticks, self.on(i, d)))
             if ticks > times.op_ticks[i, d]:
                 self.model.add(self.length >= self.start[i] + ticks).only_enforce_if(self.on(i, d))
+
+    def _count_devices(self) -> None:
+        """Let no more operations run at a time than there are devices, wherever they run; a redundant constraint."""
+        block = np.where(self.times.allowed, self.times.block_ticks, np.iinfo(np.int64).max).min(axis=1)
+        timed = np.flatnonzero(block).tolist()
+        running = [self.model.new_fixed_size_interval_var(self.start[i], int(block[i]), "") for i in timed]
+        if len(running) > self.p:
+            self.model.add_cumulative(running, [1] * len(running), self.p)
 
     def _apart(self, i: int, j: int) -> Any:
         """Return the literal that is true if operations i and j are on different devices."""

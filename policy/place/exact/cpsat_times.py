@@ -60,8 +60,8 @@ class Times:
     """All times of a problem in ticks.
 
     unit: the unit of each operation. op_ticks: int64 [n, p]; block_ticks: int64 [n, p], how long an operation takes
-    its device. head_ticks: int64 [n], before when none starts. order: int64 [n], producers first. inner: the edges
-    within units. gap_ticks: between two sends. allowed: bool [n, p].
+    its device. head_ticks, tail_ticks: int64 [n], before when none starts, and what must follow its end. order: int64
+    [n], producers first. inner: the edges within units. gap_ticks: between two sends. allowed: bool [n, p].
     """
 
     execution: DataflowModel
@@ -70,6 +70,7 @@ class Times:
     op_ticks: Int64
     block_ticks: Int64
     head_ticks: Int64
+    tail_ticks: Int64
     order: Int64
     tensors: list[Tensor]
     inner: list[tuple[int, int]]
@@ -99,7 +100,8 @@ class Times:
         block_s = np.where(op_s > 0, op_s + execution.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
         paths = problem.derived(Paths.of, problem.derived(BoundInputs.of))
-        heads_s = np.zeros(graph.n) if paths is None else paths.start_s.min(axis=1)
+        none = np.zeros(graph.n)
+        heads_s, tails_s = (none, none) if paths is None else (paths.start_s.min(axis=1), paths.tail_s.min(axis=1))
         return cls(
             execution,
             tick_s,
@@ -107,6 +109,7 @@ class Times:
             in_ticks(op_s, tick_s),
             in_ticks(block_s, tick_s),
             in_ticks(heads_s, tick_s),
+            in_ticks(tails_s, tick_s),
             np.argsort(depths(graph), kind="stable"),
             tensors,
             inner,
@@ -187,7 +190,8 @@ class _Queues:
         d, start = self.at(i), self.draft.start
         start[i] = max(int(start[i]), self.free[d])
         self.free[d] = int(start[i] + self.times.block_ticks[i, d])
-        self.draft.length = max(self.draft.length, self.end(i), self.free[d])
+        ends = self.end(i) + int(self.times.tail_ticks[i])  # paths in seconds lose less by rounding than step by step
+        self.draft.length = max(self.draft.length, ends, self.free[d])
         for v in self.after.get(i, ()):
             self._wait(v, self.end(i))
 

@@ -145,13 +145,14 @@ class LargestLoad(Unknown):
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
     ) -> Made | None:
         """Return the program of loads, of units that nothing faster than the hint parts."""
-        return pipelined(problem, units, hint.device, hint.value_s, bound_s, convex=_is_contiguous(execution))
+        rules = {"convex": _is_contiguous(execution), "apart": _is_apart(execution)}
+        return pipelined(problem, units, hint.device, hint.value_s, bound_s, **rules)
 
     def below(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
     ) -> Made | None:
         """Return the program of loads below one: more is known to be together then, and there is nothing to balance."""
-        if hint.device is None:
+        if hint.device is None or _is_apart(execution):
             return None
         made = pipelined(problem, units, hint.device, value_s, 0.0, convex=_is_contiguous(execution))
         made.model.clear_hints()
@@ -271,6 +272,10 @@ def folded(problem: Problem) -> Units:
 
 def _is_contiguous(execution: ExecutionModel | None) -> bool:
     return isinstance(execution, PipelineModel) and execution.contiguity != "free"
+
+
+def _is_apart(execution: ExecutionModel | None) -> bool:
+    return isinstance(execution, PipelineModel) and execution.passes == "apart"
 
 
 def _calls(execution: ExecutionModel | None) -> int:
