@@ -80,6 +80,12 @@ def in_words(document: Table) -> list[str]:
     return said
 
 
+def _disturbed(table: Table) -> tuple[int, int]:
+    """Return how many cells were ended by the clock while others had the processor, of how many."""
+    rows = table["standings"]
+    return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
+
+
 def _winner(table: Table) -> str:
     rows = [row for row in table["standings"] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
@@ -95,7 +101,13 @@ def _winner(table: Table) -> str:
         words += f"; the best that learns is {learned['placer']} with {_ratio(learned['ratio'])}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
-    return f"{words}."
+    late, cells = _disturbed(table)
+    busy = (
+        f" The machine was busy: {late} of {cells} cells had too little of it for their seconds to count."
+        if late
+        else ""
+    )
+    return f"{words}.{busy}"
 
 
 def _controls(table: Table) -> Iterator[str]:
@@ -114,7 +126,7 @@ def _told(document: Table) -> list[str]:
         "alone is within 5 % of the lower bound.",
         "",
         f"Machine: {hardware['cpu']}, {hardware['processors']} processors. Seconds are those of a machine that others "
-        "may have used at the time.",
+        "may have used at the time. Intervals of fewer than eight instances are too narrow.",
     ]
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]
 
@@ -163,9 +175,8 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
     lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
-    late = sum(row["disturbed"] for row in table["standings"])
+    late, cells = _disturbed(table)
     if late:
-        cells = sum(row["cells"] for row in table["standings"])
         lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
                   "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
     return [*lines, "", *_families(table)] if families else lines

@@ -104,7 +104,9 @@ def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> It
 
 
 def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat("noise", "Disturbed costs", instances, LeagueBudget(effort.evaluations), effort.seeds)
+    yield Heat(
+        "noise", "The placements of equal evaluations", instances, LeagueBudget(effort.evaluations), effort.seeds
+    )
 
 
 PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[Heat]]] = MappingProxyType(
