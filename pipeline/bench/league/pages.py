@@ -17,7 +17,7 @@ from pipeline.report.page import picture
 from pipeline.report.text import seconds_text, share_text
 
 Table = Mapping[str, Any]
-LINES = 8  # curves of a picture: the best, beside which the reference stands as a line at 1
+LINES = 7  # curves of a picture, one per colour: the best, beside which the reference stands as a line at 1
 
 ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
 was interrupted, runs only what a changed placer concerns, and writes this page anew. Everything here is predicted by
@@ -295,21 +295,22 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
+    yardstick = f"{document['reference']}, {document['settings']['reference']:,}"
     for table in document["tables"]:
         if table["part"] != "search":
             continue
         stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         if rows:
-            yield f"{stem}-intervals.svg", _forest(table, rows, document["reference"])
+            yield f"{stem}-intervals.svg", _forest(table, rows, yardstick)
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
         lines = {p: _points(curve["limits"], curve["ratios"][p]) for p in best}
-        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=document["reference"])
+        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=yardstick)
         if drawing is not None:
             yield f"{stem}-curves.svg", drawing
 
 
-def _forest(table: Table, rows: Sequence[Table], reference: str) -> Markup:
+def _forest(table: Table, rows: Sequence[Table], yardstick: str) -> Markup:
     """Return the intervals of all placers, upside down: a picture of speed has more to the right."""
     intervals = [
         RatioInterval(
@@ -322,7 +323,7 @@ def _forest(table: Table, rows: Sequence[Table], reference: str) -> Markup:
         )
         for row in rows
     ]
-    return forest(intervals, label=table["title"], yardstick=reference)
+    return forest(intervals, label=table["title"], yardstick=yardstick)
 
 
 def _points(limits: Sequence[float], ratios: Sequence[float | None]) -> list[tuple[float, float]]:
