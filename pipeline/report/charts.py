@@ -186,7 +186,7 @@ def ratio_curves(
     parts.append(svg.text(right + 6, y(1.0) + 4, yardstick, kind="small"))
     for i, (name, points) in enumerate(known.items()):
         parts.append(svg.path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
-        parts += [_point(x(spent), y(ratio), "point other", f"{name}: {ratio:.4g}") for spent, ratio in points]
+        parts += [_point(x(spent), y(ratio), f"fill{i % 7}", f"{name}: {ratio:.4g}") for spent, ratio in points]
         parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
         parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {points[-1][1]:.4g} in the end", kind="small"))
     parts.append(svg.text((90 + right) / 2, base + 38, f"{along}; further down is better", anchor="middle"))

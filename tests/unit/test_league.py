@@ -33,6 +33,7 @@ from pipeline.bench.league.protocol import (
 )
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
+    BesideControl,
     Yardsticks,
     anytime,
     at,
@@ -286,17 +287,25 @@ def test_standings_are_those_computed_by_hand() -> None:
     assert (quick.seconds, quick.cpu_s, quick.evaluations, quick.cells) == (2.0, 1.0, 100.0, 3)
 
 
-def test_a_claim_is_borne_out_where_the_whole_interval_is_below_its_control() -> None:
-    control = {"control_of": "quick"}
-    rows = [record("quick: never learns", model, value_s, **control) for model, value_s in (("a1", 6.0), ("b1", 12.5))]
-    (pair,) = beside_controls([*RECORDS, *rows])
-    assert (pair.placer, pair.control, pair.instances) == ("quick", "quick: never learns", 2)
-    assert pair.ratio.median == pytest.approx((3 / 6 * 10 / 12.5) ** 0.5)
-    assert (pair.ratio.high, pair.verdict) == (pytest.approx(0.8), "better")
-    rows[1] |= {"value_s": 8.0}
-    assert beside_controls([*RECORDS, *rows])[0].verdict == "not told apart"
-    rows[0] |= {"value_s": 2.0}
-    assert beside_controls([*RECORDS, *rows])[0].verdict == "worse"
+def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_below_its_control() -> None:
+    models = [f"a{i}" for i in range(8)]
+    claim = [record("quick", model, 3.0) for model in models]
+
+    def beside(values_s: list[float]) -> BesideControl:
+        controls = [
+            record("quick: never learns", model, value_s, control_of="quick")
+            for model, value_s in zip(models, values_s, strict=False)
+        ]
+        (pair,) = beside_controls([*claim, *controls])
+        return pair
+
+    pair = beside([6.0, 3.75] * 4)
+    assert (pair.placer, pair.control, pair.instances) == ("quick", "quick: never learns", 8)
+    assert pair.ratio.median == pytest.approx((0.5 * 0.8) ** 0.5)
+    assert pair.verdict == "better"
+    assert beside([6.0, 1.5] * 4).verdict == "not told apart"
+    assert beside([2.0, 1.5] * 4).verdict == "worse"
+    assert beside([6.0] * 7).verdict == "too few instances to tell"
 
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:

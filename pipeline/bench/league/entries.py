@@ -17,7 +17,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LeagueEntry:
     """A row of the league.
 
     kind: the folder of policy/place that the placer lives in, "other" for plug-ins. control_of: the entry whose claim
@@ -40,7 +40,7 @@ class Entry:
         return self.kind in RULES
 
 
-def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[str]]:
+def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
     """Return the entries of these placers, of all if there are no names, each before its controls; and who is left out.
 
     A placer that cannot be built here (a package is missing) is left out, unless it is named.
@@ -53,7 +53,7 @@ def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[str]]:
     for name in names:
         if name not in known:
             raise UnknownNameError("placer", name, known)
-    found: list[Entry] = []
+    found: list[LeagueEntry] = []
     left_out: list[str] = []
     for name in dict.fromkeys(names or known):
         try:
@@ -67,7 +67,7 @@ def entries(names: Sequence[str] = ()) -> tuple[list[Entry], list[str]]:
     return found, left_out
 
 
-def _entries_of(name: str, target: str) -> Iterator[Entry]:
+def _entries_of(name: str, target: str) -> Iterator[LeagueEntry]:
     """Yield a placer's entry and its controls."""
     placer = registry.build("place", name)
     learned = isinstance(placer, LearningPlacer)
@@ -75,8 +75,8 @@ def _entries_of(name: str, target: str) -> Iterator[Entry]:
     kind = parts[2] if parts[:2] == ["policy", "place"] and len(parts) > 2 else OTHER
     keeps = isinstance(placer, LearningPlacer) and placer.keeps
     seeded = draws(name)
-    yield Entry(BenchMethod(name, name, coarsen=(), seeded=seeded, learned=learned), kind, keeps=keeps)
+    yield LeagueEntry(BenchMethod(name, name, coarsen=(), seeded=seeded, learned=learned), kind, keeps=keeps)
     if isinstance(placer, ControlledPlacer):
         for control, values in placer.controls.items():
             method = BenchMethod(f"{name}: {control}", name, dict(values), coarsen=(), seeded=seeded, learned=learned)
-            yield Entry(method, kind, control_of=name)
+            yield LeagueEntry(method, kind, control_of=name)

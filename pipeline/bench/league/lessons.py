@@ -14,7 +14,7 @@ from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cells import BenchCell, Lesson
 from pipeline.bench.league.arena import arena
-from pipeline.bench.league.entries import Entry
+from pipeline.bench.league.entries import LeagueEntry
 from pipeline.bench.league.protocol import LeagueInstance
 from pipeline.bench.methods import prepared
 from pipeline.core.errors import PlacewrightError
@@ -45,7 +45,7 @@ class PolicyShelf:
 
 
 def lesson(
-    entry: Entry, instances: Sequence[LeagueInstance], budget: Budget, folder: Path, check: Callable[[], None]
+    entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: Budget, folder: Path, check: Callable[[], None]
 ) -> Lesson | None:
     """Return what a placer learns on the instances one after another; None if it publishes no policy.
 
@@ -65,7 +65,7 @@ def lesson(
 
 
 def _step(
-    entry: Entry,
+    entry: LeagueEntry,
     instance: LeagueInstance,
     budget: Budget,
     before: Lesson | None,

@@ -17,7 +17,7 @@ from pipeline.report.page import picture
 from pipeline.report.text import seconds_text, share_text
 
 Table = Mapping[str, Any]
-LINES = 8  # curves of a picture: the best, beside which the reference stands as a line at 1
+LINES = 7  # curves of a picture, one per colour: the best, beside which the reference stands as a line at 1
 
 ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
 was interrupted, runs only what a changed placer concerns, and writes this page anew. Everything here is predicted by
@@ -80,6 +80,12 @@ def in_words(document: Table) -> list[str]:
     return said
 
 
+def _disturbed(table: Table) -> tuple[int, int]:
+    """Return how many cells were ended by the clock while others had the processor, of how many."""
+    rows = table["standings"]
+    return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
+
+
 def _winner(table: Table) -> str:
     rows = [row for row in table["standings"] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
@@ -95,7 +101,13 @@ def _winner(table: Table) -> str:
         words += f"; the best that learns is {learned['placer']} with {_ratio(learned['ratio'])}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
-    return f"{words}."
+    late, cells = _disturbed(table)
+    busy = (
+        f" The machine was busy: {late} of {cells} cells had too little of it for their seconds to count."
+        if late
+        else ""
+    )
+    return f"{words}.{busy}"
 
 
 def _controls(table: Table) -> Iterator[str]:
@@ -114,7 +126,7 @@ def _told(document: Table) -> list[str]:
         "alone is within 5 % of the lower bound.",
         "",
         f"Machine: {hardware['cpu']}, {hardware['processors']} processors. Seconds are those of a machine that others "
-        "may have used at the time.",
+        "may have used at the time. Intervals of fewer than eight instances are too narrow.",
     ]
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]
 
@@ -163,9 +175,8 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
     lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
-    late = sum(row["disturbed"] for row in table["standings"])
+    late, cells = _disturbed(table)
     if late:
-        cells = sum(row["cells"] for row in table["standings"])
         lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
                   "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
     return [*lines, "", *_families(table)] if families else lines
@@ -284,21 +295,22 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
+    yardstick = f"{document['reference']}, {document['settings']['reference']:,}"
     for table in document["tables"]:
         if table["part"] != "search":
             continue
         stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         if rows:
-            yield f"{stem}-intervals.svg", _forest(table, rows, document["reference"])
+            yield f"{stem}-intervals.svg", _forest(table, rows, yardstick)
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
         lines = {p: _points(curve["limits"], curve["ratios"][p]) for p in best}
-        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=document["reference"])
+        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=yardstick)
         if drawing is not None:
             yield f"{stem}-curves.svg", drawing
 
 
-def _forest(table: Table, rows: Sequence[Table], reference: str) -> Markup:
+def _forest(table: Table, rows: Sequence[Table], yardstick: str) -> Markup:
     """Return the intervals of all placers, upside down: a picture of speed has more to the right."""
     intervals = [
         RatioInterval(
@@ -311,7 +323,7 @@ def _forest(table: Table, rows: Sequence[Table], reference: str) -> Markup:
         )
         for row in rows
     ]
-    return forest(intervals, label=table["title"], yardstick=reference)
+    return forest(intervals, label=table["title"], yardstick=yardstick)
 
 
 def _points(limits: Sequence[float], ratios: Sequence[float | None]) -> list[tuple[float, float]]:

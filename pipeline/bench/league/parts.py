@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from pipeline.bench.cells import BenchCell, Lesson
 from pipeline.bench.league.arena import arena
-from pipeline.bench.league.entries import SOLVERS, Entry
+from pipeline.bench.league.entries import SOLVERS, LeagueEntry
 from pipeline.bench.league.protocol import (
     REFERENCE,
     LeagueBudget,
@@ -104,7 +104,9 @@ def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> It
 
 
 def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat("noise", "Disturbed costs", instances, LeagueBudget(effort.evaluations), effort.seeds)
+    yield Heat(
+        "noise", "The placements of equal evaluations", instances, LeagueBudget(effort.evaluations), effort.seeds
+    )
 
 
 PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[Heat]]] = MappingProxyType(
@@ -137,7 +139,7 @@ def _by(
 class LeagueCell:
     """A cell of the league: who, where, and in which folder of budgets its record lies."""
 
-    entry: Entry
+    entry: LeagueEntry
     instance: LeagueInstance
     budget: LeagueBudget
     cell: BenchCell
@@ -148,7 +150,9 @@ class LeagueCell:
         return Path(self.budget.name.replace(" ", "-"))
 
 
-def cells_of_heat(heat: Heat, entries: Sequence[Entry], effort: LeagueEffort, lessons: Lessons) -> list[LeagueCell]:
+def cells_of_heat(
+    heat: Heat, entries: Sequence[LeagueEntry], effort: LeagueEffort, lessons: Lessons
+) -> list[LeagueCell]:
     """Return the cells of a heat, instance by instance, those of the reference at its own budget first."""
     found = []
     for instance in heat.instances:
@@ -167,13 +171,13 @@ def cells_of_heat(heat: Heat, entries: Sequence[Entry], effort: LeagueEffort, le
     return found
 
 
-def _taught(entry: Entry, name: str) -> Entry:
+def _taught(entry: LeagueEntry, name: str) -> LeagueEntry:
     method = replace(entry.method, name=f"{entry.name}: {name}")
     return replace(entry, method=method, control_of=entry.name)
 
 
 def _cells(
-    entry: Entry,
+    entry: LeagueEntry,
     instance: LeagueInstance,
     budget: LeagueBudget,
     seeds: int,

@@ -12,7 +12,7 @@ from pipeline.artifacts.task import Progress
 from pipeline.bench.cells import Lesson, finished, run_cell
 from pipeline.bench.league.arena import Arena, arena
 from pipeline.bench.league.beside import run_beside
-from pipeline.bench.league.entries import Entry, entries
+from pipeline.bench.league.entries import LeagueEntry, entries
 from pipeline.bench.league.lessons import lesson
 from pipeline.bench.league.parts import Heat, LeagueCell, cells_of_heat, heats
 from pipeline.bench.league.protocol import REFERENCE, LeagueEffort, lessons_of, searched
@@ -46,7 +46,7 @@ class _League:
     out: Path
     effort: LeagueEffort
     progress: Progress
-    entries: list[Entry]
+    entries: list[LeagueEntry]
     shown: frozenset[str]
     heats: list[Heat]
     notes: list[str]
@@ -116,7 +116,7 @@ def _learn(run: _League) -> None:
                 run.notes.append(f"{entry.name} leaves no policy on a graph that it learns from.")
 
 
-def _lesson(run: _League, entry: Entry, without: str) -> Callable[[Callable[[], None]], Lesson | None]:
+def _lesson(run: _League, entry: LeagueEntry, without: str) -> Callable[[Callable[[], None]], Lesson | None]:
     def work(check: Callable[[], None]) -> Lesson | None:
         graphs = lessons_of(run.effort, without=without)
         budget = Budget(run.effort.evaluations, run.effort.patience)
@@ -216,7 +216,7 @@ def _short(cell: LeagueCell, record: Mapping[str, Any]) -> dict[str, Any]:
     return {"budget": cell.budget.name, **{name: record.get(name) for name in kept}, "curve": record.get("curve", [])}
 
 
-def _about(entry: Entry) -> dict[str, Any]:
+def _about(entry: LeagueEntry) -> dict[str, Any]:
     method = entry.method
     return {
         "name": entry.name,

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline.bench.summary import Interval, geometric_mean
 
+ENOUGH_INSTANCES = 8  # below which a bootstrap over instances proves nothing
 MARGIN = 0.01  # share by which values must differ to be a win or a loss
 OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to count as its own
 BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
@@ -109,7 +110,10 @@ def _least(records: Sequence[Record]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class BesideControl:
-    """A placer's seconds over those of its control, instance by instance; an interval below 1 bears its claim out."""
+    """A placer's seconds over those of its control, instance by instance; an interval below 1 bears its claim out.
+
+    Of few instances nothing is said: their bootstrap interval is too narrow.
+    """
 
     placer: str
     control: str
@@ -119,6 +123,8 @@ class BesideControl:
     @property
     def verdict(self) -> str:
         """Return what the interval says of the placer."""
+        if self.instances < ENOUGH_INSTANCES:
+            return "too few instances to tell"
         return "better" if self.ratio.high < 1 else "worse" if self.ratio.low > 1 else "not told apart"
 
 
