@@ -17,7 +17,7 @@ import distributed
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 120.0  # how long a test waits for something that takes seconds on an idle machine
-LOOPBACK = ["--host", "127.0.0.1", "--no-dashboard"]
+LOOPBACK = ["--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
 
 
 @dataclass

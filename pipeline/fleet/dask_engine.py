@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 import distributed
 
 from pipeline.artifacts.store import Store, write_text
-from pipeline.core.errors import DeviceError, PlacewrightError, listed
+from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, listed
 from pipeline.core.workers import Answer, Workers
 from pipeline.fleet.dispatch import Say
 from pipeline.fleet.engine import Command, FleetWorker, Reply
@@ -153,6 +153,7 @@ class Fleet:
         self._open.enter_context(_quiet_logs())
         if self._local:
             self._address = self._open.enter_context(_started(self._local)).scheduler_address
+        _check_certificates(self._address)
         try:
             self._client = distributed.Client(self._address, timeout=CONNECT_S, set_as_default=False)
         except OSError as error:
@@ -326,6 +327,21 @@ class Fleet:
         )
 
 
+def _check_certificates(address: str) -> None:
+    """Check that Dask's configuration names certificates where an address demands them.
+
+    Raises:
+        UsageError: it does not.
+    """
+    security = distributed.Security()
+    given = (security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
+    if address.startswith("tls://") and None in given:
+        raise UsageError(
+            f"{address} needs certificates, and Dask's configuration names none.",
+            "Set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and the like, as docs/fleet.md shows.",
+        )
+
+
 @contextlib.contextmanager
 def _started(workers: int) -> Iterator[Any]:
     """Start a scheduler in this process and workers of one thread each beside it, all on loopback."""
@@ -338,7 +354,8 @@ def _started(workers: int) -> Iterator[Any]:
             n_workers=workers,
             threads_per_worker=1,
             host=LOOPBACK,
-            dashboard_address=None,
+            dashboard_address=f"{LOOPBACK}:0",  # its port, which is opened without a dashboard as well
+            scheduler_kwargs={"dashboard": False},
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         ) as cluster,

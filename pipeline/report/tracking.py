@@ -69,7 +69,7 @@ def figures(run: RunRecords) -> dict[str, float]:
         "best.compile_s": best.compile_s,
         "best.peak_bytes": best.peak_bytes,
         "speedup_over_best_single": speedup.ratio,
-        **{f"best.{name}": value for name, value in best.percentiles.items()},
+        **{f"best.p{name}_s": value for name, value in best.percentiles.items()},
         **{
             f"candidate.{candidate.name}.median_s": candidate.latency_s.median
             for candidate in run.result.candidates

@@ -85,11 +85,21 @@ def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pyt
         pass
 
 
+def test_tls_without_certificates_is_refused_in_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match="needs certificates") as raised,
+        fleet("tls://127.0.0.1:9", tmp_path / "store", []),
+    ):
+        pass
+    assert "CA_FILE" in raised.value.remedy
+
+
 def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(tmp_path: Path) -> None:
     said: list[str] = []
     store = Store(tmp_path / "store")
     with engine_for("local:2", "pipeline.fleet.member", store, workers=None, say=said.append) as engine:
         assert [w.slots for w in engine.workers()] == [1, 1]
+        assert said == []  # nothing differs from this process: Dask sets no variables for what it starts here
         own = psutil.Process()
         listening = [
             connection.laddr.ip
