@@ -29,6 +29,7 @@ SCRIPTS = (
     "giph_slr",
     "hsdag_update",
     "placeto_tuned",
+    "placeto",
     "large_graphs",
     "report_open",
     "exact",
