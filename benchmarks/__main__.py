@@ -30,6 +30,7 @@ SCRIPTS = (
     "hsdag_update",
     "placeto_tuned",
     "neural_list",
+    "placeto",
     "large_graphs",
     "report_open",
     "exact",

@@ -135,4 +135,5 @@ def found(
 
 if __name__ == "__main__":
     chosen = sys.argv[3].split(",") if len(sys.argv) > 3 else FAMILIES
-    say(figures(*(int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 4), (2, 4000))), chosen))
+    graphs, asked = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 4), (2, 4000)))
+    say(figures(graphs, asked, chosen))

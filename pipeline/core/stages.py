@@ -177,6 +177,11 @@ def is_simulator(evaluator: Evaluator) -> TypeGuard[Simulator]:
     return isinstance(evaluator, Simulates)
 
 
+def tells_starts(simulator: Simulator) -> TypeGuard[SimulatesStarts]:
+    """Return whether a simulator tells when work begins along with what it costs."""
+    return isinstance(simulator, SimulatesStarts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
     """What an evaluator is to evaluate: one model on one set of devices.

@@ -21,7 +21,7 @@ from pipeline.core.measurement import Evaluation, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Answer, Candidate, Evaluator, SimulatesStarts, Simulator, is_proven, is_simulator
+from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven, is_simulator, tells_starts
 from pipeline.shared.payload import result_from_json, result_to_json
 
 MANY = 10**12  # evaluations, more than any search gets to
@@ -259,10 +259,11 @@ class Search:
         Raises:
             UsageError: the evaluator is no simulator.
         """
-        if not isinstance(self.simulator, SimulatesStarts):
+        simulator = self.simulator
+        if simulator is None or not tells_starts(simulator):
             return self.simulate(device), None
         device = np.ascontiguousarray(device[: max(0, self.left)])
-        found, start_s = self.simulator.simulate_starts(device)
+        found, start_s = simulator.simulate_starts(device)
         return self._simulated(device, found, ""), start_s
 
     def _simulated(self, device: Int32, found: Simulation, author: str) -> Simulation:

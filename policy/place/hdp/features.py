@@ -97,4 +97,5 @@ def group_features(known: Operations, group: Int64, g: int) -> Float32:
     counts = np.zeros((g, len(known.types) + 1))
     np.add.at(counts, (group, known.type_of), 1.0)
     rows = np.concatenate([links, links.T, counts], axis=1)
-    return (rows / (rows.max(axis=1, keepdims=True) + 1.0)).astype(np.float32)
+    shares: Float32 = (rows / (rows.max(axis=1, keepdims=True) + 1.0)).astype(np.float32)
+    return shares

@@ -152,7 +152,8 @@ class HdpTrainer:
         time_s = np.zeros(units.allowed.shape)
         if costs is not None:
             np.add.at(time_s, units.grouping.group, costs.op_s)
-        return np.where(units.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
+        fastest: Int32 = np.where(units.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
+        return fastest
 
     def state(self) -> Snapshot:
         """Return everything on which the next update depends."""

@@ -56,12 +56,12 @@ class NodeGraph:
     @property
     def n(self) -> int:
         """Return the number of nodes."""
-        return self.unit.size
+        return int(self.unit.size)
 
     @property
     def directions(self) -> int:
         """Return in how many directions messages pass."""
-        return self.heard.shape[0]
+        return int(self.heard.shape[0])
 
     def pools(self, v: int) -> tuple[Int64, ...]:
         """Return the nodes before node v, those behind it, and those that are neither, v left out."""

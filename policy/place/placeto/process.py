@@ -86,7 +86,8 @@ class Process:
             device = self.units.devices_of(self.search.best)[self.graph.unit]
             return np.where(self.allowed[np.arange(device.size), device], device, self.first)
         if self.rules.initial == "first":
-            return self.allowed.argmax(axis=1).astype(np.int32)
+            lowest: Int32 = self.allowed.argmax(axis=1).astype(np.int32)
+            return lowest
         return self.first
 
     def episodes(self, workers: int, rng: np.random.Generator, *, greedy: bool) -> Episodes | None:
