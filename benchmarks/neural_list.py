@@ -97,12 +97,12 @@ def far(weights: Path | None) -> Iterator[Figure]:
                     found_s = value_s(case, "neural_list", {**values, **given}, Budget(evaluations))
                     ratios.setdefault(name, []).append(found_s / rule_s)
                     every.setdefault(name, []).append(found_s / rule_s)
-        for name, values in ratios.items():
-            how = f"{len(values)} cases, over the best of ten rules"
-            yield figure(f"neural_list.far.{name}.{family}", statistics.geometric_mean(values), "", how)
-    for name, values in every.items():
+        for name, over in ratios.items():
+            how = f"{len(over)} cases, over the best of ten rules"
+            yield figure(f"neural_list.far.{name}.{family}", statistics.geometric_mean(over), "", how)
+    for name, over in every.items():
         target = 1.1 if name == "pass" else None
-        yield figure(f"neural_list.far.{name}", statistics.geometric_mean(values), "", "all of them", target=target)
+        yield figure(f"neural_list.far.{name}", statistics.geometric_mean(over), "", "all of them", target=target)
 
 
 def caps(_: Path | None) -> Iterator[Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -24,7 +25,7 @@ from pipeline.core.start import HOME
 from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
 from pipeline.registry import build
 from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Script, constructed
-from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy, shipped
+from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
 from policy.place.neural.neural_list import NeuralList, asked
 from policy.place.neural.plans import plans_of
 from policy.place.neural.training import CrossEntropy, Lesson, Stand, grades, trained
@@ -238,6 +239,11 @@ def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginnin
     index = split("nas-rnn", seed=0)[2][0]
     lessons = [Exercise("nas-rnn", f"nas-rnn?index={index}", "equal:4", "T2", 0.0, 0).lesson()]
     assert grades(policy, lessons)["nas-rnn"] < grades(begun, lessons)["nas-rnn"]
+
+
+def test_other_weights_are_another_version():
+    digest = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()[:16]
+    assert (NeuralList.version, digest) == (1, "c0144e723e3ed065"), "raise the version: answers are cached by it"
 
 
 def test_no_torch_is_needed():

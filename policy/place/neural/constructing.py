@@ -284,7 +284,7 @@ def _key(work: ScheduleInputs, schedule: Partial, scene: Scene, scores: Scores, 
         made_s = max(made_s, schedule.finish_s[work.in_node[e]])
     at = scene.key.shape[1]
     key += scores.key[at] * before / work.order.size + scores.key[at + 1] * made_s / scene.bound_s
-    return key
+    return float(key)
 
 
 @inlined

@@ -78,8 +78,6 @@ class NeuralList(Method):
         policy, plans = self._policy(rng), plans_of(search)
         ways = [(plan, width) for width in (1, WIDTH) for plan in plans]
         for plan, width in ways[: self.passes]:
-            if search.done:
-                return
             scores = policy.scores(plan.context)
             if not np.any(scores.device):  # a uniform choice is a draw
                 scores = noisy(scores, plan, rng, self)
@@ -103,18 +101,17 @@ class NeuralList(Method):
 
     def _sample(self, search: Search, ways: Sequence[Way], scores: Scores, rng: np.random.Generator) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""
-        centre, drawn = scores, 0
+        centre = scores
         found: list[tuple[float, Scores, Way]] = []
-        while drawn < self.samples and not search.done:
-            for _ in range(min(ROUND, self.samples - drawn)):
-                if search.done:
-                    return
-                plan, width = _way(ways, [way for _, _, way in found[:BEST]], rng)
-                sample = noisy(centre, plan, rng, self)
-                found.append((asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width)))
-                drawn += 1
-            found = sorted(found, key=lambda entry: entry[0])[:BEST]
-            centre = _mean(scores, [sample for _, sample, _ in found])
+        for i in range(self.samples):
+            if search.done:
+                return
+            if i and i % ROUND == 0:
+                found = sorted(found, key=lambda entry: entry[0])[:BEST]
+                centre = _mean(scores, [sample for _, sample, _ in found])
+            plan, width = _way(ways, [way for _, _, way in found[:BEST]], rng)
+            sample = noisy(centre, plan, rng, self)
+            found.append((asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width)))
 
 
 def _way(ways: Sequence[Way], best: Sequence[Way], rng: np.random.Generator) -> Way:
@@ -130,7 +127,8 @@ def noisy(scores: Scores, plan: Plan, rng: np.random.Generator, placer: NeuralLi
 
     def drawn(weights: Float64) -> Float64:
         deviation = placer.spread * np.hypot(weights, LEAST * np.abs(weights).mean())
-        return weights + deviation * rng.standard_normal(weights.size)
+        moved: Float64 = weights + deviation * rng.standard_normal(weights.size)
+        return moved
 
     return scores._replace(
         device=drawn(scores.device),
