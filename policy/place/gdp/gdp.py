@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Gdp(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
     mode: Literal["one", "zero_shot", "finetune"] = param(
         "one", "one, zero_shot or finetune; the last two need --policy"

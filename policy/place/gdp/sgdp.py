@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
@@ -26,6 +27,7 @@ class Sgdp(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
     mode: Literal["one", "zero_shot", "finetune"] = param(
         "one", "one, zero_shot or finetune; the last two need --policy"

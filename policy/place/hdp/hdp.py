@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Hdp(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"frozen": True}}
 
     groups: int = param(0, "groups; 0: 20 per device, 256 at most")
     hidden: int = param(512, "width of the decoder; the encoder has half of it in each direction")

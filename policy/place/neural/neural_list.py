@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,10 @@ class NeuralList(Method):
 
     version: ClassVar[int] = 1  # raised with every change of the weights that come along
     placers: ClassVar[tuple[str, ...]] = ("anneal",)
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "uniform": {"scores": "uniform"},
+        "untrained": {"scores": "untrained"},
+    }
 
     passes: int = param(PASSES, "ways to construct without noise, 1 to 4")
     samples: int = param(256, "schedules drawn with noise, as far as half of the budget allows; 0 for none")

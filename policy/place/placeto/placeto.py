@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -46,6 +47,10 @@ class Placeto(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "never learns": {"control": "frozen"},
+        "uniform": {"control": "uniform"},
+    }
 
     network: Literal["placeto", "gnn"] = param(
         "placeto", "placeto, or gnn: one pool, and messages that know no direction"
