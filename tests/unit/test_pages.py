@@ -24,7 +24,7 @@ from tests.slow import slow_where
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
-QUICK = {"hsdag_paper": {"episodes": 5}, "hsdag_released": {"episodes": 5}}
+QUICK = {"hsdag_paper": {"episodes": 5}, "hsdag_released": {"episodes": 5}, "hdp": {"hidden": 16, "groups": 8}}
 SIMULATORS = {"sequential": "sequential", "dataflow": "T2", "pipelined": "pipelined"}
 
 SELDOM = {"cpsat", "hsdag_released", "metis"}  # to them a seed seldom matters on a small graph
