@@ -55,7 +55,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgdp": ("sgdp", {}),
 }
 BASELINES = ("metis", "hdp", "expert", "random", "never_learning")
-MIX = {"epochs": 4, "minibatches": 1, "baseline": "batch", "entropy_coef": 0.1}  # of the policy of several graphs
+MIX: Mapping[str, Any] = {"minibatches": 1, "baseline": "batch"}  # of the policy of several graphs
 SHOT = 17  # evaluations of a zero-shot answer: the likeliest placement and 16 draws
 
 

@@ -75,7 +75,7 @@ class SegmentAttention(nn.Module):
 
     def _by_head(self, x: Tensor) -> Tensor:
         """Return float32 [s, heads, l, width / heads] from float32 [s, l, width]."""
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class PlacerBlock(nn.Module):
@@ -183,11 +183,13 @@ class SingleShotPolicy(nn.Module):
     def log_p(self, batch: SequenceBatch) -> list[Tensor]:
         """Return for each graph float32 [k, p], log-probabilities of its nodes' devices; -inf where not allowed."""
         at = self.segments(tuple(sequence.k for sequence in batch.sequences))
-        scores = self.scores(self.enter(self.encoder(batch.features, batch.edges)), at).split(at.sizes)
-        return [
-            torch.log_softmax(s[:, : sequence.p].masked_fill(~sequence.allowed, -torch.inf), dim=1)
-            for s, sequence in zip(scores, batch.sequences, strict=True)
-        ]
+        scores = self.scores(self.enter(self.encoder(batch.features, batch.edges)), at)
+        log_ps, first = [], 0
+        for sequence in batch.sequences:
+            mine = scores[first : first + sequence.k, : sequence.p]
+            log_ps.append(torch.log_softmax(mine.masked_fill(~sequence.allowed, -torch.inf), dim=1))
+            first += sequence.k
+        return log_ps
 
     def scores(self, x: Tensor, at: AttentionSegments) -> Tensor:
         """Return float32 [n, devices] from embeddings float32 [n, width]."""
