@@ -23,7 +23,7 @@ from pipeline.batch.jobs import Job
 from pipeline.batch.ledger import JobProgress, Ledger, Say
 from pipeline.config import Settings
 from pipeline.core.errors import PlacewrightError
-from pipeline.fleet.dispatch import Dispatcher
+from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
 from pipeline.runs.directory import RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
@@ -126,7 +126,7 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
 
 def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Say) -> None:
     """Bring all jobs as far as they come."""
-    dispatcher = Dispatcher(engine, say)
+    dispatcher = FleetDispatcher(engine, say)
     rank = {id(p): i for i, p in enumerate(progress)}
 
     def want(p: JobProgress, task: Task, key: str) -> None:

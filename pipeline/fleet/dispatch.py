@@ -40,7 +40,7 @@ class Settled(NamedTuple):
     answer: Answer
 
 
-class Dispatcher:
+class FleetDispatcher:
     """Commands that wait and that are executed, over an engine.
 
     say: told what is started, and what goes wrong with workers.

@@ -13,7 +13,7 @@ from typing import cast
 from pipeline import registry
 from pipeline.core.errors import MeasurementError
 from pipeline.core.stages import is_proven
-from pipeline.fleet.dispatch import Dispatcher, Say
+from pipeline.fleet.dispatch import FleetDispatcher, Say
 from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocument
 from pipeline.offline.scenario import Scenario, load
@@ -39,7 +39,7 @@ def search_on(
         registry.build("place", name, scenario.parameters("place", name))
     load(scenario)
     room = max(len(placers), sum(worker.slots for worker in engine.workers()))
-    dispatcher = Dispatcher(engine, say)
+    dispatcher = FleetDispatcher(engine, say)
     for i in range(room):
         placer, seed = placers[i % len(placers)], scenario.seed + i // len(placers)
         asked = to_command(replace(scenario, seed=seed), replace(effort, placer=placer))

@@ -12,7 +12,7 @@ from pipeline.artifacts.store import write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import CrossEntropy, Lesson, Stand, settings_json, trained
+from policy.place.neural.training import CrossEntropy, ListLesson, Stand, settings_json, trained
 
 SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
@@ -77,7 +77,7 @@ def _cut(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
     return [exercise for family in taken.values() for exercise in family[:limit]]
 
 
-def _lessons(exercises: Sequence[Exercise], say: Say) -> list[Lesson]:
+def _lessons(exercises: Sequence[Exercise], say: Say) -> list[ListLesson]:
     """Return the lessons of exercises for which some placement fits."""
     lessons = [exercise.lesson() for exercise in exercises]
     usable = [lesson for lesson in lessons if math.isfinite(lesson.reference_s)]

@@ -96,7 +96,7 @@ FACTS: Mapping[str, Facts] = {
     "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
     "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
     "milp": Facts(NOTHING, MODELS, "`pipelined`, small graphs", priorities=False),
-    "gdp": Facts(SAME, priorities=False),
+    "gdp": Facts(SEARCHES, priorities=False),
     "latency_dp": Facts(NOTHING, MODELS, "`latency`, where calls in series meet its bound", priorities=False),
     "greedy": Facts(
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
@@ -117,7 +117,7 @@ FACTS: Mapping[str, Facts] = {
     "portfolio": Facts(SEARCHES, MODELS, "where `min_cut` or `cpsat` is, or all placements can be tried"),
     "random": Facts(SAME, priorities=False),
     "round_robin": Facts(SAME),
-    "sgdp": Facts(SAME, priorities=False),
+    "sgdp": Facts(SEARCHES, priorities=False),
     "single": Facts(SAME, priorities=False),
 }
 

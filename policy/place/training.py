@@ -65,7 +65,7 @@ class Adam:
         self.steps = int(state["steps"][0])
 
 
-class Trainer(Protocol):
+class LearnerTrainer(Protocol):
     """What `train` drives: a policy that is learned on one search.
 
     done: whether nothing more can be asked. idle: how many updates in a row asked about nothing.
@@ -84,7 +84,7 @@ class Trainer(Protocol):
         """Return everything on which the next update depends."""
 
 
-def train(trainer: Trainer, checkpointer: Checkpointer | None, *, patience: int) -> None:
+def train(trainer: LearnerTrainer, checkpointer: Checkpointer | None, *, patience: int) -> None:
     """Update until the budget ends, or `patience` updates in a row have asked about nothing; keep states meanwhile."""
     saved_s = time.monotonic()
     while not trainer.done and trainer.idle < patience:

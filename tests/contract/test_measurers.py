@@ -20,7 +20,7 @@ from tests.models import two_towers
 from tests.two_cpus import NAMES, subject_of, write
 
 NAMES_OF_ALL = sorted(registry.table("measure"))
-OVERLAPPING = ("listsched", "pipelined")
+OVERLAPPING = ("listsched", "pipelined", "latency")
 REAL = ("dataflow", "hetero")
 
 

@@ -14,7 +14,7 @@ from pipeline.artifacts.store import Store
 from pipeline.batch.jobs import Job, read_jobs
 from pipeline.batch.run import run_batch
 from pipeline.core.errors import DeviceError, UsageError
-from pipeline.fleet.dispatch import Dispatcher
+from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
@@ -112,7 +112,7 @@ def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(t
         assert machine.fingerprint == engine.workers()[0].fingerprint
         with pytest.raises(DeviceError, match="There is no device TPU"):
             engine.machines(("TPU",))
-        dispatcher = Dispatcher(engine, said.append)
+        dispatcher = FleetDispatcher(engine, said.append)
         for i in range(3):
             dispatcher.add(Command(f"c{i}", f"c{i}", {"devices": ["TPU"] if i == 1 else ["CPU"]}))
         answers = {}

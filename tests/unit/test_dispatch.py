@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.workers import Answer
-from pipeline.fleet.dispatch import AGREE, DEATHS, Dispatcher
+from pipeline.fleet.dispatch import AGREE, DEATHS, FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply
 from pipeline.fleet.health import FAILURES, Health
 from pipeline.runs.plan import HostMachine
@@ -76,7 +76,7 @@ def command(name: str, **more: Any) -> Command:
 
 def outcomes(engine: MadeUp, commands: Sequence[Command], said: list[str] | None = None) -> dict[str, Answer]:
     """Return the last word on every command."""
-    dispatcher = Dispatcher(engine, (said if said is not None else []).append)
+    dispatcher = FleetDispatcher(engine, (said if said is not None else []).append)
     for c in commands:
         dispatcher.add(c)
     found: dict[str, Answer] = {}

@@ -20,7 +20,7 @@ from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import training
 from policy.place.hdp.features import ABSENT, OPERATION, group_features, operations
 from policy.place.hdp.hdp import Hdp
-from policy.place.hdp.network import SequencePlacer, Written
+from policy.place.hdp.network import SequencePlacer, WrittenPlacements
 from policy.place.hdp.trainer import HdpDraw, HdpTrainer
 from policy.place.search import Search
 from policy.place.training import Adam
@@ -142,7 +142,7 @@ def test_the_gradient_reaches_every_parameter():
 
 
 def scripted(log_p: float, *devices: float) -> HdpDraw:
-    written = Written(torch.zeros(len(devices), 4), torch.tensor(devices), torch.zeros(()))
+    written = WrittenPlacements(torch.zeros(len(devices), 4), torch.tensor(devices), torch.zeros(()))
     return HdpDraw(np.zeros(12, np.int64), torch.tensor(log_p), written)
 
 

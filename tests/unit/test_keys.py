@@ -21,7 +21,7 @@ from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Task, why_not
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.config import Settings
-from pipeline.core.simulation import DataflowModel, PipelineModel, SequentialModel
+from pipeline.core.simulation import DataflowModel, LatencyModel, PipelineModel, SequentialModel
 from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
@@ -185,14 +185,14 @@ def test_so_it_does_with_what_a_search_goes_on_from(
 
 def test_who_calls_whom_is_followed_to_the_end() -> None:
     assert placers_called("heft") == ()
-    assert placers_called("cpsat") == ("heft", "dpl")
+    assert placers_called("cpsat") == ("heft", "dpl", "latency_dp")
     assert set(placers_called("portfolio")) == set(Portfolio.placers)
     assert set(placers_called("hsdag")) == {"portfolio", *Portfolio.placers}
     assert placers_called("hsdag", {"warm": 0.0}) == ()
 
 
 def test_a_portfolio_declares_exactly_what_it_can_run() -> None:
-    models = (None, SequentialModel(), DataflowModel(), PipelineModel())
+    models = (None, SequentialModel(), DataflowModel(), PipelineModel(), LatencyModel())
     assert set(Portfolio.placers) == {name for n in (1, LARGE + 1) for model in models for name in parts(n, model)}
     assert len(Portfolio.placers) == len(set(Portfolio.placers))
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(portfolio))) if isinstance(node, ast.Call)]

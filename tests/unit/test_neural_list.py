@@ -28,7 +28,7 @@ from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURE
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
 from policy.place.neural.neural_list import NeuralList, asked
 from policy.place.neural.plans import plans_of
-from policy.place.neural.training import CrossEntropy, Lesson, Stand, grades, trained
+from policy.place.neural.training import CrossEntropy, ListLesson, Stand, grades, trained
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from runtime.workloads.placeto import FAMILIES, split
@@ -251,10 +251,12 @@ def test_no_torch_is_needed():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=HOME)
 
 
-def lessons() -> list[Lesson]:
+def lessons() -> list[ListLesson]:
     """Return two small lessons; what they are measured against is any number."""
     problems = [Amounts.drawn(seed, 12, 2).problem for seed in range(2)]
-    return [Lesson.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0) for i, problem in enumerate(problems)]
+    return [
+        ListLesson.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0) for i, problem in enumerate(problems)
+    ]
 
 
 COURSE = CrossEntropy(generations=6, population=8, elite=2, batch=2, check_every=3)
@@ -360,9 +362,9 @@ def test_keys_and_devices_have_names_of_their_own():
 
 def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
     amounts = Amounts.drawn(0, 12, 2)
-    roomy = Lesson.of("f", amounts.problem, simulator_of(amounts.problem), reference_s=5.0)
+    roomy = ListLesson.of("f", amounts.problem, simulator_of(amounts.problem), reference_s=5.0)
     half = int(amounts.weight_bytes.sum()) // 2 + 60  # for weights, not for what they put out
     problem = replace(amounts, memory_bytes=(half, half)).problem
-    short = Lesson.of("f", problem, simulator_of(problem), reference_s=5.0)
+    short = ListLesson.of("f", problem, simulator_of(problem), reference_s=5.0)
     policies = [ListPolicy.of_vector(Stand.first().mean)]
     assert short.losses(policies)[0] >= math.log(3.0) > roomy.losses(policies)[0]

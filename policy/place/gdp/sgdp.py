@@ -27,6 +27,7 @@ class Sgdp(Method):
 
     version: ClassVar[int] = 1
     keeps: ClassVar[bool] = True
+    placers: ClassVar[tuple[str, ...]] = ("gdp",)
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
     mode: Literal["one", "zero_shot", "finetune"] = param(

@@ -20,7 +20,7 @@ ABSENT = -1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operations:
+class OperationFigures:
     """n units in topological order.
 
     unit: int64 [n], which unit each one is. features: float32 [n, 46]. edges: int64 [2, m], between them. type_of:
@@ -41,7 +41,7 @@ def types_of(units: Units) -> tuple[str, ...]:
     return tuple(sorted({graph.type_names[i] for i in graph.op_type.tolist()}))
 
 
-def operations(units: Units, types: Sequence[str], *, raw: bool) -> Operations:
+def operations(units: Units, types: Sequence[str], *, raw: bool) -> OperationFigures:
     """Return what is known of a problem's units; types: that a policy tells apart.
 
     An operation's 46 numbers: its type's index; five outputs' five dimensions, -1 where there is none; ten neighbours,
@@ -71,7 +71,7 @@ def operations(units: Units, types: Sequence[str], *, raw: bool) -> Operations:
         dims = found[:, 1 : 1 + OUTPUTS * AXES]
         dims[dims > 0] = np.log1p(dims[dims > 0]) / LOG_SCALE
         found[:, 1 + OUTPUTS * AXES :: 2] /= max(graph.n, 1)
-    return Operations(unit, found.astype(np.float32), rank[graph.edges], type_of, tuple(types))
+    return OperationFigures(unit, found.astype(np.float32), rank[graph.edges], type_of, tuple(types))
 
 
 def _neighbours(graph: Graph, unit: Int64, rank: Int64) -> np.ndarray:
@@ -85,7 +85,7 @@ def _neighbours(graph: Graph, unit: Int64, rank: Int64) -> np.ndarray:
     return pairs
 
 
-def group_features(known: Operations, group: Int64, g: int) -> Float32:
+def group_features(known: OperationFigures, group: Int64, g: int) -> Float32:
     """Return float32 [g, 2 g + types + 1]: edges to and from each group, and how many operations of each type it holds.
 
     group: int64 [n], in [0, g). Rows are divided by their greatest number plus 1.

@@ -13,7 +13,7 @@ GROUPER_HIDDEN = 64
 SPREAD = 0.1  # parameters are drawn uniformly from [-SPREAD, SPREAD]
 
 
-class Written(NamedTuple):
+class WrittenPlacements(NamedTuple):
     """Devices for g groups in b placements: device int64 [b, g], log_p float32 [b], entropy: mean over all draws."""
 
     device: Tensor
@@ -52,7 +52,9 @@ class SequencePlacer(nn.Module):
         self.out = nn.Linear(2 * hidden, devices)
         _draw_weights(self)
 
-    def forward(self, groups: Tensor, uniform: Tensor, noise: Tensor, written: Tensor | None = None) -> Written:
+    def forward(
+        self, groups: Tensor, uniform: Tensor, noise: Tensor, written: Tensor | None = None
+    ) -> WrittenPlacements:
         """Return draws, float32 groups [g, width].
 
         uniform: float32 [b, g] in [0, 1), which decide; noise: float32 [b, g, p], added to logits in units of their
@@ -78,7 +80,9 @@ class SequencePlacer(nn.Module):
             log_ps.append(log_p.gather(1, device[:, None])[:, 0])
             entropies.append(-(log_p.exp() * log_p).sum(dim=1).mean())
             x = self.embedding(device)
-        return Written(torch.stack(devices, dim=1), torch.stack(log_ps).sum(dim=0), torch.stack(entropies).mean())
+        return WrittenPlacements(
+            torch.stack(devices, dim=1), torch.stack(log_ps).sum(dim=0), torch.stack(entropies).mean()
+        )
 
     def _logits(self, h: Tensor, memory: Tensor, keys: Tensor) -> Tensor:
         """Return float32 [b, p] from the decoder's state [b, hidden]."""

@@ -15,7 +15,7 @@ from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from policy.place.hdp.features import group_features, operations
-from policy.place.hdp.network import HdpNetwork, Written
+from policy.place.hdp.network import HdpNetwork, WrittenPlacements
 from policy.place.search import Search
 from policy.place.training import Adam, part, prefixed, unit_s
 from policy.place.units import Units
@@ -48,7 +48,7 @@ class HdpDraw:
 
     group: Int64
     log_p: Tensor
-    written: Written
+    written: WrittenPlacements
 
 
 class HdpTrainer:

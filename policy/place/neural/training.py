@@ -31,7 +31,7 @@ COOL = 0.15  # share of the way from the old deviations to those of the best dra
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
+class ListLesson:
     """A problem to learn from, with what counts as good.
 
     family: of graphs, by which grades are balanced and held out. reference_s: the seconds of the best rule of thumb.
@@ -46,7 +46,7 @@ class Lesson:
     single_s: float
 
     @classmethod
-    def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> Lesson:
+    def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> ListLesson:
         """Return the lesson of a problem."""
         search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
         return cls(family, problem, plans_of(search)[0], simulator, reference_s, search.best_s)
@@ -133,7 +133,7 @@ class Stand:
         return cls(int(document["generation"]), best_loss=loss, log=tuple(document["log"]), **arrays)
 
 
-def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[Lesson], held_out: Sequence[Lesson]) -> Stand:
+def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[ListLesson], held_out: Sequence[ListLesson]) -> Stand:
     """Return the stand one generation later.
 
     Draws depend on the seed and the generation alone, so that training goes on after a break as it would have.
@@ -158,7 +158,7 @@ def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[Lesson], held_
     return _checked(later, held_out, float(losses[:, 0].mean()))
 
 
-def _checked(stand: Stand, held_out: Sequence[Lesson], training_loss: float) -> Stand:
+def _checked(stand: Stand, held_out: Sequence[ListLesson], training_loss: float) -> Stand:
     """Return the stand with a look at what is held out written down; the best mean is kept."""
     found = grades(ListPolicy.of_vector(stand.mean), held_out)
     loss = float(np.mean([value + RISK * max(value, 0.0) for value in found.values()]))
@@ -178,7 +178,7 @@ def _checked(stand: Stand, held_out: Sequence[Lesson], training_loss: float) -> 
     )
 
 
-def grades(policy: ListPolicy, lessons: Sequence[Lesson]) -> dict[str, float]:
+def grades(policy: ListPolicy, lessons: Sequence[ListLesson]) -> dict[str, float]:
     """Return the mean logarithm of the ratio to the best rule of thumb, family by family."""
     losses: dict[str, list[float]] = {}
     for lesson in lessons:
@@ -186,13 +186,13 @@ def grades(policy: ListPolicy, lessons: Sequence[Lesson]) -> dict[str, float]:
     return {family: float(np.mean(values)) for family, values in losses.items()}
 
 
-def _batch(lessons: Sequence[Lesson], count: int, rng: np.random.Generator) -> list[Lesson]:
+def _batch(lessons: Sequence[ListLesson], count: int, rng: np.random.Generator) -> list[ListLesson]:
     """Return `count` lessons, of as many families as there are, none of them twice."""
-    by_family: dict[str, list[Lesson]] = {}
+    by_family: dict[str, list[ListLesson]] = {}
     for i in rng.permutation(len(lessons)).tolist():
         by_family.setdefault(lessons[i].family, []).append(lessons[i])
     families = [list(by_family)[f] for f in rng.permutation(len(by_family)).tolist()]
-    chosen: list[Lesson] = []
+    chosen: list[ListLesson] = []
     while len(chosen) < min(count, len(lessons)):
         for family in families:
             if by_family[family] and len(chosen) < count:

@@ -28,7 +28,7 @@ class _Heard(torch.autograd.Function):
         return torch.from_numpy(ctx.hearing.back @ slopes[0].contiguous().numpy()), None
 
 
-class Layers(nn.Module):
+class MessageLayers(nn.Module):
     """s perceptrons of equal sizes, with ReLU behind each layer, or behind all but the last.
 
     What goes in and comes out has one number more than it needs, which is always 1, so that a layer is one product of
@@ -84,9 +84,12 @@ class PlacetoNetwork(nn.Module):
         d = self.features = FIXED + memory + devices
         wide = self.directions * d
         seen = (self.pools + 1) * wide
-        self.own = Layers(1, d, d, d, d, cut=False)
-        self.f, self.g = Layers(self.directions, d, d, d), Layers(self.directions, d, d, d)
-        self.pool_f, self.pool_g = Layers(self.pools, wide, wide, wide), Layers(self.pools, wide, wide, wide)
+        self.own = MessageLayers(1, d, d, d, d, cut=False)
+        self.f, self.g = MessageLayers(self.directions, d, d, d), MessageLayers(self.directions, d, d, d)
+        self.pool_f, self.pool_g = (
+            MessageLayers(self.pools, wide, wide, wide),
+            MessageLayers(self.pools, wide, wide, wide),
+        )
         self.head = _perceptron(seen, 2 * seen, seen, devices)
 
     def forward(self, graph: NodeGraph, x: Tensor, nodes: Sequence[int]) -> Tensor:

@@ -16,7 +16,7 @@ from pipeline.core.params import param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, seeded, weights_of
 from policy.place.placeto.network import PlacetoNetwork
-from policy.place.placeto.process import Rules
+from policy.place.placeto.process import ProcessRules
 from policy.place.placeto.trainer import PlacetoHyperparameters, PlacetoTrainer
 from policy.place.search import Method, Search, policy_of
 from policy.place.training import Adam, check_policy, train
@@ -140,7 +140,7 @@ class Placeto(Method):
                 f"Placeto has one output per device, and these problems have {sorted(devices)}.",
                 "Train on problems of equally many devices.",
             )
-        rules = Rules(**{f.name: getattr(self, f.name) for f in fields(Rules)})
+        rules = ProcessRules(**{f.name: getattr(self, f.name) for f in fields(ProcessRules)})
         names = [f.name for f in fields(PlacetoHyperparameters)]
         hyper = PlacetoHyperparameters(**{name: getattr(self, name) for name in names})
         network = PlacetoNetwork(self.network, devices=devices.pop(), rounds=self.rounds, memory=self.memory)

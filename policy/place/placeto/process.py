@@ -26,7 +26,7 @@ MEMORY_SHARE = 8  # the published penalty is per GB beyond 8 GB: an eighth of a 
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ProcessRules:
     """What an episode is; `policy.place.placeto.placeto.Placeto` says what each field means."""
 
     initial: Initial
@@ -61,7 +61,9 @@ class Process:
     visit: int64 [t], the node placed in each step.
     """
 
-    def __init__(self, search: Search, network: PlacetoNetwork, rules: Rules, *, rng: np.random.Generator) -> None:
+    def __init__(
+        self, search: Search, network: PlacetoNetwork, rules: ProcessRules, *, rng: np.random.Generator
+    ) -> None:
         self.search, self.network, self.rules = search, network, rules
         self.units = Units.of(search.problem)
         self.graph = node_graph(self.units, network.network, sweep=network.rounds == 0)
