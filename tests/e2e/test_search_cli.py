@@ -39,7 +39,7 @@ KEYS = {
     ),
     *("devices", "costs", "value_s", "lower_bound_s", "gap", "proven", "bound_by", "found_by", "evaluations"),
     *("seconds", "planned_s", "fifo_s", "priority_s", "feasible", "over_bytes", "busy_s", "peak_bytes", "cut_bytes"),
-    *("placement", "priority", "contiguity", "stages", "replicated"),
+    *("placement", "priority", "contiguity", "stages", "calls", "replicated"),
 }
 
 # Two branches between a and f; b must run with c.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -88,8 +89,6 @@ def check(case: SmallPipeline, placer: str, calls: int = 1) -> None:
 
 
 def _ordered(problem: Problem) -> Problem:
-    from dataclasses import replace
-
     return replace(problem, ordered=True)
 
 
@@ -132,9 +131,9 @@ def test_a_local_search_knows_what_every_move_costs() -> None:
         for i in range(30):
             moved = moves.applied(i, placement)
             assert moved.priority is not None
-            value_s = simulator(problem, 2).simulate(moved.device[None], moved.priority[None]).value_s[0]
+            found = simulator(problem, 2).simulate(moved.device[None], moved.priority[None])
             if search.tried[i]:
-                assert search.value_s[i] == value_s
+                assert search.value_s[i] == (found.value_s[0] if found.over_bytes[0] == 0 else math.inf)
             placement = moved if search.taken[i] else placement
         assert search.end.key() == placement.key()
 
@@ -142,7 +141,7 @@ def test_a_local_search_knows_what_every_move_costs() -> None:
 @pytest.mark.parametrize("calls", [1, 2])
 def test_no_placement_is_faster_than_the_bound(calls: int) -> None:
     tight = 0
-    for number in FEW if calls == 1 else FEW[:30]:
+    for number in FEW[:40] if calls == 1 else FEW[:20]:
         case = case_of(number)
         best_s = optimum_s(case, calls)
         bound_s, _ = lower_bound(case.problem, simulator(case.problem, calls).execution, one_to_one=True)
@@ -152,18 +151,18 @@ def test_no_placement_is_faster_than_the_bound(calls: int) -> None:
 
 
 def test_calls_in_series_are_never_better_than_the_optimum() -> None:
-    for number in FEW:
+    for number in FEW[:40]:
         check(case_of(number), "latency_dp")
 
 
 def test_the_solver_finds_and_proves_the_optimum() -> None:
-    for number in FEW[:40]:
+    for number in FEW[:30]:
         check(case_of(number), "cpsat")
 
 
 def test_the_solver_finds_and_proves_the_optimum_of_two_calls() -> None:
     better = 0
-    for number in FEW[:30]:
+    for number in FEW[:20]:
         case = case_of(number)
         check(case, "cpsat", calls=2)
         better += optimum_s(case, 2) < optimum_s(case) * (1 - CLOSE)

@@ -136,7 +136,7 @@ def test_the_largest_loads_of_both_passes_add_up() -> None:
 @pytest.mark.parametrize("placer", ["cpsat", "dp", "milp"])
 def test_bounds_hold_where_the_loads_of_both_passes_add_up(placer: str) -> None:
     contiguity: Contiguity = "ordered" if placer == "dp" else "free"
-    for number in range(25):
+    for number in range(15):
         case = small_pipeline(number, training=True)
         simulator = case.simulator(contiguity, passes="apart")
         value_s = simulator.simulate(case.placements()).value_s
