@@ -86,8 +86,8 @@ def test_the_command_writes_one_table(inputs: Path, tmp_path: Path, capsys: pyte
     ("options", "words"),
     [
         (["exact"], "needs graphs"),
-        (["exact", "--inputs", ".", "--models", "resnet50"], "knows no --models"),
-        (["hsdag", "--seconds", "3"], "knows no --seconds"),
+        (["exact", "--inputs", ".", "--models", "resnet50"], "has no --models"),
+        (["hsdag", "--seconds", "3"], "has no --seconds"),
         (["exactly"], "exact"),
     ],
 )
