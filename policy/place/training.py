@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Float32
 from pipeline.core.errors import UsageError
-from pipeline.core.learning import Checkpointer, Snapshot
+from pipeline.core.learning import PolicyInputs, Snapshot
 from policy.place.search import Search
 
 SAVE_EVERY_S = 2.0  # between two states that a checkpointer is given
@@ -77,15 +77,27 @@ class LearnerTrainer(Protocol):
     def done(self) -> bool:
         """Return whether the budget is spent."""
 
-    def update(self) -> None:
-        """Draw, ask and learn once."""
+    def update(self, *, greedy: bool = False) -> None:
+        """Draw, ask and learn once; greedy: begin with what is likeliest."""
 
     def state(self) -> Snapshot:
         """Return everything on which the next update depends."""
 
+    def resume(self, state: Snapshot) -> None:
+        """Bring a new trainer of the same search to a state."""
 
-def train(trainer: LearnerTrainer, checkpointer: Checkpointer | None, *, patience: int) -> None:
-    """Update until the budget ends, or `patience` updates in a row have asked about nothing; keep states meanwhile."""
+
+def train(trainer: LearnerTrainer, inputs: PolicyInputs, *, patience: int) -> None:
+    """Update until the budget ends, or `patience` updates in a row have asked about nothing; keep states meanwhile.
+
+    Goes on from the state that was kept, if there is one; a policy learned before is asked greedily first.
+    """
+    checkpointer = inputs.checkpointer
+    kept = None if checkpointer is None else checkpointer.load()
+    if kept is not None:
+        trainer.resume(kept)
+    elif inputs.learned is not None and not trainer.done:
+        trainer.update(greedy=True)
     saved_s = time.monotonic()
     while not trainer.done and trainer.idle < patience:
         trainer.update()

@@ -90,12 +90,7 @@ class Hdp(Method):
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):
             trainer = self.trainer(search, inputs.learned, seed=seeds[1])
-            kept = None if inputs.checkpointer is None else inputs.checkpointer.load()
-            if kept is not None:
-                trainer.resume(kept)
-            elif inputs.learned is not None and not search.done:
-                trainer.update(greedy=True)
-            train(trainer, inputs.checkpointer, patience=self.patience)
+            train(trainer, inputs, patience=self.patience)
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))
 

@@ -117,12 +117,7 @@ class Placeto(Method):
             trainer = self.trainer([search], seed=seeds[1])
             if inputs.learned is not None:
                 adopt(trainer, inputs.learned)
-            kept = None if inputs.checkpointer is None else inputs.checkpointer.load()
-            if kept is not None:
-                trainer.resume(kept)
-            elif inputs.learned is not None and not search.done:
-                trainer.update(greedy=True)
-            train(trainer, inputs.checkpointer, patience=self.patience)
+            train(trainer, inputs, patience=self.patience)
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))
 
