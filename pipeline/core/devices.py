@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -130,6 +130,10 @@ class CostTable:
             raise ValueError("launch_s must be finite and not negative")
         if len(self.origin) != p:
             raise ValueError(f"origin must have one entry for each of {p} devices")
+
+    def slower(self, slowdown: Float64) -> CostTable:
+        """Return the table with operations that take so many times as long on each device; float64 [p]."""
+        return replace(self, op_s=self.op_s * slowdown)
 
     @property
     def supported(self) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
+from pipeline.core.arrays import Float64
 from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, contract
@@ -83,23 +85,24 @@ def calibrate(
     with leaving_nothing(out):
         _make(out)
         machine = look_at_machine(settings.devices)
-        subject, context = _subject(model, settings, machine, store, progress)
+        subject, slowdown, context = _subject(model, settings, machine, store, progress)
     concurrent = settings.measure.runtime == "dataflow"
     name, params = measurer_settings(settings, "dataflow" if concurrent else settings.measure.use)
     measurer: Measurer = registry.build("measure", name, params)
     evaluator = measurer.bind(subject)
     depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
     journal = Journal.of(out / JOURNAL, depends_on, evaluator)
+    refit = partial(fit, subject, launches=False, slowdown=slowdown if concurrent else None)
     with measuring_alone(progress) if measurer.real else contextlib.nullcontext():
-        fitted, held = _measure(subject, journal, sampling, settings.seed, progress, concurrent=concurrent)
-    found = fit(subject, fitted, launches=False, concurrent=concurrent)
+        fitted, held = _measure(subject, journal, sampling, settings.seed, progress, refit)
+    found = refit(fitted)
     document = {
         "schema": SCHEMA,
         "model": str(model),
         "devices": list(subject.topology.names),
         "runtime": name,
         "seed": settings.seed,
-        **_summary(found, subject, fitted, held),
+        **_summary(found, subject, fitted, held, slowdown if concurrent else np.ones(subject.topology.p)),
     }
     _write_tables(found, out)
     write_json(out / "calibration.json", document)
@@ -115,8 +118,8 @@ def _make(folder: Path) -> None:
 
 def _subject(
     model: Path, settings: Settings, machine: HostMachine, store: Store, progress: Progress
-) -> tuple[Subject, list[str]]:
-    """Return what is placed, profiled, and the keys of the artifacts that say what its nodes are."""
+) -> tuple[Subject, Float64, list[str]]:
+    """Return what is placed, profiled; how much devices slow one another down; the keys of what says what nodes are."""
     known = look_at_model(model)
     planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
     tasks = list({t.stage: t for t in planned}.values())
@@ -133,18 +136,23 @@ def _subject(
     grouping = payload.load_grouping(file("coarsen", "grouping.npz"))
     costs, topology = payload.load_profile(file("profile", "profile.npz"))
     subject = Subject(file("read", "model.xml"), graph, grouping, topology, costs, settings.seed)
-    return subject, [outcomes[stage].task.key for stage in ("read", "coarsen")]
+    slowdown = payload.load_slowdown(file("profile", "profile.json"), topology)
+    return subject, slowdown, [outcomes[stage].task.key for stage in ("read", "coarsen")]
 
 
 def _measure(
-    subject: Subject, journal: Journal, sampling: Sampling, seed: int, progress: Progress, *, concurrent: bool
+    subject: Subject,
+    journal: Journal,
+    sampling: Sampling,
+    seed: int,
+    progress: Progress,
+    refit: Callable[[Measured], Calibration],
 ) -> tuple[Measured, Measured]:
     """Return the measured placements to fit to, and those held out, taken in turns so that drift hits both.
 
     The held out ones are drawn blindly from the pool. The others are single devices, a few drawn blindly, and then
     what the fit so far wants to know.
     """
-    from runtime.calibration.calibrate import calibrate as fit
     from runtime.calibration.calibrate import check_splits_run
     from runtime.calibration.plausible import plausible_placements
 
@@ -161,8 +169,7 @@ def _measure(
         if not waiting:
             check_splits_run(fitted)
             known = {plan.key() for plan, _ in fitted}
-            so_far = fit(subject, fitted, launches=False, concurrent=concurrent)
-            waiting = so_far.next_placements(open_, BATCH, known=known)
+            waiting = refit(fitted).next_placements(open_, BATCH, known=known)
         if not waiting:
             break
         placement = waiting.pop(0)
@@ -174,10 +181,12 @@ def _measure(
     return fitted, held
 
 
-def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measured) -> dict[str, Any]:
+def _summary(
+    found: Calibration, subject: Subject, fitted: Measured, held: Measured, slowdown: Float64
+) -> dict[str, Any]:
     """Return the errors before and after, the coefficients, and what was predicted of each placement."""
     rows = [(role, p, r) for role, group in zip(ROLES, (fitted, held), strict=True) for p, r in group]
-    before, after = _predictions(subject, rows), _predictions(found.subject, rows)
+    before, after = _predictions(subject, rows, np.ones(slowdown.size)), _predictions(found.subject, rows, slowdown)
     documents = [
         {
             "role": role,
@@ -202,6 +211,7 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
         "constant_error": _constant_error(fitted, held),
         "left_out_error": found.left_out_error,
         "penalty": found.penalty,
+        "slowdown": dict(zip(subject.topology.names, slowdown.tolist(), strict=True)),
         "coefficients": [
             {**asdict(c.term), "prior": c.prior, "value": c.value, "deviation": c.deviation} for c in found.coefficients
         ],
@@ -209,13 +219,22 @@ def _summary(found: Calibration, subject: Subject, fitted: Measured, held: Measu
     }
 
 
-def _predictions(subject: Subject, rows: Sequence[tuple[str, Placement, Evaluation]]) -> dict[str, list[float | None]]:
-    """Return what each simulator says of every placement, None where it refuses it."""
+def _predictions(
+    subject: Subject, rows: Sequence[tuple[str, Placement, Evaluation]], slowdown: Float64
+) -> dict[str, list[float | None]]:
+    """Return what each simulator says of every placement, None where it refuses it.
+
+    slowdown: float64 [p], what the times of operations hold that one device alone does not take.
+    """
+    from runtime.calibration.critical import relieved
+
     found: dict[str, list[float | None]] = {}
     for name in SIMULATORS:
         evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
-        answers = evaluator.evaluate([p for _, p, _ in rows])
-        found[name] = [a.value_s if not isinstance(a, MeasurementFailed) else None for a in answers]
+        answers = zip((p for _, p, _ in rows), evaluator.evaluate([p for _, p, _ in rows]), strict=True)
+        found[name] = [
+            a.value_s * relieved(p, slowdown) if not isinstance(a, MeasurementFailed) else None for p, a in answers
+        ]
     return found
 
 

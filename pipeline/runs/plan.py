@@ -36,9 +36,9 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 5,
     "precisions": 3,
-    "profile": 2,
+    "profile": 3,
     "embed": 2,
-    "place": 8,
+    "place": 9,
     "measure": 6,
 }
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
@@ -183,6 +183,7 @@ def _profile(planned: _Planned) -> None:
         devices=list(machine.devices),
         open_names=list(machine.open_names),
         measuring={name: getattr(s.measure, name) for name in COMPARED_ALIKE},
+        **({} if s.measure.runtime == "hetero" else {"company": True}),
     )
 
 

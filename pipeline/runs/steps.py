@@ -83,21 +83,20 @@ def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
     from runtime.measuring.left_out import to_json
     from runtime.measuring.profile import profile as measure_profile
+    from runtime.measuring.profile import slowdown
 
     _check_time(work)
     settings, left_s = ProfileSettings(**work.task.params["settings"]), work.deadline.share(PROFILE_SHARE).left_s
     if not settings.seconds and math.isfinite(left_s):
         settings = replace(settings, seconds=max(left_s, LEAST_S))
-    graph = payload.load_graph(work.read("read", "graph.npz"))
-    found = measure_profile(
-        _model(work),
-        graph,
-        _devices(work),
-        settings,
-        measuring=MeasureSettings(**work.task.params["measuring"]),
-        seed=work.task.seed,
-        progress=work.progress,
-    )
+    graph, model = payload.load_graph(work.read("read", "graph.npz")), _model(work)
+    alike: Mapping[str, Any] = {
+        "measuring": MeasureSettings(**work.task.params["measuring"]),
+        "seed": work.task.seed,
+        "progress": work.progress,
+    }
+    found = measure_profile(model, graph, _devices(work), settings, **alike)
+    slower = slowdown(model, found, settings, **alike) if work.task.params.get("company") else {}
     payload.save_profile(work.out / "profile.npz", found.costs, found.topology)
     write_json(
         work.out / "profile.json",
@@ -106,6 +105,7 @@ def profile(work: StepContext) -> None:
             "covered": dict(found.covered),
             "refused": {k: list(v) for k, v in found.refused.items()},
             "left_out": to_json(found.left_out),
+            "slowdown": dict(slower),
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])
@@ -166,6 +166,7 @@ def place(work: StepContext) -> None:
     graph = payload.load_graph(work.read("read", "graph.npz"))
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     topology = topology.later(work.task.params.get("boundary_s", 0.0))
+    costs = costs.slower(payload.load_slowdown(work.read("profile", "profile.json"), topology))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     placers = [name for name, _ in work.task.params["use"]]

@@ -110,7 +110,10 @@ def _kept(function: Callable[P, R], **options: bool) -> Callable[P, R]:
     if not os.environ.get("NUMBA_CACHE_DIR"):
         numba.config.CACHE_DIR = str(cache_root() / kernels_digest(Path(function.__code__.co_filename)))
     try:
-        return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+        return cast(
+            "Callable[P, R]",
+            numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function),
+        )
     finally:
         numba.config.CACHE_DIR = before
 

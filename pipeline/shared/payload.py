@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.arrays import Float32
+from pipeline.core.arrays import Float32, Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
@@ -121,6 +121,15 @@ def load_profile(path: Path) -> tuple[CostTable, Topology]:
     topology = Topology(devices, arrays["link_bytes_per_s"], arrays["link_latency_s"])
     costs = CostTable(tuple(text["names"]), topology.names, arrays["op_s"], arrays["launch_s"], tuple(text["origin"]))
     return costs, topology
+
+
+def load_slowdown(path: Path, topology: Topology) -> Float64:
+    """Return float64 [p], what operations take beside the other devices over what they take alone, of a profile.json.
+
+    It is 1 for devices that were not asked about.
+    """
+    found = read_json(path)["slowdown"]
+    return np.array([found.get(name, 1.0) for name in topology.names], np.float64)
 
 
 def result_to_json(result: Evaluation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pipeline.core.stages import Subject
 from runtime.calibration.critical import critical_rows
 from runtime.calibration.ridge import Fit, Prior, fit
 from runtime.calibration.terms import Term, Terms
+from runtime.simulators.simulated import known_costs
 
 NOISE = 0.02  # relative, between two measurements of one placement, however many samples each has
 CLOSENESS = 0.3  # a placement so much slower than the best matters 1 / e as much
@@ -108,20 +109,20 @@ class Calibration:
 
 
 def calibrate(
-    subject: Subject, measured: Sequence[Measured], *, launches: bool = True, concurrent: bool = False
+    subject: Subject, measured: Sequence[Measured], *, launches: bool = True, slowdown: Float64 | None = None
 ) -> Calibration:
     """Return the tables that fit measurements of placements of a subject's k nodes; failed ones do not count.
 
     launches: whether sub-graphs get a cost of their own. Without it their cost becomes part of the latencies, which
-    `listsched` and the files of a search know, while they know no launches. concurrent: whether devices worked at once,
-    so that a measurement is the length of a critical path, as `listsched` has it; then there are no launches.
+    `listsched` and the files of a search know, while they know no launches. slowdown: float64 [p], where devices worked
+    at once, what operations take beside the others over what they take alone, as the table has it. A measurement is
+    then the length of a critical path, as `listsched` has it, of operations in company; there are no launches.
 
     Raises:
         UsageError: the subject has no cost table.
         MeasurementError: not one placement was measured.
     """
-    terms = Terms.of(subject, launches=launches and not concurrent)
-    rows_at: RowsAt = partial(critical_rows, terms) if concurrent else lambda given, _: terms.rows(given)
+    terms, rows_at = _additive(subject, launches=launches) if slowdown is None else _concurrent(subject, slowdown)
     placements = [placement for placement, result in measured if not isinstance(result, MeasurementFailed)]
     results = [result for _, result in measured if not isinstance(result, MeasurementFailed)]
     rows = rows_at(placements, terms.prior.mean)
@@ -151,6 +152,17 @@ def calibrate(
         found,
         rows_at,
     )
+
+
+def _additive(subject: Subject, *, launches: bool) -> tuple[Terms, RowsAt]:
+    terms = Terms.of(subject, launches=launches)
+    return terms, lambda placements, _: terms.rows(placements)
+
+
+def _concurrent(subject: Subject, slowdown: Float64) -> tuple[Terms, RowsAt]:
+    crowded = replace(subject, costs=known_costs(subject, "listsched").slower(slowdown))
+    terms = Terms.of(crowded, launches=False)
+    return terms, partial(critical_rows, terms, slowdown)
 
 
 def _fitted(

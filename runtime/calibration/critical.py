@@ -19,11 +19,21 @@ from runtime.calibration.terms import Terms
 from runtime.simulators.listsched import ListSched, ListSchedEvaluator
 
 
-def critical_rows(terms: Terms, placements: Sequence[Placement], value: Float64) -> Float64:
+def relieved(placement: Placement, slowdown: Float64) -> float:
+    """Return what times of operations that hold beside other devices are multiplied with in a placement.
+
+    It is 1 unless the placement has a device for itself. slowdown: float64 [p], what they are longer by than alone.
+    """
+    used = np.unique(placement.device)
+    return 1.0 / float(slowdown[used[0]]) if used.size == 1 else 1.0
+
+
+def critical_rows(terms: Terms, slowdown: Float64, placements: Sequence[Placement], value: Float64) -> Float64:
     """Return float64 [b, q], what each placement multiplies the coefficients with on its critical path; inf if refused.
 
     The critical path is that of the tables with the coefficients `value`, float64 [q]: row . value is the makespan that
-    `listsched` says with them. Without launches.
+    `listsched` says with them, on one device alone less by the slowdown, float64 [p], that the tables hold. Without
+    launches.
     """
     costs, topology = terms.corrected(value)
     subject = replace(terms.subject, costs=costs, topology=topology)
@@ -36,6 +46,7 @@ def critical_rows(terms: Terms, placements: Sequence[Placement], value: Float64)
         device = placement.device[subject.grouping.group]
         if np.isfinite(costs.op_s[np.arange(device.size), device]).all():
             rows[i] = _row(terms, reads, 1.0 / topology.link_bytes_per_s, evaluator, placement)
+            rows[i] *= relieved(placement, slowdown)  # one device has no transfers
     return rows
 
 

@@ -119,8 +119,7 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
     does, and on which of them, cannot be demanded: no documented property names a node, and ENABLE_CPU_RESERVATION,
     which keeps models apart, leaves no processors for the second sub-model of a device. To measure on one node alone
     run `numactl --cpunodebind=0 placewright ...`. A CPU of one part that is not alone is one device; alone, with two
-    processors or more, it is the halves A and B, of which the second computes in the CPU's reduced precision if it has
-    one.
+    processors or more, it is the halves A and B.
 
     cores: of the CPU; None for those of this machine.
 
@@ -135,12 +134,8 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
         found += parts or (make_spec(name, name, {}, plugins),)
     if len(found) > 1 or set(plugins) != {"CPU"} or cpu_count() < 2:
         return tuple(found)
-    half = str(cpu_count() // 2)
-    precisions = (plugins["CPU"].precisions * 2)[:2]
-    return tuple(
-        make_spec(name, "CPU", {THREADS: half, PRECISION: precision}, plugins)
-        for name, precision in zip(("A", "B"), precisions, strict=True)
-    )
+    half = {THREADS: str(cpu_count() // 2)}
+    return tuple(make_spec(name, "CPU", half, plugins) for name in ("A", "B"))
 
 
 def _cpu_parts(plugins: Mapping[str, Plugin], cores: CpuTopology) -> tuple[DeviceSpec, ...]:

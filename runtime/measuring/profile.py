@@ -29,6 +29,7 @@ from runtime.measuring.variant import Variant, outputs_of, start
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
+COMPANY_S = 3.0  # that devices about run in, alone and beside the others, each of them a few times at least
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
 
 
@@ -108,6 +109,45 @@ def profile(
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
     return _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+
+
+def slowdown(
+    model: Path,
+    profiled: Profile,
+    settings: ProfileSettings,
+    *,
+    measuring: MeasureSettings,
+    seed: int,
+    progress: Callable[[str], None],
+) -> Mapping[str, float]:
+    """Return what a model takes on each device while the others run it, too, over what it takes alone, by name.
+
+    Only devices that run the whole model are asked; a device that has no other beside it is not in the answer.
+
+    Raises:
+        ChildError: they cannot run it at the same time.
+    """
+    devices = [d for d in profiled.topology.devices if not profiled.refused[d.name]]
+    if len(devices) < 2:
+        return {}
+    progress(f"running the model on {', '.join(d.name for d in devices)} at the same time")
+    found = asked_again(partial(_company, model, devices, settings, measuring, seed=seed))
+    return dict(zip((d.name for d in devices), found["slowdown"], strict=True))
+
+
+def _company(
+    model: Path, devices: Sequence[DeviceSpec], settings: ProfileSettings, measuring: MeasureSettings, *, seed: int
+) -> Mapping[str, Any]:
+    with Child(timeout_s=settings.timeout_s) as child:
+        return child.ask(
+            "company",
+            model=str(model),
+            devices=[d.to_json() for d in devices],
+            dynamic_size=measuring.dynamic_size,
+            seed=seed,
+            count=settings.inferences,
+            seconds=COMPANY_S,
+        )
 
 
 def _alike(one: DeviceSpec, other: DeviceSpec, refused: Mapping[str, tuple[str, ...]]) -> bool:

@@ -20,6 +20,7 @@ anything.
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.measuring.links`
+    company  {model, devices, seed, dynamic_size, count, seconds} -> see `runtime.measuring.company`
     locate   {variant, seconds, minimum}      -> see `runtime.measuring.located`
 """
 
@@ -45,7 +46,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import die_with_parent
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
-from runtime.measuring import batching, kernels, links, located
+from runtime.measuring import batching, company, kernels, links, located
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.executable import (
     CompiledExecutable,
@@ -373,6 +374,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
         "support": support,
         "fusion": fusion,
         "link": links.measure_link,
+        "company": company.measure_company,
         "locate": located.locate,
     }
     try:

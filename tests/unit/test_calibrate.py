@@ -191,7 +191,7 @@ def test_listsched_says_what_lies_on_the_critical_path(case: tuple[Graph, Groupi
     costs, topology = terms.corrected(value)
     plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
     exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans, AT_ONCE)
-    assert critical_rows(terms, plans, value) @ value == pytest.approx(exact, rel=1e-9)
+    assert critical_rows(terms, np.ones(2), plans, value) @ value == pytest.approx(exact, rel=1e-9)
 
 
 def test_what_a_device_does_not_support_has_no_critical_path() -> None:
@@ -200,9 +200,31 @@ def test_what_a_device_does_not_support_has_no_critical_path() -> None:
     op_s[1, 1] = np.inf
     assert subject.costs is not None
     terms = Terms.of(replace(subject, costs=replace(subject.costs, op_s=op_s)), launches=False)
-    rows = critical_rows(terms, [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 1, 0])], terms.prior.mean)
+    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 1, 0])]
+    rows = critical_rows(terms, np.ones(2), plans, terms.prior.mean)
     assert np.isfinite(rows[0]).all()
     assert np.isinf(rows[1]).all()
+
+
+def test_a_device_that_has_a_placement_for_itself_is_not_slowed_down() -> None:
+    terms, slowdown = Terms.of(chain(), launches=False), np.array([1.25, 2.0])
+    plans = [Placement(np.array(d, np.int32), NAMES) for d in ([0, 0, 0], [1, 1, 1], [0, 1, 0])]
+    plain, eased = (critical_rows(terms, s, plans, terms.prior.mean) for s in (np.ones(2), slowdown))
+    assert eased[0] == pytest.approx(plain[0] / 1.25)
+    assert eased[1] == pytest.approx(plain[1] / 2.0)
+    assert eased[2] == pytest.approx(plain[2])
+
+
+def test_tables_fitted_beside_other_devices_hold_the_slowdown() -> None:
+    subject, slowdown = strands(0), np.array([1.5, 1.5])
+    pool = plausible_placements(subject, 60, seed=0)
+    assert subject.costs is not None
+    crowded = replace(subject, costs=subject.costs.slower(slowdown))
+    measured = Machine(crowded, 0, simulator=AT_ONCE).measure([p for p in pool if len(p.devices_used) > 1])
+    alone = Machine(subject, 0, simulator=AT_ONCE).measure(pool[:2])
+    found = calibrate(subject, [*alone, *measured[:40]], launches=False, slowdown=slowdown)
+    assert found.costs.op_s.sum() == pytest.approx(crowded.costs.op_s.sum() if crowded.costs else 0.0, rel=0.05)
+    assert found.predict(pool[:2]) == pytest.approx([seconds_of(result) for _, result in alone], rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -215,8 +237,8 @@ def test_makespans_of_devices_that_work_at_once_are_fitted_along_critical_paths(
     measured = Machine(perturbed(subject, seed + 100), seed, simulator=AT_ONCE).measure(pool)
     truth = {plan.key(): seconds_of(result) for plan, result in measured}
     at_once, in_turn = (
-        calibrate(subject, [m for m in measured if m[0].key() in chosen], launches=False, concurrent=c)
-        for c in (True, False)
+        calibrate(subject, [m for m in measured if m[0].key() in chosen], launches=False, slowdown=c)
+        for c in (np.ones(2), None)
     )
     said = at_once.predict(held)
     assert said == pytest.approx(all_seconds(at_once.subject, held, AT_ONCE), rel=1e-9)

@@ -189,9 +189,7 @@ def test_a_machine_with_a_cpu_alone_is_two_halves(monkeypatch: pytest.MonkeyPatc
     a, b = default_devices({"CPU": CPU})
     assert (a.name, b.name, a.plugin, b.plugin) == ("A", "B", "CPU", "CPU")
     assert a.properties["INFERENCE_NUM_THREADS"] == b.properties["INFERENCE_NUM_THREADS"] == "3"
-    assert (a.properties["INFERENCE_PRECISION_HINT"], b.properties["INFERENCE_PRECISION_HINT"]) == ("f32", "bf16")
-    a, b = default_devices({"CPU": replace(CPU, precisions=("f32",))})
-    assert b.properties["INFERENCE_PRECISION_HINT"] == "f32"
+    assert a.properties["INFERENCE_PRECISION_HINT"] == b.properties["INFERENCE_PRECISION_HINT"] == CPU.default_precision
 
 
 def test_other_machines_are_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.plan import HostMachine, ModelFile, plan
 from runtime.machines import devices
-from runtime.machines.devices import default_devices, make_spec
+from runtime.machines.devices import default_devices, make_spec, with_precision
 from runtime.measuring import precisions
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError
@@ -45,8 +45,10 @@ BORNE = [{"plugin": "CPU", "precision": "bf16", "why_not": ""}]
 
 @pytest.fixture
 def halves(monkeypatch: pytest.MonkeyPatch) -> tuple[devices.DeviceSpec, ...]:
+    """Return the halves of a CPU, the first in f32 as if somebody had asked for that."""
     monkeypatch.setattr(devices, "cpu_count", lambda: 4)
-    return default_devices({"CPU": CPU})
+    a, b = default_devices({"CPU": CPU})
+    return with_precision(a, "f32", CPU), b
 
 
 def test_what_devices_and_their_baselines_compute_in_is_in_question(halves: Any) -> None:

@@ -1,0 +1,88 @@
+"""What devices take longer for a model while the others run it, too: they share memory, caches and processors."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from pipeline.core.devices import DeviceSpec
+from runtime.executor.splitting import device_entries
+from runtime.machines.devices import core_for
+from runtime.measuring.inputs import inputs_of
+
+ROUNDS = 5
+LEAST = 2  # inferences of a device in a round
+
+
+def measure_company(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {"slowdown": [...]}: what each device's inferences last beside all others, over those alone; at least 1.
+
+    Every device is compiled for as segments are. command: model, devices, seed, dynamic_size, count: inferences per
+    device, alone and beside the others each, seconds: what all of it may about take.
+    """
+    devices = [DeviceSpec(**d) for d in command["devices"]]
+    core, path, entries = core_for(devices), Path(command["model"]), device_entries(devices)
+    model = core.read_model(path)
+    inputs = inputs_of(model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+    runs: list[Callable[[], float]] = []
+    for device in devices:
+        request = core.compile_model(model, device.openvino_name, dict(entries[device.name].properties))
+        runs.append(partial(_inference_s, request.create_infer_request(), inputs, bool(model.get_variables())))
+    for run in runs:
+        run()  # some compile on the way
+    affordable = command["seconds"] / (2 * ROUNDS * sum(run() for run in runs))
+    return {"slowdown": slowdown(runs, max(LEAST, int(min(command["count"] / ROUNDS, affordable))))}
+
+
+def _inference_s(request: ov.InferRequest, inputs: Sequence[Any], stateful: bool) -> float:
+    """Return the seconds of one inference, the first of a sequence."""
+    for i, array in enumerate(inputs):
+        request.set_input_tensor(i, ov.Tensor(array))
+    if stateful:
+        request.reset_state()
+    begun = time.perf_counter()
+    request.infer()
+    return time.perf_counter() - begun
+
+
+def slowdown(runs: Sequence[Callable[[], float]], count: int) -> list[float]:
+    """Return for each run, which tells its seconds, what it takes beside all others over what it takes alone.
+
+    count: how often each runs in each of the rounds, alone and beside the others.
+    """
+    rounds = []
+    for _ in range(ROUNDS):
+        alone = [statistics.median(run() for _ in range(count)) for run in runs]
+        rounds.append(np.array(_side_by_side(runs, count)) / np.array(alone))
+    found: list[float] = np.maximum(np.median(rounds, axis=0), 1.0).tolist()
+    return found
+
+
+def _side_by_side(runs: Sequence[Callable[[], float]], count: int) -> list[float]:
+    """Return the median seconds of runs in threads of their own, each of which goes on until all have run so often."""
+    short = set(range(len(runs)))
+    begin = threading.Barrier(len(runs))
+
+    def repeat(i: int) -> float:
+        samples: list[float] = []
+        begin.wait()
+        try:
+            while short:
+                samples.append(runs[i]())
+                if len(samples) >= count:
+                    short.discard(i)
+        finally:  # the others need not wait for one that has failed
+            short.discard(i)
+        return statistics.median(samples)
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        return list(pool.map(repeat, range(len(runs))))
