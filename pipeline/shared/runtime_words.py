@@ -9,7 +9,7 @@ LONGEST = 400  # characters of a message that are kept
 # Where it failed, not why. What is left of a line that holds the reason behind it is kept.
 _WHERE = re.compile(
     r"Exception from \S+?:\d+: ?"
-    r"|Check '(?:[^']|'(?! failed at))*' failed at \S+?:\d+: ?"
+    r"|Check '(?:[^']|'(?! failed at))*' failed at \S+?:\d+:? ?"
     r"|FrontEnd API failed with \w+: ?"
     r"|Model wasn't fully converted[^\n]*"
     r"|Summary:[^\n]*"
@@ -27,6 +27,11 @@ _DYNAMIC_CUT = re.compile(
 )
 _SIZES = re.compile(r"Eltwise shape infer input shapes dim index: (?P<axis>\d+) mismatch")
 _UNDECLARED = re.compile(r"Model references undeclared parameters: \S+ (?P<name>\S+)")
+# HETERO puts together what the whole model takes from what its parts take, and goes wrong where several take one input.
+_SHARED_INPUT = re.compile(
+    r"runtime_graph->inputs\(\)\.size\(\) == inputs\(\)\.size\(\)"
+    r"|add_parameters\(\): Tried to add parameter .*already have the same parameter"
+)
 _ABSENT = re.compile(r'Device with "(?P<name>[^"]+)" name is not registered in the OpenVINO Runtime')
 
 
@@ -38,6 +43,8 @@ def in_words(message: str) -> str:
     """
     if _DYNAMIC_CUT.search(message):
         return "it is cut through a dynamic tensor, whose size is known only while it runs"
+    if _SHARED_INPUT.search(message):
+        return "HETERO cannot join its parts, of which several read the same input"
     undeclared = _UNDECLARED.search(message)
     if undeclared:
         return f"it is cut so that a part of it lacks the input {undeclared['name']}"

@@ -27,6 +27,12 @@ Exception from src/inference/src/dev/plugin.cpp:54:
 Check 'unregistered_parameters.str().empty()' failed at src/core/src/model.cpp:58:
 Model references undeclared parameters: opset1::Parameter x () -> (f32[?,?,8])
 """
+LOST_INPUT = """Exception from src/inference/src/cpp/core.cpp:117:
+Check 'runtime_graph->inputs().size() == inputs().size()' failed at src/plugins/hetero/src/compiled_model.cpp:405
+"""
+SAME_INPUT = """Exception from src/inference/src/cpp/core.cpp:117:
+add_parameters(): Tried to add parameter (index in array 4) but Model already have the same parameter with index 0
+"""
 OTHER_SIZE = CUT.replace("(0.16.0.0)", "(1.16.10.20)")
 
 
@@ -36,6 +42,9 @@ OTHER_SIZE = CUT.replace("(0.16.0.0)", "(1.16.10.20)")
         (CUT, "it is cut through a dynamic tensor, whose size is known only while it runs"),
         (ELTWISE, "at /Add_7, its inputs differ in dimension 1"),
         (PARTED, "it is cut so that a part of it lacks the input x"),
+        (LOST_INPUT, "HETERO cannot join its parts, of which several read the same input"),
+        (SAME_INPUT, "HETERO cannot join its parts, of which several read the same input"),
+        ("Check 'x' failed at b.cpp:2", "no reason given"),
         ("Exception from a.cpp:1:\nCheck 'x' failed at b.cpp:2:\n\n", "no reason given"),
         ('Device with "NOPE" name is not registered in the OpenVINO Runtime', "there is no device NOPE"),
         ("no source lines at all", "no source lines at all"),
