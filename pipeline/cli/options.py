@@ -180,7 +180,6 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
 def open_store(path: Path | None) -> Any:
     """Return the store at a path, or the user's."""
-    from pipeline.api import default_store
-    from pipeline.artifacts.store import Store
+    from pipeline.artifacts.store import Store, default_store
 
     return Store(path if path is not None else default_store())

@@ -62,18 +62,12 @@ def table(there: Cluster, folder: Path, jobs: list[Job], said: list[str]) -> Row
 
 
 @pytest.mark.parametrize(
-    "on", ["local:0", "local:x", "local", "dask://host", "ssh://host:1", "dask:host:1", "tcp://:1"]
+    "on", ["local:0", "local:x", "local", "dask://host", "ssh://host:1", "dask:host:1", "tcp://:1", "slurm:"]
 )
 def test_what_names_no_engine_is_refused_with_what_would(on: str) -> None:
     with pytest.raises(UsageError, match="names no engine") as raised:
         parse_target(on)
     assert "dask://HOST:PORT" in raised.value.remedy
-
-
-def test_slurm_is_told_how_to_start_workers() -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_target("slurm:cluster.toml")
-    assert "srun" in raised.value.remedy
 
 
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
