@@ -11,6 +11,7 @@ from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell
 from pipeline.report.run_page import REPORT
 from pipeline.report.text import count_text, seconds_text
+from pipeline.runs.records import ResultRecord
 from pipeline.runs.result import Result
 
 BATCH_PAGE = "batch.html"
@@ -68,15 +69,7 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
     """Return what a job came to on each kind of machine, the fastest first."""
     done = sorted((row for row in rows if not row["failed"]), key=lambda row: row["median_s"])
     found = [(row, Result.load(folder / row["job"]).record) for row in done]
-    intervals = [
-        RatioInterval(
-            row["machine"][:NAMED_BY],
-            (gain := record.speedup_over_best_single).ratio,
-            *((gain.low, gain.high) if gain.low != gain.high else (None, None)),
-            f"{gain.ratio:.3f}x",
-        )
-        for row, record in found
-    ]
+    intervals = [_interval(row, record) for row, record in found]
     shown: list[list[str | TableCell]] = [
         [
             TableCell(row["machine"], row["machine"], f"{row['job']}/{REPORT}"),
@@ -105,6 +98,13 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
         numbers=(3, 5),
         filtered=True,
     )
+
+
+def _interval(row: Row, record: ResultRecord) -> RatioInterval:
+    """Return how many times as fast a run's answer is as the best single device, with the interval if it has one."""
+    gain = record.speedup_over_best_single
+    low, high = (gain.low, gain.high) if gain.low != gain.high else (None, None)
+    return RatioInterval(row["machine"][:NAMED_BY], gain.ratio, low, high, f"{gain.ratio:.3f}x")
 
 
 def _in_words(done: Sequence[Row]) -> str:
