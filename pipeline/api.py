@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
-from pipeline.artifacts.store import Store, leaving_nothing
+from pipeline.artifacts.store import Store, default_store, leaving_nothing
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
 from pipeline.core.deadline import Deadline
@@ -32,11 +30,6 @@ class Advance:
 
     outcomes: Mapping[str, Outcome]
     result: Result | None
-
-
-def default_store() -> Path:
-    """Return the user's cache folder for artifacts."""
-    return Path(platformdirs.user_cache_dir("placewright")) / "store"
 
 
 def tune(

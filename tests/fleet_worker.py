@@ -38,9 +38,10 @@ def full(path: Path, value: Any) -> None:
 
 
 def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Return what became of a stage, which is counted if it ran."""
-    fault, stage = os.environ.get("FLEET_FAULT", ""), command["task"]["stage"]
-    who = os.environ["FLEET_WORKER"]
+    """Return what became of stages, which are counted if they ran."""
+    fault, who = os.environ.get("FLEET_FAULT", ""), os.environ["FLEET_WORKER"]
+    tasks = [Task(**task) for task in command["tasks"]]
+    stage = tasks[0].stage
     with pytest.MonkeyPatch.context() as patch:
         make_up_profiles(patch)
         if fault == "full":
@@ -55,8 +56,9 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
             Path(os.environ["FLEET_LOG"] + ".hangs").touch()
             signal.pause()
         found = worker.answer(command)
-    if found["ran"]:
-        note(who, "made", stage, Task(**command["task"]).key)
+    for task, done in zip(tasks, found["done"], strict=False):  # what comes behind a failure is not done
+        if done["ran"]:
+            note(who, "made", task.stage, task.key)
     return found
 
 

@@ -4,6 +4,7 @@
     <root>/ab/abcdef.../<payload>     npz without pickle, safetensors, JSON, IR
     <root>/partial/abcdef...          what an interrupted stage has left to go on from
     <root>/series/abcdef...           samples that tasks of different budgets add to
+    <root>/sent/abcdef...             files that were sent here, named by what they hold
 
 An entry appears whole or not at all: it is written to a temporary folder beside its place and renamed. A file is
 checked against its hash when it is opened; a damaged entry counts as absent. Objects never change, so reading needs
@@ -27,14 +28,20 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import platformdirs
 
 from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
 from pipeline.core.private import OWN, write_whole
 
 SCHEMA = 1
 ENTRY = "entry.json"
-PARTS = re.compile("locks|tmp|partial|series|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
+PARTS = re.compile("locks|tmp|partial|series|sent|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
 OTHERS = 0o077
+
+
+def default_store() -> Path:
+    """Return the user's cache folder for artifacts."""
+    return Path(platformdirs.user_cache_dir("placewright")) / "store"
 
 
 def canonical_json(value: Any) -> str:
@@ -266,6 +273,16 @@ class Store:
         with self.scratch() as aside:
             self.folder(key).replace(aside / key)
 
+    def intact(self, key: str) -> Entry | None:
+        """Return the entry of a key, every file of it checked; None if there is none, or it is damaged."""
+        try:
+            entry = self.find(key)
+            if entry is not None:
+                entry.verify()
+        except DamagedEntryError:
+            return None
+        return entry
+
     def forget(self, key: str) -> None:
         """Remove the entry of a key, if there is one, and what an interrupted stage has left for it."""
         if self.folder(key).exists():
@@ -305,7 +322,7 @@ class Store:
         if not dry_run:
             for key, _ in old:
                 self.remove(key)
-            for leftover in (self.root / "tmp", self.root / "partial", self.root / "series"):
+            for leftover in (self.root / name for name in ("tmp", "partial", "series", "sent")):
                 for path in leftover.iterdir() if leftover.exists() else ():
                     if path.stat().st_mtime < limit:
                         shutil.rmtree(path, ignore_errors=True)

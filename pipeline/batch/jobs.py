@@ -15,24 +15,37 @@ from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import UnknownNameError, UsageError
 
 TOP_KEYS = ("defaults", "jobs")
-JOB_KEYS = ("name", "models", "devices", "seeds", "settings")
+JOB_KEYS = ("name", "models", "devices", "machines", "seeds", "settings")
+ONE, EVERY = MACHINES = ("one", "every")  # on how many kinds of machines of a fleet a job runs
 EXAMPLES = {
     "models": '"a.xml", "zoo:resnet50"',
     "devices": '"CPU", "A=CPU{INFERENCE_NUM_THREADS=1},B=CPU{INFERENCE_NUM_THREADS=1}"',
     "settings": '{"place.evaluations" = 100}, {}',
     "seeds": "0, 1",
 }
+NAMED_BY = 8  # digits of a fingerprint that name a kind of machine
 LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One model on one set of devices with one set of settings."""
+    """One model on one set of devices with one set of settings.
+
+    machines: EVERY to run it once on each kind of machine that the fleet has, else ONE. kind: the fingerprint of the
+    machines that it must run on, "" for any that has its devices. asked: what the job is called apart from its kind.
+    """
 
     name: str
     model: str
     settings: Settings
     changed: Mapping[str, Any]
+    machines: str = ONE
+    kind: str = ""
+    asked: str = ""
+
+    def on(self, kind: str) -> Job:
+        """Return the job for one kind of machine."""
+        return replace(self, name=f"{self.name}-{kind[:NAMED_BY]}", kind=kind, asked=self.name)
 
 
 def read_jobs(path: Path) -> list[Job]:
@@ -75,6 +88,9 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
     devices = _list_of(str, entry, "devices", [""], where)
     variants = _list_of(dict, entry, "settings", [{}], where)
     seeds = _list_of(int, entry, "seeds", [base.seed], where)
+    machines = entry.get("machines", ONE)
+    if machines not in MACHINES:
+        raise UsageError(f"{where}: `machines` is {machines!r}.", f'Write machines = "{EVERY}", or leave it out.')
     seeded = {seed: base.updated({"seed": seed}, where).seed for seed in seeds}  # each checked once
     chosen = cache(lambda device, v: _chosen(base, device, variants[v], folder, where))
     jobs = []
@@ -88,7 +104,7 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
         name = "-".join(filter(None, parts))
         _check_name(name, where)
-        jobs.append(Job(name, path, replace(chosen(device, v), seed=seeded[seed]), changed))
+        jobs.append(Job(name, path, replace(chosen(device, v), seed=seeded[seed]), changed, machines))
     return jobs
 
 

@@ -1,12 +1,13 @@
 """How far every job of a batch has come, and who waits for what.
 
-Jobs advance stage by stage. A stage is a task; an artifact that two jobs need has one key and is made once.
+Jobs advance stage by stage. A stage is a task; an artifact that two jobs need has one key and is made once. Tasks that
+follow one another and concern one job alone are wanted together, as a chain.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipeline.runs.plan import HostMachine, ModelFile
 from pipeline.runs.result import write_result
 
 Say = Callable[[str], None]
+Chain = Sequence[tuple[Task, str]]  # tasks of one job that follow one another, with their keys
 
 
 @dataclass(slots=True)
@@ -47,13 +49,25 @@ class JobProgress:
 class Ledger:
     """The jobs of a batch, over the store.
 
-    say: told what becomes of jobs. want: called with a job, its task and the task's key when an artifact is not there.
+    say: told what becomes of jobs. want: called with a job and a chain of its tasks when an artifact is not there; what
+    became of it is known by the last key. jobs: key -> how many jobs need its artifact. alike: whether all machines are
+    of one kind.
     """
 
-    def __init__(self, store: Store, say: Say, want: Callable[[JobProgress, Task, str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        say: Say,
+        want: Callable[[JobProgress, Chain], None],
+        *,
+        jobs: Mapping[str, int],
+        alike: bool,
+    ) -> None:
         self._store = store
         self._say = say
         self._want = want
+        self._jobs = jobs
+        self._alike = alike
         self._waiting: dict[str, list[JobProgress]] = {}  # key -> the jobs that wait for its artifact
         self._there: dict[str, Entry] = {}  # artifacts that were looked at, or made, in this batch
 
@@ -67,26 +81,59 @@ class Ledger:
             begun = time.monotonic()
             entry, why = self._look_up(task, key, p.previous.get(task.stage))
             if entry is None:
-                self._waiting[key] = [p]
-                self._want(p, task, key)
+                chain = self._chain(p)
+                self._waiting[chain[-1][1]] = [p]
+                self._want(p, chain)
                 return
             self._record(p, Outcome(task, entry, ran=False, why=why, seconds=time.monotonic() - begun))
 
+    def _chain(self, p: JobProgress) -> Chain:
+        """Return the task that a job waits for and those behind it that can go to the same worker.
+
+        An artifact that other jobs need ends a chain, so that they do not wait for more than it; so does what measures,
+        and what must run on one kind of machine where the tasks before it may run on any.
+        """
+        begin = len(p.outcomes)
+        chain = [(p.tasks[begin], p.keys[begin])]
+        for task, key in zip(p.tasks[begin + 1 :], p.keys[begin + 1 :], strict=True):
+            last, last_key = chain[-1]
+            bound = task.fingerprint not in ("", last.fingerprint) and not self._alike
+            if last.measures or task.measures or bound or self._jobs[last_key] > 1 or key in self._waiting:
+                break
+            chain.append((task, key))
+        return chain
+
     def settle(self, key: str, answer: Answer) -> None:
-        """Hand the answer about an artifact to every job that waited for it."""
-        for first, p in enumerate(self._waiting.pop(key)):
-            if "error" in answer:
-                self._fail(p, f"{answer['error']['cause']} {answer['error']['remedy']}".strip())
-                continue
-            entry = self._there.get(key) or self._store.find(key)
-            if entry is None:
-                self._fail(p, f"The artifact {key[:12]} was made, and is not in the store {self._store.root}.")
-                continue
-            self._there[key] = entry
-            ran, why = (answer["ran"], answer["why"]) if first == 0 else (False, "made for another job")
-            task = p.tasks[len(p.outcomes)]
-            self._record(p, Outcome(task, entry, ran=ran, why=why, seconds=answer["seconds"]))
-            self.advance(p)
+        """Hand the answer about a chain to the job it was executed for, and to those that waited for its last key."""
+        first, *others = self._waiting.pop(key)
+        done: Sequence[Mapping[str, Any]] = answer.get("done", ())
+        at = len(first.outcomes) + len(done)
+        for each in done:
+            if not first.over:
+                self._take(first, each)
+        if "error" not in answer:
+            self.advance(first)
+            for p in others:
+                self._take(p, {**done[-1], "ran": False, "why": "made for another job"})
+                self.advance(p)
+            return
+        cause = f"{answer['error']['cause']} {answer['error']['remedy']}".strip()
+        self._fail(first, first.failed or cause)
+        for p in others:
+            if first.keys[at] == key:
+                self._fail(p, cause)
+            else:  # what they wait for was never begun
+                self.advance(p)
+
+    def _take(self, p: JobProgress, done: Mapping[str, Any]) -> None:
+        """Take a job over a task that was executed."""
+        task, key = p.tasks[len(p.outcomes)], p.keys[len(p.outcomes)]
+        entry = self._there.get(key) or self._store.find(key)
+        if entry is None:
+            self._fail(p, f"The artifact {key[:12]} was made, and is not in the store {self._store.root}.")
+            return
+        self._there[key] = entry
+        self._record(p, Outcome(task, entry, ran=done["ran"], why=done["why"], seconds=done["seconds"]))
 
     def _look_up(self, task: Task, key: str, previous: Any) -> tuple[Entry | None, str]:
         """Return the intact artifact of a key or None, and why; one that was looked at before is not checked again."""

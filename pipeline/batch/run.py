@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -19,22 +20,25 @@ from typing import Any
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
 from pipeline.artifacts.task import Task
-from pipeline.batch.jobs import Job
-from pipeline.batch.ledger import JobProgress, Ledger, Say
+from pipeline.batch.jobs import EVERY, Job
+from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.config import Settings
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import DeviceError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
-from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.engine import ANY, Command, Engine
+from pipeline.report.batch_page import write_batch_page
 from pipeline.runs.directory import RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
-from pipeline.runs.remeasure import forget_measured
+from pipeline.runs.remeasure import forget_measured, measured_tasks
 from pipeline.runs.result import Result
 
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
+READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
     "job",
     "model",
     "devices",
+    "machine",
     "seed",
     "settings",
     "best",
@@ -50,7 +54,9 @@ COLUMNS = (
 def run_batch(
     jobs: Sequence[Job], out: Path, store: Store, *, engine: Engine, say: Say, remeasure: bool = False
 ) -> list[dict[str, Any]]:
-    """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl.
+    """Return one row per job and machine it runs on, in order, with COLUMNS as keys.
+
+    Also written as table.csv and table.jsonl, and as a page that compares the machines.
 
     engine: what executes stages, already entered. remeasure: whether what these jobs measured is forgotten first.
 
@@ -63,7 +69,7 @@ def run_batch(
     if remeasure:
         for p in progress:
             forget_measured(p.tasks, store)
-    _work(progress, store, engine, say)
+    _work(progress, store, engine, say, remeasure=remeasure)
     rows = [_row(p) for p in progress]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     cells = io.StringIO()
@@ -71,13 +77,35 @@ def run_batch(
     writer.writeheader()
     writer.writerows(rows)
     write_text(out / "table.csv", cells.getvalue())
+    write_batch_page(out, rows, _on_every_kind(progress))
     return rows
 
 
+def _on_every_kind(progress: Sequence[JobProgress]) -> dict[str, list[str]]:
+    """Return job, as it was asked for, -> its runs, for those that ask for every kind of machine."""
+    runs: dict[str, list[str]] = {}
+    for job in (p.job for p in progress if p.job.machines == EVERY):
+        runs.setdefault(job.asked or job.name, []).append(job.name)
+    return runs
+
+
 def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say: Say) -> list[JobProgress]:
-    """Return the jobs with their tasks; what is wrong with a model or its devices is that job's failure."""
+    """Return the jobs with their tasks; what is wrong with a model or its devices is that job's failure.
+
+    A job for every kind of machine is as many jobs as there are kinds, each named after its kind.
+    """
     looking = _Looking(store, engine)
-    return [_begin(job, out / job.name, looking, say) for job in jobs]
+    return [_begin(own, out / own.name, looking, say) for job in jobs for own in _on_kinds(job, looking)]
+
+
+def _on_kinds(job: Job, looking: _Looking) -> list[Job]:
+    """Return a job, or one for each kind of machine of the fleet if it asks for that."""
+    if job.machines != EVERY:
+        return [job]
+    there = looking.machines(job.settings.devices)
+    able = [] if isinstance(there, PlacewrightError) else [m.fingerprint for m in there]
+    kinds = dict.fromkeys([*able, *sorted(looking.kinds - {ANY})])
+    return [job.on(kind) for kind in kinds] or [job]
 
 
 class _Looking:
@@ -87,6 +115,7 @@ class _Looking:
         self._plans: dict[tuple[str, str, str], list[Task]] = {}
         self.model = cache(lambda text: look_at_model(model_path(text, store)))
         self.machines = cache(partial(_machines, engine))
+        self.kinds = frozenset(w.fingerprint for w in engine.workers())
 
     def tasks(self, model: ModelFile, settings: Settings, machine: HostMachine) -> list[Task]:
         """Return the tasks of a job."""
@@ -113,8 +142,12 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
         there = looking.machines(job.settings.devices)
         if isinstance(there, PlacewrightError):
             raise there
+        if job.kind and job.kind not in {m.fingerprint for m in there}:
+            raise DeviceError(
+                f"Machines of the kind {job.kind} do not have the devices.", "Ask for devices that every machine has."
+            )
         # A run goes on where it was begun, if such a machine is there.
-        p.machine = next((m for m in there if m.fingerprint == before), there[0])
+        p.machine = next((m for m in there if m.fingerprint == (job.kind or before)), there[0])
         p.previous = previous_parts(known)
         p.tasks = looking.tasks(p.model, job.settings, p.machine)
         p.keys = [task.key for task in p.tasks]
@@ -124,29 +157,52 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
     return p
 
 
-def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Say) -> None:
+def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Say, *, remeasure: bool) -> None:
     """Bring all jobs as far as they come."""
     dispatcher = FleetDispatcher(engine, say)
     rank = {id(p): i for i, p in enumerate(progress)}
 
-    def want(p: JobProgress, task: Task, key: str) -> None:
-        document = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
-        command = Command(
-            name=key,
-            title=f"{p.job.name}: {task.stage}",
-            document={**document, "alone": False},
-            fingerprint=task.fingerprint,
-            alone=task.measures,
-            rank=rank[id(p)],
-        )
-        dispatcher.add(command)
+    def want(p: JobProgress, chain: Chain) -> None:
+        dispatcher.add(_command(p, chain, store, rank[id(p)], remeasure=remeasure))
 
-    ledger = Ledger(store, say, want)
+    alike = len({w.fingerprint for w in engine.workers()}) < 2
+    ledger = Ledger(store, say, want, jobs=Counter(key for p in progress for key in p.keys), alike=alike)
     for p in progress:
         ledger.advance(p)
     while len(dispatcher):
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
+
+
+def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure: bool) -> Command:
+    """Return what executes a chain of a job's tasks."""
+    tasks = [_at_home(task) for task, _ in chain]
+    makes = [key for _, key in chain]
+    context = [task.context for task in tasks]
+    anew = measured_tasks(p.tasks) if remeasure else []
+    return Command(
+        name=makes[-1],
+        title=f"{p.job.name}: {', '.join(task.stage for task in tasks)}",
+        document={
+            "tasks": [asdict(task) for task in tasks],
+            "store": str(store.root),
+            "previous": {task.stage: p.previous.get(task.stage) for task in tasks},
+            "alone": False,
+        },
+        fingerprint=next((task.fingerprint for task in tasks if task.fingerprint), ANY),
+        alone=any(task.measures for task in tasks),
+        rank=rank,
+        reads=tuple(dict.fromkeys(k for task in tasks for k in task.inputs.values() if k not in makes)),
+        makes=tuple(makes),
+        forgets=tuple(k for task in anew if task.key in makes for k in (task.key, digest(task.series))),
+        files=tuple(each[name] for each in context for name in READ_FROM if each.get(name)),
+    )
+
+
+def _at_home(task: Task) -> Task:
+    """Return a task whose files are named as they are found from any folder."""
+    paths = {name: str(Path(task.context[name]).absolute()) for name in READ_FROM if task.context.get(name)}
+    return replace(task, context={**task.context, **paths})
 
 
 def _row(p: JobProgress) -> dict[str, Any]:
@@ -155,6 +211,7 @@ def _row(p: JobProgress) -> dict[str, Any]:
         "job": p.job.name,
         "model": p.job.model,
         "devices": " ".join(p.job.settings.devices) or "those of the machine",
+        "machine": p.job.kind or (p.machine.fingerprint if p.machine is not None else ""),
         "seed": p.job.settings.seed,
         "settings": json.dumps(settings) if settings else "",
         "failed": p.failed,

@@ -1,7 +1,7 @@
-"""Cells of a simulator's cases that compute on one thread, as many at a time as there are processes for them.
+"""Cells of a simulator's cases, as many at a time as there are workers for them.
 
-in   {"model", "path", "evaluator", "method", "seed", "evaluations", "cells", "store"}
-out  the cell's record, or {"error": {"cause", "remedy"}}
+in   {"model", "path", "evaluator", "method", "seed", "evaluations", "store"}
+out  {"record"} or {"error": {"cause", "remedy"}}
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Store
+from pipeline.artifacts.store import Store, write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase, simulated
 from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.bench.methods import chosen
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.workers import Workers, serve
+from pipeline.core.workers import serve
+from pipeline.fleet.dispatch import FleetDispatcher, Settled
+from pipeline.fleet.engine import Command, Engine
 from pipeline.placing.rehearsal import CALLING, rehearse
 
 
@@ -32,63 +34,70 @@ def run_beside(
     folder: Path,
     store: Store,
     *,
-    workers: int,
+    engine: Engine,
     progress: Progress,
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of cells as they are done, each written to its file in a folder as well.
 
-    paths: model -> its file. workers: how many cells run at a time.
+    A cell of several threads has a machine to itself. paths: model -> its file.
 
     Raises:
-        PlacewrightError: a process ended early.
+        PlacewrightError: a cell could not be run.
     """
-    commands = {cell.title: _command(cell, paths[cell.case.model], folder, store) for cell in cells}
-    yield from answers_beside(commands, __name__, "that learn", workers=workers, progress=progress)
+    by_name = {cell.title: cell for cell in cells}
+    commands = [
+        Command(
+            name,
+            f"{name} ({i + 1} of {len(by_name)} side by side)",
+            _document(cell, paths[cell.case.model], store),
+            alone=not on_one_thread(cell),
+            rank=i,
+            files=(str(paths[cell.case.model].absolute()),),
+        )
+        for i, (name, cell) in enumerate(by_name.items())
+    ]
+    for settled in answers_beside(commands, engine=engine, progress=progress):
+        record = dict(settled.answer["record"])
+        write_json(by_name[settled.name].file(folder), record)
+        yield record
 
 
-def answers_beside(
-    commands: Mapping[str, Mapping[str, Any]], module: str, what: str, *, workers: int, progress: Progress
-) -> Iterator[dict[str, Any]]:
-    """Yield the answers of a module's processes to commands as they come; commands: by what people are told of them.
-
-    what: the sort of cells, in words.
+def answers_beside(commands: Sequence[Command], *, engine: Engine, progress: Progress) -> Iterator[Settled]:
+    """Yield the answers to commands as they come.
 
     Raises:
-        PlacewrightError: a process ended early.
+        PlacewrightError: the answer to one is an error.
+        DeviceError: the engine is gone.
     """
-    waiting = dict(commands)
-    with Workers(workers, module) as pool:
-        while waiting or pool.busy:
-            while waiting and len(pool.busy) < pool.most:
-                name = next(iter(waiting))
-                command = waiting.pop(name)
-                progress(f"{name} ({len(commands) - len(waiting)} of {len(commands)} {what})")
-                pool.ask(name, command)
-            for name, record in pool.wait():
-                if "error" in record:
-                    raise PlacewrightError(f"{name}: {record['error']['cause']}", record["error"]["remedy"])
-                yield dict(record)
+    dispatcher = FleetDispatcher(engine, progress)
+    for command in commands:
+        dispatcher.add(command)
+    while len(dispatcher):
+        for settled in dispatcher.wait():
+            if "error" in settled.answer:
+                error = settled.answer["error"]
+                raise PlacewrightError(f"{settled.name}: {error['cause']}", error["remedy"])
+            yield settled
 
 
-def _command(cell: BenchCell, path: Path, folder: Path, store: Store) -> dict[str, Any]:
+def _document(cell: BenchCell, path: Path, store: Store) -> dict[str, Any]:
     return {
         "model": cell.case.model,
-        "path": str(path),
+        "path": str(path.absolute()),
         "evaluator": cell.case.evaluator,
         "method": cell.method.name,
         "seed": cell.seed,
         "evaluations": cell.evaluations,
-        "cells": str(folder),
         "store": str(store.root),
     }
 
 
-def _answer(command: Mapping[str, Any]) -> dict[str, Any]:
+def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     case, single_s = _case(*(command[key] for key in ("model", "path", "evaluator", "store")))
     (method,) = chosen([command["method"]])
     rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=_silent)
     cell = BenchCell(case, method, method.build(), command["evaluations"], command["seed"])
-    return run_cell(cell, Path(command["cells"]), single_s, _go_on)
+    return {"record": run_cell(cell, None, single_s, _go_on)}
 
 
 @cache
@@ -106,4 +115,4 @@ def _go_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(_answer)
+    serve(answer)

@@ -126,10 +126,13 @@ def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
     return document if known else None
 
 
-def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check: Callable[[], None]) -> dict[str, Any]:
+def run_cell(
+    cell: BenchCell, folder: Path | None, single_s: Mapping[str, float], check: Callable[[], None]
+) -> dict[str, Any]:
     """Return the record of a cell, run now and written to its file, unless its measurements were disturbed.
 
-    single_s: device -> seconds of everything on it. check: raises where the run is to end.
+    folder: of the file; None where whoever asked writes it. single_s: device -> seconds of everything on it. check:
+    raises where the run is to end.
     """
     begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _disturbed(cell)
     best_single_s = min(single_s.values())
@@ -154,7 +157,7 @@ def run_cell(cell: BenchCell, folder: Path, single_s: Mapping[str, float], check
     record["ratio"] = best_single_s / value_s if value_s and math.isfinite(best_single_s) else None
     record |= {"seconds": time.monotonic() - begun, "cpu_s": time.process_time() - begun_cpu}
     record["settings"] = cell.settings
-    if _disturbed(cell) == disturbed:
+    if folder is not None and _disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
 

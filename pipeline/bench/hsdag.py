@@ -6,6 +6,7 @@ beside the learned methods, all have one budget and several seeds, and single de
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,12 +27,15 @@ from pipeline.bench.methods import BenchMethod
 from pipeline.bench.summary import over_models, rows_of
 from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.fleet.engine import Engine
+from pipeline.fleet.pool import PoolEngine
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
 
 SCHEMA = "placewright.bench/1"
+WORKER = "pipeline.bench.beside"  # the module whose processes run cells
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
 PAPER_DEVICES = ("CPU", "GPU")
@@ -117,6 +121,7 @@ class _Run:
     cases: list[dict[str, Any]]
     done: dict[str, dict[str, Any]]  # records of cells that ran side by side, by the cells' keys
     notes: list[str]
+    fleet: Engine | None  # what runs the cells of simulators, already entered; None for this machine
 
 
 def bench(
@@ -126,12 +131,13 @@ def bench(
     store: Store,
     *,
     settings: Settings | None = None,
+    fleet: Engine | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
     """Return what `out`/results.json holds, once every cell that is not on file has been run.
 
     Writes results.json, results.md and a figure per model; one file per cell, from which an interrupted benchmark
-    goes on.
+    goes on. fleet: whose workers run the cells of simulators, already entered; None for processes of this machine.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -141,7 +147,7 @@ def bench(
     models, evaluators, methods = question.checked()
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
     check_writable(out / "results.json")
-    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [])
+    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [], fleet)
     if not question.methods and table.missing():
         run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")
     paths = {model: model_path(f"zoo:{model}" if _in_zoo(model) else model, store) for model in models}
@@ -185,22 +191,24 @@ def _in_zoo(model: str) -> bool:
 def _side_by_side(
     run: _Run, cases: Sequence[BenchCase], paths: Mapping[str, Path], methods: Sequence[BenchMethod]
 ) -> None:
-    """Run the cells that are not on file and compute on one thread, several at a time."""
+    """Run the cells that are not on file and compute on one thread, or all searches on a fleet, several at a time."""
     folder, effort = run.out / "cells", run.effort
     cells = [
         cell
         for case in cases
         for method in methods
         for cell in cells_of(case, method, effort.seeds, effort.evaluations)
-        if on_one_thread(cell) and finished(cell, folder) is None
+        if (on_one_thread(cell) or (run.fleet is not None and not cell.device)) and finished(cell, folder) is None
     ]
-    if effort.workers == 1 or len(cells) < 2:
+    if run.fleet is None and (effort.workers == 1 or len(cells) < 2):
         return
 
     run.progress("starting processes, which compile kernels first where that was not done yet")
     cells.sort(key=lambda cell: cell.case.subject.graph.n, reverse=True)  # what takes long is not left for the end
-    for record in run_beside(cells, paths, folder, run.store, workers=effort.workers, progress=run.progress):
-        run.done[record["key"]] = record
+    with contextlib.ExitStack() as own:
+        engine = run.fleet or own.enter_context(PoolEngine(effort.workers, WORKER))
+        for record in run_beside(cells, paths, folder, run.store, engine=engine, progress=run.progress):
+            run.done[record["key"]] = record
 
 
 def _simulate(run: _Run, case: BenchCase, methods: Sequence[BenchMethod]) -> None:

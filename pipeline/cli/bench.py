@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import debug_option, json_option, on_option, open_store, store_option
 
 if TYPE_CHECKING:
     from pipeline.bench.hsdag import BenchEffort
     from pipeline.bench.league.protocol import LeagueEffort
+    from pipeline.fleet.engine import Engine
 
 # What is compared -> options that only others read.
 SUITES = {
@@ -22,7 +24,7 @@ SUITES = {
     "league": ("models", "evaluators", "tables", "measurements", "set", "inputs"),
     "exact": (
         *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "measurements", "workers"),
-        *("set", "page", "retry_disturbed"),
+        *("set", "page", "retry_disturbed", "on"),
     ),
 }
 PATH = click.Path(path_type=Path)
@@ -50,6 +52,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--inputs", type=PATH, help="exact: a folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
 @click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
+@on_option
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
 @click.option("--retry-disturbed", is_flag=True, help="league: also cells that the clock ended on a busy machine.")
 @click.option("--page", type=PATH, help="league: where to write the page and its pictures, too.")
@@ -79,7 +82,7 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
 
 def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    from pipeline.bench.hsdag import FULL, QUICK, Question
+    from pipeline.bench.hsdag import FULL, QUICK, WORKER, Question
     from pipeline.bench.hsdag import bench as compare
     from pipeline.bench.pages import sentences
     from pipeline.bench.paper_tables import sentences as missing_rows
@@ -88,8 +91,9 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     question = Question(models, evaluators, methods, tables=options["tables"])
     effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "measurements"))
     settings = _settings(options["assignments"])
-    with console.progress(quiet=options["quiet"]) as progress:
-        document = compare(question, effort, out, open_store(options["store"]), settings=settings, progress=progress)
+    store = open_store(options["store"])
+    with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
+        document = compare(question, effort, out, store, settings=settings, fleet=fleet, progress=progress)
     _show(document)
     for line in sentences(document):
         console.say(line)
@@ -102,15 +106,14 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     from pipeline.bench.league.pages import in_words
     from pipeline.bench.league.protocol import FULL, QUICK
-    from pipeline.bench.league.run import LeagueQuestion, league
+    from pipeline.bench.league.run import WORKER, LeagueQuestion, league
 
     question = LeagueQuestion(_names(options["methods"]), _names(options["instances"]))
     effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "seconds"))
     effort = replace(effort, parts=_names(options["parts"]) or effort.parts)
-    with console.progress(quiet=options["quiet"]) as progress:
-        document = league(
-            question, effort, out, page=options["page"], retry=options["retry_disturbed"], progress=progress
-        )
+    more = {"page": options["page"], "retry": options["retry_disturbed"]}
+    with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
+        document = league(question, effort, out, **more, fleet=fleet, progress=progress)
     for line in [*in_words(document), *document["notes"]]:
         console.say(line)
     console.say(f"Written to {out}: league.md, league.json and figures")
@@ -133,6 +136,20 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         console.table(name, ["method", "value ms", "bound ms", "gap", "s", "MB"], mine)
     console.say(f"Written to {out}: results.md and results.json")
     return document
+
+
+@contextlib.contextmanager
+def _fleet(options: Mapping[str, Any], module: str) -> Iterator[Engine | None]:
+    """Give the engine that --on names, whose processes run a module; None for this machine alone."""
+    from pipeline.fleet.target import engine_for
+
+    if options["on"] is None:
+        yield None
+        return
+    say = (lambda text: None) if options["quiet"] else console.say
+    store = open_store(options["store"])
+    with engine_for(options["on"], module, store, workers=options["workers"], say=say) as engine:
+        yield engine
 
 
 def _effort(usual: Effort, options: Mapping[str, Any], keys: Sequence[str]) -> Effort:

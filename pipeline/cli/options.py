@@ -147,8 +147,9 @@ remeasure_option = click.option(
 )
 on_option = click.option(
     "--on",
-    metavar="local:N|dask://HOST:PORT",
-    help="Where the work is done: N workers on this machine, or those of a Dask scheduler (tls://HOST:PORT with TLS).",
+    metavar="local:N|dask://HOST:PORT|slurm:FILE",
+    help="Where the work is done: N workers on this machine, those of a Dask scheduler (tls://HOST:PORT with TLS), or "
+    "those that a batch system starts.",
 )
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
 store_option = click.option(
@@ -180,7 +181,6 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
 def open_store(path: Path | None) -> Any:
     """Return the store at a path, or the user's."""
-    from pipeline.api import default_store
-    from pipeline.artifacts.store import Store
+    from pipeline.artifacts.store import Store, default_store
 
     return Store(path if path is not None else default_store())

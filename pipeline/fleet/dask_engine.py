@@ -2,7 +2,8 @@
 
 Dask carries commands to workers and tells who comes and goes; who gets what is decided by the dispatcher, so that no
 command waits for a worker that is gone and Dask tries nothing again by itself. On a worker, resident processes execute
-them as on one machine. Commands and answers are JSON; Dask itself pickles the name of the function it is to call.
+them as on one machine. Commands and answers are JSON; Dask itself pickles the name of the function it is to call, and
+what couriers send and fetch.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import logging
 import platform
 import queue
 import secrets
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -25,79 +27,27 @@ import distributed
 
 from pipeline.artifacts.store import Store, write_text
 from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, listed
-from pipeline.core.workers import Answer, Workers
+from pipeline.core.workers import Answer
+from pipeline.fleet.courier import Courier
 from pipeline.fleet.dispatch import Say
 from pipeline.fleet.engine import Command, FleetWorker, Reply
 from pipeline.fleet.member import machine_of, refusal, remarks, traits
+from pipeline.fleet.residents import Residents, exchange, execute, rest
 from pipeline.runs.plan import HostMachine
 
 MEMBER = "pipeline.fleet.member"  # the module whose process tells what a worker is
-RESIDENTS = "placewright"  # the name of our plug-in on workers
-LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 JOIN_S = 60.0  # how long workers have to tell what they are before the first command goes out
 LOOK_EVERY_S = 1.0  # how often the connection is looked at while nothing happens
 
 
-class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
-    """The resident processes of a Dask worker: as many as it has threads."""
-
-    name = RESIDENTS
-    idempotent = True
-
-    def setup(self, worker: Any) -> None:
-        """Begin with none."""
-        self._lock = threading.Lock()
-        self._idle: list[tuple[str, Workers]] = []
-
-    def teardown(self, worker: Any) -> None:
-        """End those that are idle; Linux ends the others with the worker."""
-        self.rest()
-
-    def rest(self) -> None:
-        """End the processes that are idle."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, pool in idle:
-            pool.__exit__(None, None, None)
-
-    def answer(self, module: str, name: str, document: Any) -> Answer:
-        """Return the answer of a process of the module, or how it ended."""
-        pool = self._taken(module)
-        pool.ask(name, document)
-        [(_, found)] = pool.wait()
-        with self._lock:
-            self._idle.append((module, pool))
-        return found
-
-    def _taken(self, module: str) -> Workers:
-        """Return an idle process of a module, or room for one: it takes the place of another's."""
-        with self._lock:
-            at = next((i for i, (kind, _) in enumerate(self._idle) if kind == module), None)
-            other = self._idle.pop(at if at is not None else 0) if self._idle else None
-        if other is not None and at is None:
-            other[1].__exit__(None, None, None)
-        return other[1] if other is not None and at is not None else Workers(1, module)
-
-
-def execute(text: str) -> None:
-    """Execute a command on a worker; the answer goes back as an event, which needs no second connection."""
-    asked, worker = json.loads(text), distributed.get_worker()
-    found = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
-    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": found}))
-
-
-def rest(dask_worker: Any) -> None:
-    """Let a worker keep no idle process."""
-    dask_worker.plugins[RESIDENTS].rest()
-
-
 class _Asked(NamedTuple):
-    """A command on its way."""
+    """A command on its way. command: None where the worker is asked about itself."""
 
     name: str
     worker: str
     future: Any
+    command: Command | None
 
 
 class _Event(NamedTuple):
@@ -109,16 +59,20 @@ class _Event(NamedTuple):
 
 
 class Fleet:
-    """Workers of a Dask scheduler that run the same version of this program and see the same store.
+    """Workers of a Dask scheduler that run the same version of this program.
 
-    local: how many workers to start here, 0 for those of the scheduler at `address`. What is started here listens on
-    loopback alone. TLS is set up as everywhere in Dask, by its configuration.
+    Those that do not see the store have one of their own: what they need is sent to it, what they make is fetched.
+
+    scheduler: gives the address of one. join_s: how long workers may take to tell what they are before the first
+    command goes out. TLS is set up as everywhere in Dask, by its configuration.
     """
 
     retries = True
 
-    def __init__(self, local: int, address: str, *, module: str, store: Store, say: Say) -> None:
-        self._local, self._address = local, address
+    def __init__(
+        self, scheduler: AbstractContextManager[str], *, module: str, store: Store, say: Say, join_s: float = JOIN_S
+    ) -> None:
+        self._scheduler, self._join_s = scheduler, join_s
         self._module, self._store, self._say = module, store, say
         self._topic = f"placewright-{secrets.token_hex(8)}"
         self._mark_text = secrets.token_hex(16)
@@ -128,6 +82,7 @@ class Fleet:
         self._addresses: dict[str, str] = {}  # of all workers, those that cannot be used as well
         self._slots: dict[str, int] = {}
         self._unusable: dict[str, str] = {}
+        self._couriers: dict[str, Courier] = {}  # of the workers that have a store of their own
         self._early: list[Reply] = []
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._open = contextlib.ExitStack()
@@ -151,8 +106,7 @@ class Fleet:
         self._mark = self._open.enter_context(self._store.scratch()) / "fleet"
         write_text(self._mark, self._mark_text)
         self._open.enter_context(_quiet_logs())
-        if self._local:
-            self._address = self._open.enter_context(_started(self._local)).scheduler_address
+        self._address = self._open.enter_context(self._scheduler)
         _check_certificates(self._address)
         try:
             self._client = distributed.Client(self._address, timeout=CONNECT_S, set_as_default=False)
@@ -166,14 +120,14 @@ class Fleet:
         self._client.subscribe_topic("all", self._roster_changed)
         for address in self._client.scheduler_info(n_workers=-1)["workers"]:
             self._introduce(address)
-        end = time.monotonic() + JOIN_S
+        end = time.monotonic() + self._join_s
         while (self._strangers() or not self._addresses) and time.monotonic() < end:
             self._early += self.wait(end - time.monotonic())
         if not self._workers:
             told = [f"{name}: {why}" for name, why in sorted(self._unusable.items())]
             raise DeviceError(
                 f"No worker of {self._address} can be used" + (f": {listed(told)}." if told else "."),
-                "Start `dask worker` in the same environment, on a machine that sees the store; docs/fleet.md.",
+                "Start `dask worker` in the same environment; docs/fleet.md.",
             )
 
     def workers(self) -> Sequence[FleetWorker]:
@@ -192,8 +146,15 @@ class Fleet:
         return machines
 
     def ask(self, worker: str, command: Command) -> None:
-        """Send a command to a worker."""
-        self._send(worker, self._module, command.name, command.document)
+        """Send a command to a worker, and before it what it needs of this store."""
+        courier, document = self._couriers.get(worker), command.document
+        if courier is not None:
+            try:
+                document = courier.deliver(command)
+            except (PlacewrightError, OSError) as error:
+                self._early.append(_undelivered(command, worker, error))
+                return
+        self._send(worker, self._module, command.name, document, command)
 
     def wait(self, patience_s: float) -> Sequence[Reply]:
         """Return what was answered; nothing if workers came or went, or time is up."""
@@ -229,7 +190,9 @@ class Fleet:
             if attempt not in self._asked:
                 return {"error": {"cause": f"The worker {worker} is gone.", "remedy": ""}}
 
-    def _send(self, worker: str, module: str, name: str, document: dict[str, Any]) -> int:
+    def _send(
+        self, worker: str, module: str, name: str, document: Mapping[str, Any], command: Command | None = None
+    ) -> int:
         attempt = next(self._attempts)
         asked = {"topic": self._topic, "attempt": attempt, "module": module, "name": name, "document": document}
         future = self._client.submit(
@@ -239,7 +202,7 @@ class Fleet:
             workers=[self._addresses[worker]],
             pure=False,
         )
-        self._asked[attempt] = _Asked(name, worker, future)
+        self._asked[attempt] = _Asked(name, worker, future, command)
         future.add_done_callback(partial(self._ended, attempt))
         return attempt
 
@@ -280,6 +243,12 @@ class Fleet:
         if asked.name == f"joins-{asked.worker}":
             self._join(asked.worker, answer)
             return []
+        courier = self._couriers.get(asked.worker)
+        if courier is not None and asked.command is not None:
+            try:
+                courier.collect(asked.command)
+            except (PlacewrightError, OSError) as error:
+                return [_undelivered(asked.command, asked.worker, error)]
         return [Reply(asked.name, asked.worker, answer, "died" in answer)]
 
     def _introduce(self, address: str) -> None:
@@ -295,14 +264,28 @@ class Fleet:
 
     def _join(self, name: str, told: Answer) -> None:
         own = traits()
-        why = refusal(told, own, self._store.root)
+        why = refusal(told, own)
         if why:
             self._unusable[name] = why
             self._say(f"{name} is not used: {why}")
             return
         for remark in remarks(told, own):
             self._say(f"{name} on {told['node']} differs: {remark}")
+        self._couriers.pop(name, None)
+        if told["store"]:
+            self._say(f"{name} on {told['node']} does not see the store: artifacts are sent to {told['store']} there")
+            call = partial(self._exchange, self._addresses[name])
+            self._couriers[name] = Courier(self._store, Path(told["store"]), call, self._mark_text)
         self._workers[name] = FleetWorker(name, told["node"], told["fingerprint"], self._slots[name])
+
+    def _exchange(self, address: str, request: Mapping[str, Any]) -> Answer:
+        """Return what the store of a worker answers.
+
+        Raises:
+            OSError: the worker is gone.
+        """
+        found: Answer = self._client.run(exchange, dict(request), workers=[address])[address]
+        return found
 
     def _left(self, address: str) -> list[Reply]:
         """Return the replies that a worker which is gone will not give."""
@@ -327,6 +310,14 @@ class Fleet:
         )
 
 
+def _undelivered(command: Command, worker: str, error: PlacewrightError | OSError) -> Reply:
+    """Return the reply where artifacts could not travel: the worker is gone, or one of the stores cannot be used."""
+    if isinstance(error, PlacewrightError):
+        return Reply(command.name, worker, {"error": {"cause": error.cause, "remedy": error.remedy}})
+    gone = {"error": {"cause": f"The worker {worker} is gone: {error}.", "remedy": ""}, "died": True}
+    return Reply(command.name, worker, gone, died=True)
+
+
 def _check_certificates(address: str) -> None:
     """Check that Dask's configuration names certificates where an address demands them.
 
@@ -340,27 +331,6 @@ def _check_certificates(address: str) -> None:
             f"{address} needs certificates, and Dask's configuration names none.",
             "Set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and the like, as docs/fleet.md shows.",
         )
-
-
-@contextlib.contextmanager
-def _started(workers: int) -> Iterator[Any]:
-    """Start a scheduler in this process and workers of one thread each beside it, all on loopback."""
-    import dask.config
-
-    # Dask's nanny would set these for its workers, and everything measured there would differ from a run by hand.
-    with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": {}}),
-        distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host=LOOPBACK,
-            dashboard_address=f"{LOOPBACK}:0",  # its port, which is opened without a dashboard as well
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-    ):
-        yield cluster
 
 
 @contextlib.contextmanager

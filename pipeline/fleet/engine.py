@@ -34,6 +34,10 @@ class Command:
     name: unique among all that are waiting or executed. title: what it is, for people. document: what the worker's
     process is handed. fingerprint: the hardware it must run on, ANY for all. alone: whether it measures, and needs the
     machine to itself. rank: what has the smaller one is started first.
+
+    For workers that do not see the store: reads, makes: keys of the artifacts that it needs and leaves there. forgets:
+    keys of artifacts, and of series, that are to be made anew. files: what else it reads, as absolute paths that stand
+    in the document; of a model the file that is named.
     """
 
     name: str
@@ -42,6 +46,10 @@ class Command:
     fingerprint: str = ANY
     alone: bool = False
     rank: int = 0
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    forgets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A process that tells what a worker of a fleet is.
 
 in   {"mark": path, "text": what stands in that file of the store}
-out  {"node", "fingerprint", "versions", "environment", "sees_store", "clock_s"}
+out  {"node", "fingerprint", "versions", "environment", "store", "clock_s"}; store: its own if it sees no mark
 in   {"devices": as the command line writes them}
 out  {"machine": ...}
 """
@@ -16,12 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipeline.artifacts.store import Store, default_store
 from pipeline.core.errors import listed
 from pipeline.core.workers import serve
 from pipeline.runs.plan import HostMachine, look_at_machine
 from pipeline.runs.result import versions
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
+STORE = "PLACEWRIGHT_STORE"  # environment variable: the store of a worker that does not see the one of the batch
 CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age
 # Set by Dask for the processes it starts, unless told otherwise; they change how long inferences take.
 ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -31,18 +33,30 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
     """Return what the worker is, or its machine with the devices asked for.
 
     Raises:
-        PlacewrightError: a device is not there, or not written as it should be.
+        PlacewrightError: a device is not there, or not written as it should be; or no store can be written.
     """
     if "devices" in command:
         return {"machine": asdict(look_at_machine(command["devices"]))}
     from runtime.machines.devices import discover, fingerprint, hardware
 
     mark = Path(command["mark"])
+    sees = mark.is_file() and mark.read_text(encoding="ascii") == command["text"]
     return {
         "fingerprint": fingerprint(hardware(discover())),
-        "sees_store": mark.is_file() and mark.read_text(encoding="ascii") == command["text"],
+        "store": "" if sees else str(_own_store().root),
         **traits(),
     }
+
+
+def _own_store() -> Store:
+    """Return the store of this machine's user, which can be written.
+
+    Raises:
+        StoreError: it cannot.
+    """
+    store = Store(Path(os.environ.get(STORE) or default_store()))
+    store.prepare()
+    return store
 
 
 def traits() -> dict[str, Any]:
@@ -66,14 +80,12 @@ def machine_of(document: Mapping[str, Any]) -> HostMachine:
     )
 
 
-def refusal(told: Mapping[str, Any], own: Mapping[str, Any], store: Path) -> str:
+def refusal(told: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Return why a worker cannot be used, "" if it can. own: the traits of the process that asks."""
     if "error" in told:
         return f"it cannot tell what it is: {told['error']['cause']}"
     other = _differences({k: told["versions"].get(k) for k in MUST_AGREE}, own["versions"])
-    if other:
-        return f"it has {listed(other)}"
-    return "" if told["sees_store"] else f"it does not see the store {store}"
+    return f"it has {listed(other)}" if other else ""
 
 
 def remarks(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocument
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort
-from pipeline.offline.worker import to_command
+from pipeline.offline.worker import files_of, to_command
 
 SEARCHER = "pipeline.offline.worker"  # the module whose processes search
 
@@ -43,7 +43,9 @@ def search_on(
     for i in range(room):
         placer, seed = placers[i % len(placers)], scenario.seed + i // len(placers)
         asked = to_command(replace(scenario, seed=seed), replace(effort, placer=placer))
-        dispatcher.add(Command(f"{placer}, seed {seed}", f"{placer}, seed {seed}", asked, rank=i))
+        dispatcher.add(
+            Command(f"{placer}, seed {seed}", f"{placer}, seed {seed}", asked, rank=i, files=files_of(asked))
+        )
     found: dict[str, SearchDocument] = {}
     why = {"cause": "No search was made.", "remedy": ""}
     while len(dispatcher):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.artifacts.store import Store
@@ -15,9 +17,9 @@ from pipeline.fleet.pool import PoolEngine
 if TYPE_CHECKING:
     from pipeline.fleet.dask_engine import Fleet
 
-LOCAL = "local"
+LOCAL, SLURM, DASK = "local", "slurm", "dask"
 PROTOCOLS = {"dask": "tcp", "tcp": "tcp", "tls": "tls"}  # as users write them, and as Dask does
-FORMS = "local:3, dask://HOST:PORT or tls://HOST:PORT"
+FORMS = "local:3, dask://HOST:PORT, tls://HOST:PORT or slurm:FILE"
 
 
 def engine_for(on: str | None, module: str, store: Store, *, workers: int | None, say: Say) -> Engine:
@@ -42,30 +44,38 @@ def open_fleet(on: str, module: str, store: Store, say: Say) -> Fleet:
     Raises:
         UsageError: it is not written as it should be, or Dask is not installed.
     """
-    local, address = parse_target(on)
+    kind, where = parse_target(on)
     if importlib.util.find_spec("distributed") is None:
         raise UsageError("--on needs Dask's distributed.", "Run `pip install 'placewright[fleet]'`.")
-    from pipeline.fleet.dask_engine import Fleet
+    from pipeline.fleet import clusters
+    from pipeline.fleet.dask_engine import JOIN_S, Fleet
+    from pipeline.fleet.slurm import read_slurm
 
-    return Fleet(local, address, module=module, store=store, say=say)
+    scheduler: contextlib.AbstractContextManager[str] = contextlib.nullcontext(where)
+    join_s = JOIN_S
+    if kind == LOCAL:
+        scheduler = clusters.on_this_machine(int(where))
+    elif kind == SLURM:
+        file = read_slurm(Path(where))
+        scheduler, join_s = clusters.on_slurm(file), file.wait_s
+    return Fleet(scheduler, module=module, store=store, say=say, join_s=join_s)
 
 
-def parse_target(on: str) -> tuple[int, str]:
-    """Return how many workers are to be started here, or 0 and the address of a scheduler.
+def parse_target(on: str) -> tuple[str, str]:
+    """Return which sort of fleet is meant, and the rest: how many workers, a scheduler's address, or a file.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none.
 
-    >>> parse_target("local:3"), parse_target("dask://farm:8786")
-    ((3, ''), (0, 'tcp://farm:8786'))
+    >>> parse_target("local:3"), parse_target("dask://farm:8786"), parse_target("slurm:farm.toml")
+    (('local', '3'), ('dask', 'tcp://farm:8786'), ('slurm', 'farm.toml'))
     """
     kind, _, rest = on.partition(":")
     if kind == LOCAL and rest.isascii() and rest.isdigit() and int(rest) > 0:
-        return int(rest), ""
+        return LOCAL, rest
+    if kind == SLURM and rest:
+        return SLURM, rest
     host, _, port = rest.removeprefix("//").rpartition(":")
     if kind in PROTOCOLS and rest.startswith("//") and host and port.isascii() and port.isdigit():
-        return 0, f"{PROTOCOLS[kind]}://{host}:{port}"
-    remedy = f"Write {FORMS}."
-    if kind == "slurm":
-        remedy = "Start Dask's workers with srun and write dask://HOST:PORT; docs/fleet.md shows how."
-    raise UsageError(f"--on {on} names no engine.", remedy)
+        return DASK, f"{PROTOCOLS[kind]}://{host}:{port}"
+    raise UsageError(f"--on {on} names no engine.", f"Write {FORMS}.")

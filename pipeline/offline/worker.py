@@ -16,6 +16,7 @@ from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 
 PATHS = ("costs", "pins", "checkpoint", "policy")
+READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does
 
 
 def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
@@ -28,6 +29,12 @@ def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
         if asked["scenario"][name] and path.is_file():
             asked["scenario"][name] = str(path.absolute())
     return asked
+
+
+def files_of(command: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the paths of what a search reads."""
+    named = [part[name] for part in (command["scenario"], command["effort"]) for name in READ if part.get(name)]
+    return tuple(text for text in named if Path(text).is_absolute())
 
 
 def answer(command: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A process that executes tasks.
 
-in   {"task": {...}, "store": path, "previous": parts or null, "alone": whether the machine is held for it already}
-out  {"ran", "why", "seconds"} or {"error": {"cause", "remedy"}}
+in   {"tasks": [{...}, ...], "store": path, "previous": {stage: parts}, "alone": whether the machine is held already}
+out  {"done": [{"ran", "why", "seconds"}, ...]}, one per task in their order; behind those before a task that fails
+     also "error": {"cause", "remedy"}
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from typing import Any
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Progress, Task, run_task
-from pipeline.core.workers import serve
+from pipeline.core.workers import answered, serve
 from pipeline.runs.steps import STEPS
 
 
 def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Return what became of one task.
+    """Return what became of tasks that follow one another."""
+    done: list[dict[str, Any]] = []
 
-    Raises:
-        PlacewrightError: it failed.
-    """
-    task = Task(**command["task"])
-    alone = _held if command["alone"] else measuring_alone
-    store = Store(Path(command["store"]))
-    outcome = run_task(task, store, STEPS, lambda text: None, command["previous"], alone=alone)
-    return {"ran": outcome.ran, "why": outcome.why, "seconds": outcome.seconds}
+    def execute(_: dict[str, Any]) -> dict[str, Any]:
+        alone = _held if command["alone"] else measuring_alone
+        store = Store(Path(command["store"]))
+        for task in (Task(**each) for each in command["tasks"]):
+            previous = command["previous"].get(task.stage)
+            outcome = run_task(task, store, STEPS, lambda text: None, previous, alone=alone)
+            done.append({"ran": outcome.ran, "why": outcome.why, "seconds": outcome.seconds})
+        return {}
+
+    return {"done": done, **answered(execute, command)}
 
 
 def _held(_: Progress) -> AbstractContextManager[float]:

@@ -103,8 +103,8 @@ def test_a_model_that_cannot_be_read_changes_nothing_that_was_there(
     given = str(jobs) if command == "batch" else str(path)
     code = run([command, given, "--out", str(out), "--store", str(store)])
     assert code == (5 if command == "batch" else 3), capsys.readouterr().err
-    if command == "batch":  # its table tells of the failed job; a worker has locked an entry of the store
-        assert sorted(p.name for p in out.iterdir()) == ["jobs.json", "notes", "table.csv", "table.jsonl"]
+    if command == "batch":  # its table and page tell of the failed job; a worker has locked an entry of the store
+        assert sorted(p.name for p in out.iterdir()) == ["batch.html", "jobs.json", "notes", "table.csv", "table.jsonl"]
     else:
         assert snapshot(tmp_path) == before
 

@@ -61,7 +61,7 @@ class InProcess(Workers):
         self.done: list[tuple[str, Answer]] = []
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
-        InProcess.started_stages.append(command["task"]["stage"])
+        InProcess.started_stages += [task["stage"] for task in command["tasks"]]
         self.done.append((name, answered(carry.answer, json.loads(json.dumps(command)))))
 
     def wait(self) -> list[tuple[str, Answer]]:
@@ -138,7 +138,7 @@ def test_a_batch_holds_the_machine_from_the_first_stage_that_measures_to_its_end
     ask = InProcess.ask
 
     def asked(own: InProcess, name: str, command: Mapping[str, Any]) -> None:
-        log.append(f"{command['task']['stage']}{' held' * command['alone']}")
+        log.extend(f"{task['stage']}{' held' * command['alone']}" for task in command["tasks"])
         ask(own, name, command)
 
     monkeypatch.setattr(pool, "measuring_alone", alone)
@@ -186,7 +186,7 @@ def test_a_process_that_dies_fails_its_job_with_its_last_words_and_no_other(
     tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(self: InProcess, name: str, command: Mapping[str, Any]) -> None:
-        if command["task"]["params"].get("model_sha256") == model_sha256(tmp_path / "towers.xml"):
+        if command["tasks"][0]["params"].get("model_sha256") == model_sha256(tmp_path / "towers.xml"):
             cause = "The process was killed by SIGSEGV; it last said: Segmentation fault."
             self.done.append((name, {"error": {"cause": cause, "remedy": ""}}))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipeline.fleet.engine import Command, Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
 from tests.e2e.test_batch import jobs_file
+from tests.e2e.test_resume import is_alive, recorded, stop_when
 from tests.fleet_cluster import ROOT, Cluster, await_true, cluster
 from tests.fleet_worker import MODULE
 
@@ -28,6 +30,18 @@ import importlib.metadata
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "1.2.3" if name == "openvino" else version(name)
 """
+APART = """
+import os, pathlib, sys
+forbidden = os.environ["FLEET_FORBIDDEN"].split(":")
+is_file = pathlib.Path.is_file
+pathlib.Path.is_file = lambda path: path.name != "fleet" and is_file(path)
+
+def hook(event, given):
+    if event == "open" and str(given[0]).startswith(tuple(forbidden)):
+        raise PermissionError(f"{given[0]} is not on this machine")
+
+sys.addaudithook(hook)
+"""  # a machine on which some folders are not
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +76,12 @@ def table(there: Cluster, folder: Path, jobs: list[Job], said: list[str]) -> Row
 
 
 @pytest.mark.parametrize(
-    "on", ["local:0", "local:x", "local", "dask://host", "ssh://host:1", "dask:host:1", "tcp://:1"]
+    "on", ["local:0", "local:x", "local", "dask://host", "ssh://host:1", "dask:host:1", "tcp://:1", "slurm:"]
 )
 def test_what_names_no_engine_is_refused_with_what_would(on: str) -> None:
     with pytest.raises(UsageError, match="names no engine") as raised:
         parse_target(on)
     assert "dask://HOST:PORT" in raised.value.remedy
-
-
-def test_slurm_is_told_how_to_start_workers() -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_target("slurm:cluster.toml")
-    assert "srun" in raised.value.remedy
 
 
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,3 +205,69 @@ def kill_when(there: Cluster, worker: str, moment: Callable[[], bool]) -> None:
     """Kill a worker, or the scheduler if none is named, when a moment has come."""
     await_true(moment)
     (there.workers[worker] if worker else there.scheduler).kill()
+
+
+@pytest.mark.slow
+def test_workers_with_stores_of_their_own_are_sent_what_they_need_and_hand_back_what_they_made(
+    tmp_path: Path, folder: Path, jobs: list[Job], on_one_machine: Rows
+) -> None:
+    said: list[str] = []
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(APART)
+    elsewhere = {
+        "PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}",
+        "FLEET_FORBIDDEN": f"{tmp_path / 'store'}:{folder}",
+    }
+    with cluster(tmp_path / "cluster") as there:
+        for name in ("w0", "w1"):
+            there.add(name, **elsewhere, PLACEWRIGHT_STORE=str(tmp_path / name))
+        rows = table(there, tmp_path, jobs, said)
+        assert rows == on_one_machine
+        assert set(there.made().values()) == {1}
+        assert len(there.made()) == 20
+    for name in ("w0", "w1"):
+        assert any(line.startswith(f"{name} on ") and "does not see the store" in line for line in said)
+        assert Store(tmp_path / name).list_keys()
+    assert len(Store(tmp_path / "store").list_keys()) == 20
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_process_of_a_fleet_of_this_machine_behind(tmp_path: Path) -> None:
+    path = jobs_file(tmp_path, "towers.xml", "chain.xml")
+    out = tmp_path / "out"
+    arguments = ["batch", str(path), "--out", str(out), "--store", str(tmp_path / "store"), "--on", "local:2"]
+    status, said = stop_when(arguments, lambda: any(recorded(p) for p in out.glob("*")), signal.SIGINT)
+    assert status == 130
+    assert "Traceback" not in said
+    assert not list((tmp_path / "store" / "tmp").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit waits for no local process
+def test_workers_that_a_batch_system_starts_do_the_same_and_end_with_the_batch(
+    tmp_path: Path, jobs: list[Job], on_one_machine: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("FLEET_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("FLEET_WORKER", "job")
+    said: list[str] = []
+    file = tmp_path / "farm.toml"
+    file.write_text('host = "127.0.0.1"\nworkers = 2\ncluster = "local"\n[parameters]\ntimeout_min = 5\n')
+    before = set(psutil.pids())
+    with fleet(f"slurm:{file}", tmp_path / "store", said) as engine:
+        assert [w.name for w in engine.workers()]
+        rows = run_batch(jobs, tmp_path / "out", Store(tmp_path / "store"), engine=engine, say=said.append)
+        mine = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+        assert any("dask_worker" in " ".join(p.cmdline()) for p in mine)
+    assert rows == on_one_machine
+    await_true(lambda: not any(is_alive(p) for p in mine if "resource_tracker" not in words_of(p)))
+    assert (tmp_path / "farm-logs").is_dir()
+
+
+def words_of(process: psutil.Process) -> str:
+    """Return the command line of a process, "" once it is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

@@ -1,7 +1,7 @@
-"""Cells of a number of evaluations, as many at a time as there are processes for them.
+"""Cells of the league, as many at a time as there are workers for them.
 
-in   {"instance", "method", "evaluations", "seconds", "seed", "lesson", "cells"}
-out  the cell's record, or {"error": {"cause", "remedy"}}
+in   {"instance", "method", "evaluations", "seconds", "seed", "lesson"}
+out  {"record"} or {"error": {"cause", "remedy"}}
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.checkpoint import read_policy
+from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.beside import answers_beside
 from pipeline.bench.cells import BenchCell, Lesson, run_cell
@@ -20,35 +21,62 @@ from pipeline.bench.league.parts import LeagueCell
 from pipeline.bench.league.protocol import GraphRef, LeagueInstance
 from pipeline.bench.methods import BenchMethod
 from pipeline.core.workers import serve
+from pipeline.fleet.engine import Command, Engine
 from pipeline.placing.rehearsal import rehearse
 
 
 def run_beside(
-    cells: Sequence[LeagueCell], folder: Path, *, workers: int, progress: Progress
+    cells: Sequence[LeagueCell], folder: Path, *, engine: Engine, fingerprint: str, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of cells as they are done, each written to its file below a folder as well.
 
+    fingerprint: of the machines on which the clock ends cells; each has such a machine to itself.
+
     Raises:
-        PlacewrightError: a process ended early.
+        PlacewrightError: a cell could not be run.
     """
-    commands = {f"{c.cell.title}, {c.budget.name}": _command(c, folder) for c in cells}
-    yield from answers_beside(commands, __name__, "cells", workers=workers, progress=progress)
+    by_name = {f"{c.cell.title}, {c.budget.name}": c for c in cells}
+    commands = []
+    for i, (name, cell) in enumerate(by_name.items()):
+        document, timed = _document(cell), cell.budget.seconds is not None
+        commands.append(
+            Command(
+                name,
+                f"{name} ({i + 1} of {len(by_name)} cells)",
+                document,
+                fingerprint=fingerprint if timed else "",
+                alone=timed,
+                rank=i,
+                files=_files(document),
+            )
+        )
+    for settled in answers_beside(commands, engine=engine, progress=progress):
+        record, cell = dict(settled.answer["record"]), by_name[settled.name]
+        write_json(cell.cell.file(folder / cell.folder), record)
+        yield record
 
 
-def _command(cell: LeagueCell, folder: Path) -> dict[str, Any]:
-    known = cell.cell.lesson
+def _document(cell: LeagueCell) -> dict[str, Any]:
+    known, instance = cell.cell.lesson, asdict(cell.instance)
+    if Path(cell.instance.graph.text).is_file():
+        instance["graph"]["text"] = str(Path(cell.instance.graph.text).absolute())
     return {
-        "instance": asdict(cell.instance),
+        "instance": instance,
         "method": asdict(cell.entry.method),
         "evaluations": cell.cell.evaluations,
         "seconds": cell.cell.seconds,
         "seed": cell.cell.seed,
-        "lesson": None if known is None else [known.key, known.seconds, str(known.folder)],
-        "cells": str(folder / cell.folder),
+        "lesson": None if known is None else [known.key, known.seconds, str(known.folder.absolute())],
     }
 
 
-def _answer(command: Mapping[str, Any]) -> dict[str, Any]:
+def _files(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the paths that a document names: of a user's graph, and of the policy of a lesson."""
+    named = [document["instance"]["graph"]["text"], *(document["lesson"] or ())[2:]]
+    return tuple(path for path in named if Path(path).is_absolute())
+
+
+def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     instance = LeagueInstance(**{**command["instance"], "graph": GraphRef(**command["instance"]["graph"])})
     method = BenchMethod(**{**command["method"], "coarsen": tuple(command["method"]["coarsen"])})
     here = arena(instance)
@@ -66,7 +94,7 @@ def _answer(command: Mapping[str, Any]) -> dict[str, Any]:
         seconds=command["seconds"],
         lesson=known,
     )
-    return run_cell(cell, Path(command["cells"]), here.single_s, _go_on)
+    return {"record": run_cell(cell, None, here.single_s, _go_on)}
 
 
 def _silent(_: str) -> None:
@@ -78,4 +106,4 @@ def _go_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(_answer)
+    serve(answer)

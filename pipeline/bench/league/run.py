@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,12 +21,15 @@ from pipeline.bench.league.standings import is_disturbed
 from pipeline.bench.league.tables import repaid, table_of
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.problem import Budget
+from pipeline.fleet.engine import Engine
+from pipeline.fleet.pool import PoolEngine
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable
-from pipeline.runs.plan import look_at_machine
+from pipeline.runs.plan import HostMachine, look_at_machine
 
 SCHEMA = "placewright.league/1"
+WORKER = "pipeline.bench.league.beside"  # the module whose processes run cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class LeagueQuestion:
 class _League:
     """A league that goes on: what is asked, where things lie, and what is known so far.
 
-    records: of cells, by their keys. wanted: the cells of each heat.
+    fleet: what runs the cells, already entered; None for this machine. machine: the one that cells of equal seconds run
+    on. records: of cells, by their keys. wanted: the cells of each heat.
     """
 
     out: Path
@@ -51,6 +56,8 @@ class _League:
     heats: list[Heat]
     notes: list[str]
     retry: bool
+    fleet: Engine | None
+    machine: HostMachine
     lessons: dict[tuple[str, str], Lesson] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     wanted: list[tuple[Heat, list[LeagueCell]]] = field(default_factory=list)
@@ -63,13 +70,15 @@ def league(
     *,
     page: Path | None = None,
     retry: bool = False,
+    fleet: Engine | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
     """Return what `out`/league.json holds, once every cell that is not on file has been run.
 
     Writes league.json, league.md and pictures; one file per cell, from which an interrupted league goes on. page:
     where to write the page, and the pictures beside it, as well. retry: whether cells run again whose search the clock
-    ended while others had the processor.
+    ended while others had the processor. fleet: whose workers run all cells, already entered; None for processes of
+    this machine.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -85,7 +94,8 @@ def league(
     pages = [out / "league.md", *([] if page is None else [page])]
     for path in (out / "league.json", *pages):
         check_writable(path)
-    run = _League(out, effort, progress, taking_part, shown, asked, notes, retry)
+    machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
+    run = _League(out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
     _learn(run)
     _run(run)
     document = _document(run)
@@ -126,7 +136,7 @@ def _lesson(run: _League, entry: LeagueEntry, without: str) -> Callable[[Callabl
 
 
 def _run(run: _League) -> None:
-    """Run the cells that are not on file: those of evaluations side by side, those of seconds alone."""
+    """Run the cells that are not on file: those of evaluations side by side, those of seconds on a machine each."""
     folder = run.out / "cells"
     for heat in run.heats:
         run.progress(f"{heat.part}: {heat.title}, loading {len(heat.instances)} instances")
@@ -139,10 +149,13 @@ def _run(run: _League) -> None:
                 waiting.setdefault(cell.cell.key, cell)
             else:
                 run.records[cell.cell.key] = known
-    beside = [c for c in waiting.values() if c.budget.seconds is None]
-    if run.effort.workers > 1 and len(beside) > 1:
-        for record in run_beside(beside, folder, workers=run.effort.workers, progress=run.progress):
-            run.records[record["key"]] = record
+    beside = [c for c in waiting.values() if run.fleet is not None or c.budget.seconds is None]
+    if run.fleet is not None or (run.effort.workers > 1 and len(beside) > 1):
+        with contextlib.ExitStack() as own:
+            engine = run.fleet or own.enter_context(PoolEngine(run.effort.workers, WORKER))
+            mark = run.machine.fingerprint
+            for record in run_beside(beside, folder, engine=engine, fingerprint=mark, progress=run.progress):
+                run.records[record["key"]] = record
     alone = [c for key, c in waiting.items() if key not in run.records]
     for i, cell in enumerate(alone):
         run.progress(f"{cell.cell.title}, {cell.budget.name} ({i + 1} of {len(alone)} that run alone)")
@@ -182,7 +195,6 @@ def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[d
 def _document(run: _League) -> dict[str, Any]:
     from pipeline.runs.result import versions
 
-    machine = look_at_machine(())
     tables, lessons = [], []
     for heat, cells in run.wanted:
         mine, theirs = _rows(run, heat, cells)
@@ -194,8 +206,8 @@ def _document(run: _League) -> dict[str, Any]:
         "schema": SCHEMA,
         "settings": asdict(run.effort),
         "reference": REFERENCE,
-        "hardware": dict(machine.facts),
-        "fingerprint": machine.fingerprint,
+        "hardware": dict(run.machine.facts),
+        "fingerprint": run.machine.fingerprint,
         "versions": versions(),
         "notes": run.notes,
         "instances": [_facts(here) for here in arenas],

@@ -1,0 +1,73 @@
+"""What the Dask engine runs on workers: resident processes for commands, and a store that artifacts are sent to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import distributed
+
+from pipeline.core.workers import Answer, Workers
+from pipeline.fleet.courier import handle
+
+RESIDENTS = "placewright"  # the name of our plug-in on workers
+
+
+class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
+    """The resident processes of a Dask worker: as many as it has threads."""
+
+    name = RESIDENTS
+    idempotent = True
+
+    def setup(self, worker: Any) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._idle: list[tuple[str, Workers]] = []
+
+    def teardown(self, worker: Any) -> None:
+        """End those that are idle; Linux ends the others with the worker."""
+        self.rest()
+
+    def rest(self) -> None:
+        """End the processes that are idle."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, pool in idle:
+            pool.__exit__(None, None, None)
+
+    def answer(self, module: str, name: str, document: Any) -> Answer:
+        """Return the answer of a process of the module, or how it ended."""
+        pool = self._taken(module)
+        pool.ask(name, document)
+        [(_, found)] = pool.wait()
+        with self._lock:
+            self._idle.append((module, pool))
+        return found
+
+    def _taken(self, module: str) -> Workers:
+        """Return an idle process of a module, or room for one: it takes the place of another's."""
+        with self._lock:
+            at = next((i for i, (kind, _) in enumerate(self._idle) if kind == module), None)
+            other = self._idle.pop(at if at is not None else 0) if self._idle else None
+        if other is not None and at is None:
+            other[1].__exit__(None, None, None)
+        return other[1] if other is not None and at is not None else Workers(1, module)
+
+
+def execute(text: str) -> None:
+    """Execute a command on a worker; the answer goes back as an event, which needs no second connection."""
+    asked, worker = json.loads(text), distributed.get_worker()
+    found = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
+    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": found}))
+
+
+def rest(dask_worker: Any) -> None:
+    """Let a worker keep no idle process."""
+    dask_worker.plugins[RESIDENTS].rest()
+
+
+async def exchange(request: dict[str, Any]) -> Answer:
+    """Return what the worker's store answers to a courier, while the worker goes on with what else it does."""
+    return await asyncio.to_thread(handle, request)

@@ -1,0 +1,119 @@
+"""The page of a batch: all its jobs, and those side by side that ran on every kind of machine of a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.charts import RatioInterval, forest
+from pipeline.report.page import write_page
+from pipeline.report.plain import PlainPage, Section, TableCell
+from pipeline.report.run_page import REPORT
+from pipeline.report.text import count_text, seconds_text
+from pipeline.runs.records import ResultRecord
+from pipeline.runs.result import Result
+
+BATCH_PAGE = "batch.html"
+JOBS = ("job", "model", "devices", "machine", "answer", "latency", "times as fast", "verdict or why it failed")
+KINDS = ("machine", "processor", "answer", "latency", "interval", "times as fast", "interval of that", "verdict")
+NAMED_BY = 8  # digits of a fingerprint that stand for a kind of machine where there is little room
+
+Row = Mapping[str, Any]
+
+
+def write_batch_page(folder: Path, rows: Sequence[Row], asked: Mapping[str, Sequence[str]]) -> Path:
+    """Write the page of a batch into its folder, where the run directories lie as well, and return its path.
+
+    asked: job, as it was asked for, -> its runs, for those that ran on every kind of machine.
+
+    Raises:
+        StoreError: the page cannot be written, or a run is damaged.
+    """
+    by_name = {row["job"]: row for row in rows}
+    failed = sum(bool(row["failed"]) for row in rows)
+    page = PlainPage(
+        f"{count_text(len(rows), 'job')} in {folder}",
+        verdict=f"{len(rows) - failed} done, {failed} failed",
+        sections=[
+            *(_compared(folder, job, [by_name[name] for name in names]) for job, names in asked.items()),
+            Section("All jobs", columns=JOBS, rows=[_listed(r) for r in rows], numbers=(5, 6), filtered=True),
+        ],
+    )
+    write_page(folder / BATCH_PAGE, page.text())
+    return folder / BATCH_PAGE
+
+
+def _listed(row: Row) -> list[str | TableCell]:
+    link = "" if row["failed"] else f"{row['job']}/{REPORT}"
+    return [
+        TableCell(row["job"], row["job"], link),
+        row["model"],
+        row["devices"],
+        row["machine"],
+        row["best"],
+        *_figures(row),
+        row["failed"] or row["verdict"],
+    ]
+
+
+def _figures(row: Row) -> list[TableCell]:
+    """Return the latency of a row's answer, and how many times as fast it is as the best single device."""
+    if row["failed"]:
+        return [TableCell("", ""), TableCell("", "")]
+    latency_s, ratio = row["median_s"], row["speedup"]
+    return [TableCell(seconds_text(latency_s), repr(latency_s)), TableCell(f"{ratio:.3f}", repr(ratio))]
+
+
+def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
+    """Return what a job came to on each kind of machine, the fastest first."""
+    done = sorted((row for row in rows if not row["failed"]), key=lambda row: row["median_s"])
+    found = [(row, Result.load(folder / row["job"]).record) for row in done]
+    intervals = [_interval(row, record) for row, record in found]
+    shown: list[list[str | TableCell]] = [
+        [
+            TableCell(row["machine"], row["machine"], f"{row['job']}/{REPORT}"),
+            str(record.hardware.get("cpu", "")),
+            row["best"],
+            (figures := _figures(row))[0],
+            f"{seconds_text(row['low_s'])} to {seconds_text(row['high_s'])}",
+            figures[1],
+            f"{record.speedup_over_best_single.low:.3f} to {record.speedup_over_best_single.high:.3f}",
+            row["verdict"],
+        ]
+        for row, record in found
+    ]
+    failed = [row for row in rows if row["failed"]]
+    shown += [[row["machine"] or row["job"], "", "", "", "", "", "", f"failed: {row['failed']}"] for row in failed]
+    return Section(
+        f"{job} on {count_text(len(rows), 'kind')} of machine",
+        words=_in_words(done),
+        chart=forest(
+            intervals, label=f"{job}: the answer against the best device alone", yardstick="the best device alone"
+        )
+        if intervals
+        else None,
+        columns=KINDS,
+        rows=shown,
+        numbers=(3, 5),
+        filtered=True,
+    )
+
+
+def _interval(row: Row, record: ResultRecord) -> RatioInterval:
+    """Return how many times as fast a run's answer is as the best single device, with the interval if it has one."""
+    gain = record.speedup_over_best_single
+    low, high = (gain.low, gain.high) if gain.low != gain.high else (None, None)
+    return RatioInterval(row["machine"][:NAMED_BY], gain.ratio, low, high, f"{gain.ratio:.3f}x")
+
+
+def _in_words(done: Sequence[Row]) -> str:
+    """Return which machine is fastest, and by how much; done: rows, the fastest first."""
+    if len(done) < 2:
+        return ""
+    first, last = done[0], done[-1]
+    return (
+        f"Fastest on {first['machine'][:NAMED_BY]}, {seconds_text(first['median_s'])}: "
+        f"{last['median_s'] / first['median_s']:.3g} times as fast as on {last['machine'][:NAMED_BY]}, "
+        f"{seconds_text(last['median_s'])}."
+    )
