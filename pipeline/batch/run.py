@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
@@ -19,17 +19,22 @@ from typing import Any
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
 from pipeline.artifacts.task import Task
-from pipeline.batch.jobs import Job
+from pipeline.batch.jobs import Job, file_stems
 from pipeline.batch.ledger import JobProgress, Ledger, Say
 from pipeline.config import Settings
 from pipeline.core.errors import PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
+from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.runs.directory import RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
 from pipeline.runs.remeasure import forget_measured
 from pipeline.runs.result import Result
 
+ABOUT = (
+    "How many times as fast each job's answer is as the best single device of the same run, with the interval that the "
+    "run claims. A hollow point has none: the run was simulated, or claims no gain."
+)
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
 COLUMNS = (
     "job",
@@ -42,6 +47,8 @@ COLUMNS = (
     "low_s",
     "high_s",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     "verdict",
     "failed",
 )
@@ -50,7 +57,8 @@ COLUMNS = (
 def run_batch(
     jobs: Sequence[Job], out: Path, store: Store, *, engine: Engine, say: Say, remeasure: bool = False
 ) -> list[dict[str, Any]]:
-    """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl.
+    """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl, and as
+    pictures of intervals.
 
     engine: what executes stages, already entered. remeasure: whether what these jobs measured is forgotten first.
 
@@ -71,7 +79,28 @@ def run_batch(
     writer.writeheader()
     writer.writerows(rows)
     write_text(out / "table.csv", cells.getvalue())
+    compared = comparisons(rows)
+    if compared or (out / RECORD).exists():  # what an earlier batch compared there is no longer true
+        write_comparisons(out, compared)
     return rows
+
+
+def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
+    """Return one comparison per model of a batch's table: the jobs by how much faster than its best device alone."""
+    found = []
+    models = list(dict.fromkeys(row["model"] for row in rows if row["best"]))
+    for model, stem in zip(models, file_stems(models), strict=True):
+        mine = sorted((r for r in rows if r["model"] == model and r["best"]), key=lambda r: -r["speedup"])
+        drawn = tuple(
+            interval_row(
+                row["job"],
+                (row["speedup"], row["speedup_low"], row["speedup_high"]),
+                "best" if row is mine[0] else "other",
+            )
+            for row in mine
+        )
+        found.append(DrawnComparison(f"intervals-{stem}.svg", f"{stem}: jobs", ABOUT, "its best single device", drawn))
+    return found
 
 
 def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say: Say) -> list[JobProgress]:
@@ -171,5 +200,7 @@ def _row(p: JobProgress) -> dict[str, Any]:
         "low_s": latency.low,
         "high_s": latency.high,
         "speedup": speedup.ratio,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
         "verdict": result.verdict,
     }

@@ -131,7 +131,7 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     for name in dict.fromkeys(row.graph for row in rows):
         mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
         console.table(name, ["method", "value ms", "bound ms", "gap", "s", "MB"], mine)
-    console.say(f"Written to {out}: results.md and results.json")
+    console.say(f"Written to {out}: results.md, results.json and figures")
     return document
 
 

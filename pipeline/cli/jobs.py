@@ -53,6 +53,6 @@ def batch(
         for r in rows
     ]
     console.table("", ["job", "best", "median ms", "over best single", "failed"], shown)
-    console.say(f"Written to {folder}: table.csv, table.jsonl, and a run directory per job")
+    console.say(f"Written to {folder}: table.csv, table.jsonl, intervals-*.svg, and a run directory per job")
     if any(r["failed"] for r in rows):
         raise click.exceptions.Exit(FAILED_JOBS)

@@ -119,6 +119,10 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
         found = list(csv.DictReader(cells))
     assert [tuple(r) for r in found] == [COLUMNS] * 4
     assert [r["job"] for r in found] == [r["job"] for r in table]
+    drawn = {p.name for p in (tmp_path / "out").glob("*.svg")}
+    assert drawn == {"intervals-towers.svg", "intervals-chain.svg"}
+    assert run(["report", str(tmp_path / "out")]) == 0
+    assert "towers: jobs" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     in_process.clear()
     assert rows(jobs) == table
     assert in_process == []
@@ -311,9 +315,10 @@ def test_packages_of_our_names_where_a_batch_is_started_are_not_imported(
     [
         ("../../up", "begins with a dot"),
         (".hidden", "begins with a dot"),
-        ("a/../../up", "a slash"),
-        ("/tmp/absolute", "a slash"),
-        ("a\\b", "a backslash"),
+        ("a/../../up", "holds one of"),
+        ("/tmp/absolute", "holds one of"),
+        ("a\\b", "holds one of"),
+        ("a:b", "holds one of"),
         ("a\0b", "cannot be printed"),
         ("two\nlines", "cannot be printed"),
         ("ü" * 101, "longer than 200 bytes"),
