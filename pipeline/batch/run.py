@@ -55,24 +55,32 @@ COLUMNS = (
 
 
 def run_batch(
-    jobs: Sequence[Job], out: Path, store: Store, *, engine: Engine, say: Say, remeasure: bool = False
+    jobs: Sequence[Job],
+    out: Path,
+    store: Store,
+    *,
+    engine: Engine,
+    say: Say,
+    progress: Say = lambda _: None,
+    remeasure: bool = False,
 ) -> list[dict[str, Any]]:
     """Return one row per job, in order, with COLUMNS as keys; also written as table.csv and table.jsonl, and as
     pictures of intervals.
 
-    engine: what executes stages, already entered. remeasure: whether what these jobs measured is forgotten first.
+    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are.
+    remeasure: whether what these jobs measured is forgotten first.
 
     Raises:
         StoreError: `out` cannot be written.
         DeviceError: the engine is gone; what is finished is kept.
     """
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
-    progress = plan_jobs(jobs, out, store, engine, say)
+    begun = plan_jobs(jobs, out, store, engine, say)
     if remeasure:
-        for p in progress:
+        for p in begun:
             forget_measured(p.tasks, store)
-    _work(progress, store, engine, say)
-    rows = [_row(p) for p in progress]
+    _work(begun, store, engine, say, progress)
+    rows = [_row(p) for p in begun]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     cells = io.StringIO()
     writer = csv.DictWriter(cells, COLUMNS, lineterminator="\n")
@@ -153,10 +161,10 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
     return p
 
 
-def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Say) -> None:
+def _work(jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say) -> None:
     """Bring all jobs as far as they come."""
     dispatcher = FleetDispatcher(engine, say)
-    rank = {id(p): i for i, p in enumerate(progress)}
+    rank = {id(p): i for i, p in enumerate(jobs)}
 
     def want(p: JobProgress, task: Task, key: str) -> None:
         document = {"task": asdict(task), "store": str(store.root), "previous": p.previous.get(task.stage)}
@@ -171,9 +179,10 @@ def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Sa
         dispatcher.add(command)
 
     ledger = Ledger(store, say, want)
-    for p in progress:
+    for p in jobs:
         ledger.advance(p)
     while len(dispatcher):
+        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done")
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
 

@@ -62,7 +62,9 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
     SUITE is hsdag: three networks on a CPU and a GPU; writes results.json, results.md and figures into --out. Or
     league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.
-    Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; results.json, results.md.
+    Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; likewise.
+
+    `placewright report DIR` makes one page of the intervals of such a folder.
     """
     from pipeline.core.errors import UnknownNameError, UsageError
 

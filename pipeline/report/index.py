@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,17 @@ COLUMNS = (
 )
 
 
-def write_index(folder: Path, path: Path) -> int:
-    """Write the index of a folder and return how many runs it lists.
+def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = lambda _: None) -> int:
+    """Write the index of a folder and return how many runs it lists; progress: told which run is looked at.
 
     Raises:
         UsageError: there is no run below the folder.
         StoreError: the page cannot be written.
     """
     rows, unreadable = [], []
-    for run in sorted(_below(folder, MANIFEST, DEEPEST)):
+    runs = sorted(_below(folder, MANIFEST, DEEPEST))
+    for i, run in enumerate(runs):
+        progress(f"{run} ({i + 1} of {len(runs)})")
         try:
             rows.append(_row(run, folder, path.parent))
         except PlacewrightError as error:

@@ -348,3 +348,10 @@ def test_a_model_whose_file_name_is_no_folder_name_needs_a_name(model: str, word
 def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:
     jobs = read_jobs(text(tmp_path, '[[jobs]]\nmodels = ["a/model.xml", "b/model.xml", "c.xml"]'))
     assert [j.name for j in jobs] == ["model1", "model2", "c"]
+
+
+def test_how_far_a_batch_is_is_told(tmp_path: Path, in_process: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml", devices=SETS[:1])
+    words = ["batch", str(jobs), "--store", str(tmp_path / "store")]
+    assert run([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "0 of 1 jobs are done" in capsys.readouterr().err
