@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from coarsen.heavy_edge import HeavyEdge
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.params import param
-from pipeline.shared.partition import check_node_cost, check_parts, make_acyclic, metis_parts, node_costs
+from pipeline.shared.partition import (
+    check_node_cost,
+    check_parts,
+    has_metis,
+    make_acyclic,
+    metis_parts,
+    node_costs,
+    tell_once,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +24,8 @@ class Metis:
     """Partitions the graph into parts of about equal cost that exchange few bytes.
 
     METIS does not know directions: its parts may feed one another in a cycle. `acyclic` cuts them where they do, so
-    that there can be several times more groups than parts; coarsen.heavy_edge is acyclic and keeps the number.
+    that there can be several times more groups than parts; coarsen.heavy_edge is acyclic and keeps the number. Where
+    pymetis is not installed, as on Windows, heavy_edge takes its place, with its own balance, and a warning says so.
 
     Source: Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, 1998.
     """
@@ -34,11 +44,10 @@ class Metis:
         check_node_cost(self.weight)
 
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
-        """Return the parts, cut where `acyclic` asks for it.
-
-        Raises:
-            PlacewrightError: pymetis is not installed.
-        """
+        """Return the parts, cut where `acyclic` asks for it."""
+        if not has_metis():
+            tell_once("pymetis is not installed: coarsen.heavy_edge takes the place of coarsen.metis.")
+            return HeavyEdge(self.parts, acyclic=self.acyclic, weight=self.weight).coarsen(graph, seed=seed)
         parts = metis_parts(
             graph,
             self.parts,

@@ -13,7 +13,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 
 from pipeline import registry
 from pipeline.artifacts.declared import is_ours, recalled
-from pipeline.core.errors import PlacewrightError, UsageError
+from pipeline.core.errors import PlacewrightError, UsageError, nearest
 from pipeline.core.settings import (
     CoarsenSettings,
     EmbedSettings,
@@ -110,7 +110,7 @@ class Settings:
         if section not in SECTIONS or not rest:
             near = difflib.get_close_matches(section, SECTIONS, n=1)
             known = [f"{near[0]}.{rest}"] if near and rest else all_section_keys()
-            raise UsageError(f"There is no key {key!r}.", _nearest(key, known))
+            raise UsageError(f"There is no key {key!r}.", nearest(key, known))
         name, _, parameter = rest.partition(".")
         if not parameter:
             return self._with_field(section, name, value)
@@ -119,7 +119,7 @@ class Settings:
     def _with_field(self, section: str, name: str, value: Any) -> Settings:
         current = getattr(self, section)
         if name not in {f.name for f in fields(current)}:
-            raise UsageError(f"There is no key '{section}.{name}'.", _nearest(f"{section}.{name}", all_section_keys()))
+            raise UsageError(f"There is no key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
         if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = (value,)
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
@@ -128,7 +128,7 @@ class Settings:
             stage = "measure" if name == "evaluator" else section
             known = registry.table(stage)
             if chosen not in known:
-                raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", _nearest(chosen, known))
+                raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", nearest(chosen, known))
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:
@@ -145,7 +145,7 @@ def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:
     known = {p.name: p for p in registry.parameters(registry.implementation(stage, name))}
     key = f"{stage}.{name}.{parameter}"
     if parameter not in known:
-        raise UsageError(f"There is no key '{key}'.", _nearest(key, [f"{stage}.{name}.{p}" for p in known]))
+        raise UsageError(f"There is no key '{key}'.", nearest(key, [f"{stage}.{name}.{p}" for p in known]))
     return coerce(known[parameter].type, value, key)
 
 
@@ -346,9 +346,3 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         for name, value in sorted(environment.items())
         if name.startswith(PREFIX)
     }
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(choices)}."

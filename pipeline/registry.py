@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
 
-from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.errors import MissingPackageError, UnknownNameError, UsageError
 
 STAGES: Mapping[str, str] = {
     "coarsen": "coarsen",
@@ -55,19 +55,16 @@ def implementation(stage: str, name: str) -> type[Any]:
 
     Raises:
         UnknownNameError: no such stage or name.
-        PlacewrightError: a package that the implementation needs is not installed.
+        MissingPackageError: a package that the implementation needs is not installed.
     """
     known = table(stage)
     if name not in known:
-        raise UnknownNameError(f"{stage} implementation", name, known)
+        raise UnknownNameError(f"{stage} implementation", name, known, f"`placewright list {stage}`")
     module, _, attribute = known[name].partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
-        raise PlacewrightError(
-            f"{stage}.{name} needs the package {error.name!r}, which is not installed.",
-            f"Install it: pip install {error.name}.",
-        ) from error
+        raise MissingPackageError(f"{stage}.{name} needs", error.name) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

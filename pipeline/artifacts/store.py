@@ -31,7 +31,7 @@ import filelock
 import platformdirs
 
 from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
-from pipeline.core.private import OWN, write_whole
+from pipeline.core.private import OWN, close_to_changes, write_whole
 
 SCHEMA = 1
 ENTRY = "entry.json"
@@ -260,7 +260,7 @@ class Store:
             body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
             write_json(payload / ENTRY, {**body, "digest": digest(body)})
             for file in payload.iterdir():
-                file.chmod(0o400)
+                close_to_changes(file)
             payload.chmod(OWN)
             self.private(key[:2])
             if target.exists():

@@ -25,6 +25,7 @@ EXAMPLES = {
 }
 NAMED_BY = 8  # digits of a fingerprint that name a kind of machine
 LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
+NO_NAMES = '/\\:*?"<>|'  # what Windows takes in no name; the folder of a batch may be looked at there
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ def read_jobs(path: Path) -> list[Job]:
     jobs = [
         job for i, entry in enumerate(entries) for job in _expand(entry, base, f"job {i + 1} of {path}", path.parent)
     ]
-    twice = sorted(name for name, count in Counter(j.name for j in jobs).items() if count > 1)
+    folded = Counter(j.name.casefold() for j in jobs)  # as one folder, where file systems tell no case
+    twice = sorted({j.name for j in jobs if folded[j.name.casefold()] > 1})
     if twice:
         raise UsageError(f"Jobs have one name: {', '.join(twice)}.", "Give each [[jobs]] a name of its own.")
     return jobs
@@ -95,7 +97,7 @@ def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) 
     chosen = cache(lambda device, v: _chosen(base, device, variants[v], folder, where))
     jobs = []
     for (model, stem), (d, device), (v, variant), seed in itertools.product(
-        zip(models, _stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
+        zip(models, file_stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
     ):
         changed = {**flatten(variant), "seed": seed} | ({"devices": [device]} if device else {})
         parts = [str(entry.get("name", "")), stem]
@@ -129,8 +131,8 @@ def _check_name(name: str, where: str) -> None:
     fault = ""
     if name[:1] in ("", "."):
         fault = "begins with a dot" if name else "is empty"
-    elif not name.isprintable() or set(name) & set("/\\"):
-        fault = "holds a slash, a backslash or a character that cannot be printed"
+    elif not name.isprintable() or set(name) & set(NO_NAMES):
+        fault = f"holds one of {' '.join(NO_NAMES)} or a character that cannot be printed"
     elif len(name.encode()) > LONGEST_NAME:
         fault = f"is longer than {LONGEST_NAME} bytes"
     if fault:
@@ -145,7 +147,7 @@ def _list_of(kind: type[Any], entry: Mapping[str, Any], key: str, default: list[
     return value
 
 
-def _stems(models: Sequence[str]) -> list[str]:
-    """Return names for run directories: the files' stems, numbered where two are equal."""
+def file_stems(models: Sequence[str]) -> list[str]:
+    """Return names of models for files and folders: the files' stems, numbered where two are equal."""
     stems = [re.sub(r"[^A-Za-z0-9_.-]", "_", Path(m.removeprefix("zoo:")).stem) for m in models]
     return [f"{s}{i + 1}" if stems.count(s) > 1 else s for i, s in enumerate(stems)]

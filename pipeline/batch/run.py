@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,18 +20,23 @@ from typing import Any
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
 from pipeline.artifacts.task import Task
-from pipeline.batch.jobs import EVERY, Job
+from pipeline.batch.jobs import EVERY, Job, file_stems
 from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
 from pipeline.report.batch_page import write_batch_page
+from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.runs.directory import RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
 from pipeline.runs.remeasure import forget_measured, measured_tasks
 from pipeline.runs.result import Result
 
+ABOUT = (
+    "How many times as fast each job's answer is as the best single device of the same run, with the interval that the "
+    "run claims. A hollow point has none: the run was simulated, or claims no gain."
+)
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
@@ -46,47 +51,78 @@ COLUMNS = (
     "low_s",
     "high_s",
     "speedup",
+    "speedup_low",
+    "speedup_high",
     "verdict",
     "failed",
 )
 
 
 def run_batch(
-    jobs: Sequence[Job], out: Path, store: Store, *, engine: Engine, say: Say, remeasure: bool = False
+    jobs: Sequence[Job],
+    out: Path,
+    store: Store,
+    *,
+    engine: Engine,
+    say: Say,
+    progress: Say = lambda _: None,
+    remeasure: bool = False,
 ) -> list[dict[str, Any]]:
     """Return one row per job and machine it runs on, in order, with COLUMNS as keys.
 
-    Also written as table.csv and table.jsonl, and as a page that compares the machines.
+    Also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of intervals.
 
-    engine: what executes stages, already entered. remeasure: whether what these jobs measured is forgotten first.
+    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are.
+    remeasure: whether what these jobs measured is forgotten first.
 
     Raises:
         StoreError: `out` cannot be written.
         DeviceError: the engine is gone; what is finished is kept.
     """
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
-    progress = plan_jobs(jobs, out, store, engine, say)
+    begun = plan_jobs(jobs, out, store, engine, say)
     if remeasure:
-        for p in progress:
+        for p in begun:
             forget_measured(p.tasks, store)
-    _work(progress, store, engine, say, remeasure=remeasure)
-    rows = [_row(p) for p in progress]
+    _work(begun, store, engine, say, progress, remeasure=remeasure)
+    rows = [_row(p) for p in begun]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     cells = io.StringIO()
     writer = csv.DictWriter(cells, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(out / "table.csv", cells.getvalue())
-    write_batch_page(out, rows, _on_every_kind(progress))
+    write_batch_page(out, rows, _on_every_kind(begun))
+    compared = comparisons(rows)
+    if compared or (out / RECORD).exists():  # what an earlier batch compared there is no longer true
+        write_comparisons(out, compared)
     return rows
 
 
-def _on_every_kind(progress: Sequence[JobProgress]) -> dict[str, list[str]]:
+def _on_every_kind(jobs: Sequence[JobProgress]) -> dict[str, list[str]]:
     """Return job, as it was asked for, -> its runs, for those that ask for every kind of machine."""
     runs: dict[str, list[str]] = {}
-    for job in (p.job for p in progress if p.job.machines == EVERY):
+    for job in (p.job for p in jobs if p.job.machines == EVERY):
         runs.setdefault(job.asked or job.name, []).append(job.name)
     return runs
+
+
+def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
+    """Return one comparison per model of a batch's table: the jobs by how much faster than its best device alone."""
+    found = []
+    models = list(dict.fromkeys(row["model"] for row in rows if row["best"]))
+    for model, stem in zip(models, file_stems(models), strict=True):
+        mine = sorted((r for r in rows if r["model"] == model and r["best"]), key=lambda r: -r["speedup"])
+        drawn = tuple(
+            interval_row(
+                row["job"],
+                (row["speedup"], row["speedup_low"], row["speedup_high"]),
+                "best" if row is mine[0] else "other",
+            )
+            for row in mine
+        )
+        found.append(DrawnComparison(f"intervals-{stem}.svg", f"{stem}: jobs", ABOUT, "its best single device", drawn))
+    return found
 
 
 def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say: Say) -> list[JobProgress]:
@@ -157,19 +193,22 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
     return p
 
 
-def _work(progress: Sequence[JobProgress], store: Store, engine: Engine, say: Say, *, remeasure: bool) -> None:
+def _work(
+    jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say, *, remeasure: bool
+) -> None:
     """Bring all jobs as far as they come."""
     dispatcher = FleetDispatcher(engine, say)
-    rank = {id(p): i for i, p in enumerate(progress)}
+    rank = {id(p): i for i, p in enumerate(jobs)}
 
     def want(p: JobProgress, chain: Chain) -> None:
         dispatcher.add(_command(p, chain, store, rank[id(p)], remeasure=remeasure))
 
     alike = len({w.fingerprint for w in engine.workers()}) < 2
-    ledger = Ledger(store, say, want, jobs=Counter(key for p in progress for key in p.keys), alike=alike)
-    for p in progress:
+    ledger = Ledger(store, say, want, jobs=Counter(key for p in jobs for key in p.keys), alike=alike)
+    for p in jobs:
         ledger.advance(p)
     while len(dispatcher):
+        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done")
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
 
@@ -228,5 +267,7 @@ def _row(p: JobProgress) -> dict[str, Any]:
         "low_s": latency.low,
         "high_s": latency.high,
         "speedup": speedup.ratio,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
         "verdict": result.verdict,
     }

@@ -11,11 +11,14 @@ import psutil
 
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import digest, file_digest, write_json
+from pipeline.bench.intervals import over_graphs
+from pipeline.bench.pages import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.private import write_whole
 from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
+from pipeline.report.comparison import DrawnComparison, write_comparisons
 from pipeline.shared import payload
 
 SCHEMA = "placewright.bench-exact/1"
@@ -156,10 +159,13 @@ def answered(cell: ExactCell) -> ExactRow:
 
 
 def write(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
-    """Write the rows of a benchmark as JSON and as a page, and return the document."""
+    """Write the rows of a benchmark as JSON, as a page and as pictures, and return the document."""
     document = {"schema": SCHEMA, "rows": [row._asdict() for row in rows]}
     write_json(out / RESULTS, document)
-    write_whole(out / PAGE, page(rows).encode())
+    compared = comparisons(rows)
+    write_comparisons(out, compared)
+    pictures = pictures_of([(each.title, each.file) for each in compared])
+    write_whole(out / PAGE, "\n".join([page(rows), *pictures]).encode())
     return document
 
 
@@ -168,6 +174,18 @@ def page(rows: Sequence[ExactRow]) -> str:
     lines = ["| graph | objective | method | value ms | bound ms | gap | s | MB |", "|---|---|---|---|---|---|---|---|"]
     lines += [f"| {' | '.join((row.graph, row.evaluator, row.method, *figures(row)))} |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def comparisons(rows: Sequence[ExactRow]) -> list[DrawnComparison]:
+    """Return how methods compare over graphs, for each objective."""
+    found = []
+    for evaluator in dict.fromkeys(row.evaluator for row in rows):
+        values: dict[str, dict[str, float]] = {}
+        for row in rows:
+            if row.evaluator == evaluator and row.value_s:
+                values.setdefault(row.method, {})[row.graph] = row.value_s
+        found.append(over_graphs(values, evaluator=evaluator))
+    return [each for each in found if each is not None]
 
 
 def figures(row: ExactRow) -> tuple[str, str, str, str, str]:

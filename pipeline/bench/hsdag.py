@@ -136,7 +136,7 @@ def bench(
 ) -> dict[str, Any]:
     """Return what `out`/results.json holds, once every cell that is not on file has been run.
 
-    Writes results.json, results.md and a figure per model; one file per cell, from which an interrupted benchmark
+    Writes results.json, results.md and figures per model; one file per cell, from which an interrupted benchmark
     goes on. fleet: whose workers run the cells of simulators, already entered; None for processes of this machine.
 
     Raises:
@@ -331,11 +331,15 @@ def _of(records: Sequence[dict[str, Any]], model: str, evaluator: str) -> list[d
 
 
 def _write(run: _Run, document: Mapping[str, Any]) -> None:
+    from pipeline.bench.intervals import of_cases
     from pipeline.bench.pages import curve_rows, page
     from pipeline.progress.curve import plot
+    from pipeline.report.comparison import write_comparisons
 
     write_json(run.out / "results.json", document)
-    write_text(run.out / "results.md", page(document))
+    compared = of_cases(document)
+    write_comparisons(run.out, compared)
+    write_text(run.out / "results.md", page(document, pictures=[(each.title, each.file) for each in compared]))
     for case in document["cases"]:
         if case["evaluator"] != REAL:
             records = _of(run.records, case["model"], case["evaluator"])

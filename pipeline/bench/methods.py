@@ -16,7 +16,7 @@ from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
 from pipeline.placing.recipes import chained, for_placer
 from pipeline.placing.setup import coarse_problem, learns, recipe_of
-from pipeline.shared.partition import colocated, join
+from pipeline.shared.partition import colocated, has_metis, join
 
 SINGLE = "single"  # stands for every device on its own
 
@@ -85,7 +85,7 @@ def chosen(names: Sequence[str]) -> list[BenchMethod]:
     there = {method.name: method for method in PAPER_METHODS if method.placer in placers} | usual
     for name in names:
         if name not in there and name not in placers:
-            raise UnknownNameError("method", name, [*there, *placers])
+            raise UnknownNameError("method", name, [*there, *placers], "docs/bench.md and `placewright list place`")
     wanted = dict.fromkeys(names or usual)
     found = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
     for method in found:
@@ -148,4 +148,5 @@ def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:
         if isinstance(placer, LearningPlacer):
             named += [("embed", Settings().embed.use), ("group", Settings().group.use)]
     named += [("place", name) for name in placers_called(method.placer, method.params)]
+    used |= {} if has_metis() else {"pymetis": 0}  # others take the place of its partitions
     return used | {f"{stage}.{name}": registry.implementation(stage, name).version for stage, name in named}

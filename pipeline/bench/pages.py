@@ -30,14 +30,15 @@ CLAIMS = {
 }
 
 
-def page(document: Table) -> str:
-    """Return results.md of a benchmark's document."""
+def page(document: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """Return results.md of a benchmark's document; pictures: titles and files of intervals."""
     lines = [f"# Benchmark {document['suite']}", "", *_about(document)]
     for evaluator in dict.fromkeys(case["evaluator"] for case in document["cases"]):
         lines += ["", f"## {evaluator}", "", CLAIMS.get(evaluator, ""), "", *_overview(document, evaluator), ""]
         for case in document["cases"]:
             if case["evaluator"] == evaluator:
                 lines += ["", f"### {case['model']}", "", *_of_case(document, case)]
+    lines += ["", *pictures_of(pictures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -233,6 +234,12 @@ def curve_rows(records: Sequence[Table], case: Table, last: int) -> list[dict[st
         for done, value_s in median_curve([r for r in records if r["method"] == method], last):
             rows.append({"placer": method, "done": done, "value_s": value_s, "single_s": single_s, "bound_s": bound_s})
     return rows
+
+
+def pictures_of(pictures: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines that show pictures, of titles and files."""
+    shown = [line for title, file in pictures for line in (f"![{title}]({file})", "")]
+    return ["## Intervals", "", *shown] if shown else []
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -65,7 +65,9 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
     SUITE is hsdag: three networks on a CPU and a GPU; writes results.json, results.md and figures into --out. Or
     league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.
-    Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; results.json, results.md.
+    Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; likewise.
+
+    `placewright report DIR` makes one page of the intervals of such a folder.
     """
     from pipeline.core.errors import UnknownNameError, UsageError
 
@@ -134,7 +136,7 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     for name in dict.fromkeys(row.graph for row in rows):
         mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
         console.table(name, ["method", "value ms", "bound ms", "gap", "s", "MB"], mine)
-    console.say(f"Written to {out}: results.md and results.json")
+    console.say(f"Written to {out}: results.md, results.json and figures")
     return document
 
 

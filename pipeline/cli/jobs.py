@@ -23,6 +23,7 @@ FAILED_JOBS = 5
 @remeasure_option
 @store_option
 @json_option
+@click.option("--quiet", is_flag=True, help="Show no progress; what becomes of jobs is told.")
 @debug_option
 def batch(
     jobs: Path, out: Path | None, workers: int | None, on: str | None, store: Path | None, **options: Any
@@ -38,8 +39,13 @@ def batch(
     listed = read_jobs(jobs)
     folder = out if out is not None else jobs.with_suffix("")
     place = open_store(store)
-    with engine_for(on, WORKER, place, workers=workers, say=console.say) as engine:
-        rows = run_batch(listed, folder, place, engine=engine, say=console.say, remeasure=options["remeasure"])
+    with (
+        engine_for(on, WORKER, place, workers=workers, say=console.say) as engine,
+        console.progress(quiet=options["quiet"]) as progress,
+    ):
+        rows = run_batch(
+            listed, folder, place, engine=engine, say=console.say, progress=progress, remeasure=options["remeasure"]
+        )
     if options["as_json"]:
         console.print_json(rows)
     shown = [
@@ -53,6 +59,7 @@ def batch(
         for r in rows
     ]
     console.table("", ["job", "best", "median ms", "over best single", "failed"], shown)
-    console.say(f"Written to {folder}: batch.html, table.csv, table.jsonl, and a run directory per job")
+    written = "batch.html, table.csv, table.jsonl, intervals-*.svg, and a run directory per job"
+    console.say(f"Written to {folder}: {written}")
     if any(r["failed"] for r in rows):
         raise click.exceptions.Exit(FAILED_JOBS)

@@ -143,9 +143,8 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
         cls = SECTIONS[stage]
         parameters = registry.parameters(cls)
     else:
-        raise UnknownNameError(
-            "part", what, [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
-        )
+        names = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+        raise UnknownNameError("part", what, names, "`placewright list STAGE`")
     rows: list[dict[str, Any]] = [
         # Learners are built by the placer that uses them: their parameters are no keys.
         {"key": f"{what}.{p.name}" if stage in SECTIONS else p.name, "default": _plain(p.default), "help": p.help}

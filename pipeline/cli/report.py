@@ -23,6 +23,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--trace", type=PATH, help="Also write the timelines of RUN for Perfetto: .json or .json.gz.")
 @click.option("--mlflow", metavar="URI", help="Also log RUN to an MLflow server, or a folder of MLflow.")
 @json_option
+@click.option("--quiet", is_flag=True, help="Show no progress over the runs of a folder.")
 @debug_option
 def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str | None, **options: Any) -> None:
     """Write a page about a run, about two side by side, or about all runs of a folder.
@@ -30,7 +31,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     \b
     placewright report run/                        run/report.html again, from the records of the run alone
     placewright report before/ after/ --out c.html two runs side by side, with intervals of their ratios
-    placewright report runs/                       runs/index.html: all runs and batches in the folder
+    placewright report runs/                       runs/index.html: all runs, batches and benchmarks there
     placewright report run/ --measure              with the timeline of an answer that runs in segments, as it really is
     placewright report run/ --csv ops.csv --model-explorer overlay.json --trace timeline.json.gz
 
@@ -44,7 +45,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
         from pipeline.report.measured import measure_timeline
 
         measure_timeline(runs[0])
-    written = _page(runs, out)
+    written = _page(runs, out, quiet=options["quiet"])
     exports = {name: options[name] for name in ("table", "overlay", "trace")}
     if mlflow is not None or any(exports.values()):
         if len(runs) != 1 or not (runs[0] / "result.json").is_file():
@@ -61,7 +62,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     console.say(f"Written: {', '.join(map(str, written))}")
 
 
-def _page(runs: tuple[Path, ...], out: Path | None) -> list[Path]:
+def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path]:
     """Write the page and return its path in a list."""
     if len(runs) == 2:
         from pipeline.report.side_by_side import write_side_by_side
@@ -80,7 +81,8 @@ def _page(runs: tuple[Path, ...], out: Path | None) -> list[Path]:
         write_report(runs[0], path=path, anew=True)
         return [path]
     path = out or runs[0] / INDEX
-    write_index(runs[0], path)
+    with console.progress(quiet=quiet) as progress:
+        write_index(runs[0], path, progress=progress)
     return [path]
 
 

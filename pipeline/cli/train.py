@@ -27,8 +27,11 @@ from pipeline.cli.options import debug_option
     "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="A family of graphs not to learn from; repeatable."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Exercises of each family at most, for a quick look.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-def train(out: Path, seed: int, generations: int, left_out: tuple[str, ...], limit: int | None, debug: bool) -> None:
+def train(
+    out: Path, seed: int, generations: int, left_out: tuple[str, ...], limit: int | None, quiet: bool, debug: bool
+) -> None:
     """Train the placer neural_list by the cross-entropy method, on simulated times alone.
 
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
@@ -38,5 +41,6 @@ def train(out: Path, seed: int, generations: int, left_out: tuple[str, ...], lim
     from policy.place.neural.training import CrossEntropy
 
     course = CrossEntropy(generations=generations, seed=seed)
-    run(out, course, left_out=left_out, limit=limit, say=console.say)
+    with console.progress(quiet=quiet) as progress:
+        run(out, course, left_out=left_out, limit=limit, say=progress)
     console.say(f"Written to {out / WEIGHTS}")

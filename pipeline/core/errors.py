@@ -2,7 +2,8 @@
 
     PlacewrightError
     ├── UsageError              a wrong option, key, name or budget         exit 2
-    │   └── UnknownNameError    a name nobody knows; offers the nearest
+    │   ├── UnknownNameError    a name nobody knows; offers the nearest
+    │   └── MissingPackageError a package that what was asked for needs
     ├── ModelError              a model that cannot be read or is not valid  exit 3
     │   └── CyclicGraphError    an order was asked of a graph with a cycle
     ├── DeviceError             a device is missing or refuses the model    exit 4
@@ -23,6 +24,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 NAMED = 5  # culprits that a message lists
+CHOICES = 12  # names to choose from that a message lists
 
 
 class PlacewrightError(Exception):
@@ -46,13 +48,19 @@ class UsageError(PlacewrightError, ValueError):
 
 
 class UnknownNameError(UsageError, LookupError):
-    """A name that is not registered."""
+    """A name that is not registered; where: what lists all that are, for when there are many."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        choices = sorted(set(known))
-        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-        remedy = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(choices) or 'none'}."
-        super().__init__(f"There is no {kind} named {name!r}.", remedy)
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        super().__init__(f"There is no {kind} named {name!r}.", nearest(name, known, where))
+
+
+class MissingPackageError(UsageError, ImportError):
+    """A package that what was asked for needs, and that is not installed."""
+
+    def __init__(self, what: str, package: str | None, more: str = "") -> None:
+        super().__init__(
+            f"{what} the package {package}, which is not installed.", f"Install it: pip install {package}.{more}"
+        )
 
 
 class ModelError(PlacewrightError, ValueError):
@@ -109,6 +117,22 @@ class ShadowedPackageError(PlacewrightError, ImportError):
     """Another installed package carries the name of one of our folders."""
 
     exit_code = 2
+
+
+def nearest(name: str, known: Iterable[str], where: str = "") -> str:
+    """Return which of known names was meant, or what there is: all of few, the first of many and where the others are.
+
+    >>> nearest("gready", ["greedy", "heft"]), nearest("x", ["greedy", "heft"])
+    ("Did you mean 'greedy'?", 'Known: greedy, heft.')
+    """
+    choices = sorted(set(known))
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    if len(choices) <= CHOICES:
+        return f"Known: {', '.join(choices) or 'none'}."
+    more = f"and {len(choices) - CHOICES} more"
+    return f"Known: {', '.join(choices[:CHOICES])} {more}{f'; see {where}' if where else ''}."
 
 
 def listed(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,12 @@ def open_alike(path: Path, mode: str) -> IO[Any]:
     encoding = None if "b" in mode else "utf-8"
     # Path.open takes no opener, and a mode set later leaves a moment in which others can read.
     return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags, permissions))
+
+
+def close_to_changes(file: Path) -> None:
+    """Let nobody change a file, and nobody else read it; on Windows, which removes no such file, leave it as it is."""
+    if sys.platform != "win32":
+        file.chmod(0o400)
 
 
 def make_alike(folder: Path) -> None:

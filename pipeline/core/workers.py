@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
+import queue
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.process import Piped, die_with_parent, ending
+from pipeline.core.process import Piped, die_with_parent, ending, taken
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
 
@@ -24,15 +24,16 @@ Answer = Mapping[str, Any]
 
 
 class Worker:
-    """One process and the pipes to it. `at` names what it has been asked and not yet answered, "" if it is idle."""
+    """One process and the pipes to it. `at` names what it has been asked and not yet answered, "" if it is idle.
 
-    def __init__(self, module: str) -> None:
+    heard: gets the worker and every line that it writes, b"" at its end.
+    """
+
+    def __init__(self, module: str, heard: Callable[[tuple[Worker, bytes]], None]) -> None:
         self.at = ""
         self.asked = 0
-        self._said = b""
         self._quiet_until = 0
-        self._piped = Piped(module)
-        self.stdout = self._piped.stdout
+        self._piped = Piped(module, heard=lambda line: heard((self, line)))
 
     @property
     def pid(self) -> int:
@@ -48,23 +49,14 @@ class Worker:
         """Hand over a command; a worker that is dead is found out when its answer is read."""
         self.at, self.asked = name, self.asked + 1
         self._quiet_until = self._piped.said
-        left = json.dumps(command).encode() + b"\n"
-        try:
-            while left:
-                left = left[os.write(self._piped.stdin.fileno(), left) :]
-        except BrokenPipeError:
-            return
+        self._piped.send(json.dumps(command).encode() + b"\n")
 
-    def answer(self) -> Answer | None:
-        """Return the answer, or None while a part of it is missing; an error with "died" if the process has ended."""
-        chunk = os.read(self.stdout.fileno(), 1 << 16)
-        self._said += chunk
-        if not chunk:
+    def answer(self, line: bytes) -> Answer:
+        """Return the answer that a line holds; an error with "died" if the process has ended instead."""
+        if not line:
             return {"error": {"cause": self._end(), "remedy": ""}, "died": True}
-        if not self._said.endswith(b"\n"):
-            return None
-        answer: Answer = json.loads(self._said)
-        self.at, self._said = "", b""
+        answer: Answer = json.loads(line)
+        self.at = ""
         return answer
 
     def _end(self) -> str:
@@ -85,6 +77,7 @@ class Workers:
         self.module = module
         self.started = 0
         self._workers: list[Worker] = []
+        self._heard: queue.SimpleQueue[tuple[Worker, bytes]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +105,7 @@ class Workers:
         if worker is None:
             if len(self._workers) >= self.most:
                 raise ValueError("all workers are busy")
-            worker = Worker(self.module)
+            worker = Worker(self.module, self._heard.put)
             self.started += 1
             self._workers.append(worker)
         worker.ask(name, command)
@@ -120,19 +113,17 @@ class Workers:
     def wait(self) -> list[tuple[str, Answer]]:
         """Return (name, answer) of what is done, as soon as there is one."""
         done: list[tuple[str, Answer]] = []
-        with selectors.DefaultSelector() as selector:
-            for worker in self._workers:
-                if worker.at:
-                    selector.register(worker.stdout, selectors.EVENT_READ, worker)
-            while not done:
-                for key, _ in selector.select():
-                    worker, name = key.data, key.data.at
-                    answer = worker.answer()
-                    if answer is None:
-                        continue
-                    done.append((name, answer))
-                    if worker.at or worker.asked >= TASKS:  # dead, or due to be replaced
-                        self._drop(worker)
+        while not done or not self._heard.empty():
+            worker, line = taken(self._heard)
+            if worker not in self._workers:
+                continue
+            if not worker.at:  # it died while it was idle
+                self._drop(worker)
+                continue
+            name = worker.at
+            done.append((name, worker.answer(line)))
+            if worker.at or worker.asked >= TASKS:  # dead, or due to be replaced
+                self._drop(worker)
         return done
 
     def _drop(self, worker: Worker) -> None:

@@ -253,7 +253,8 @@ def read_graph(scenario: Scenario) -> GraphFile:
             zoo.export(name, Path(folder) / "model.xml")
             return read_graph(Path(folder) / "model.xml", **scenario.reading())
     if name not in workloads.names():
-        raise UnknownNameError("graph in the zoo", name, [*workloads.names(), *zoo.names()])
+        known = [*workloads.names(), *zoo.names()]
+        raise UnknownNameError("graph in the zoo", name, known, "`placewright zoo list`")
     reading = scenario.reading()
     if reading["shapes"].given:
         raise UsageError(f"{scenario.graph} is no model: it has no inputs to give a shape.", "Leave --shape out.")

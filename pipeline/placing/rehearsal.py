@@ -18,7 +18,7 @@ import numpy as np
 from pipeline import registry
 from pipeline.artifacts.declared import is_ours
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
-from pipeline.core.errors import DeviceError
+from pipeline.core.errors import DeviceError, MissingPackageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
@@ -110,7 +110,8 @@ def _searched(placer: str, evaluator: str) -> None:
         grouping, made = for_placer(built, problem, partial(_as_it_is, problem), seed=0)
         simulator = _simulator(evaluator, problem, grouping)
         asked = simulator if evaluator in SIMULATORS else _Plain(simulator)
-        with contextlib.suppress(DeviceError):  # a rule of thumb that finds nothing where memory is short
+        # A rule of thumb may find nothing where memory is short; and what lacks a package says so when it is asked.
+        with contextlib.suppress(DeviceError, MissingPackageError):
             built.place(made, asked, BUDGET, seed=0, progress=_silent)
 
 

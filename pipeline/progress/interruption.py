@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
+from pipeline.core.process import LOOK_EVERY_S
+
 T = TypeVar("T")
 
 GRACE_S = 2.0  # seconds that interrupted work gets to notice before it is left behind
@@ -39,6 +41,8 @@ def apart(work: Callable[[Callable[[], None]], T]) -> T:
     thread = threading.Thread(target=body, name="placewright-search", daemon=True)
     try:
         thread.start()  # may be interrupted itself, when the work has begun
+        while not wait([outcome], LOOK_EVERY_S).done:  # Windows tells of Ctrl-C between waits, not within them
+            pass
         return outcome.result()
     except KeyboardInterrupt:
         gone.set()

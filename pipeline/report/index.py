@@ -1,15 +1,16 @@
-"""All runs and batches below a folder, as one table to sort and filter."""
+"""All runs, batches and benchmarks below a folder: their comparisons as pictures, and the runs as one table."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import PlacewrightError, UsageError
+from pipeline.core.errors import PlacewrightError, StoreError, UsageError
+from pipeline.report.comparison import RECORD, read_comparisons
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell
 from pipeline.report.text import count_text, seconds_text
@@ -19,6 +20,7 @@ from pipeline.runs.result import Result
 INDEX = "index.html"
 BATCH = "table.jsonl"
 DEEPEST = 6  # folders below one another that are looked into
+PICTURES = 12  # comparisons that are drawn; the others are named
 COLUMNS = (
     "run",
     "model",
@@ -33,32 +35,55 @@ COLUMNS = (
 )
 
 
-def write_index(folder: Path, path: Path) -> int:
-    """Write the index of a folder and return how many runs it lists.
+def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = lambda _: None) -> int:
+    """Write the index of a folder and return how many runs it lists; progress: told which run is looked at.
 
     Raises:
         UsageError: there is no run below the folder.
         StoreError: the page cannot be written.
     """
     rows, unreadable = [], []
-    for run in sorted(_below(folder, MANIFEST, DEEPEST)):
+    runs = sorted(_below(folder, MANIFEST, DEEPEST))
+    for i, run in enumerate(runs):
+        progress(f"{run} ({i + 1} of {len(runs)})")
         try:
             rows.append(_row(run, folder, path.parent))
         except PlacewrightError as error:
             unreadable.append((str(run.relative_to(folder)), error.cause))
-    if not rows and not unreadable:
+    compared, damaged = _compared(folder)
+    if not rows and not unreadable and not compared and not damaged:
         raise UsageError(f"There is no run in {folder}.", "Name a run directory, or a folder of some.")
     failed = [row for table in sorted(_below(folder, BATCH, DEEPEST)) for row in _failed(table / BATCH)]
     page = PlainPage(
-        f"{count_text(len(rows), 'run')} in {folder}",
+        f"{count_text(len(rows), 'run')} in {folder}" if rows or not compared else f"Comparison in {folder}",
         sections=[
+            *compared,
             Section("Runs", columns=COLUMNS, rows=rows, numbers=(4, 5), filtered=True),
             Section("Jobs of batches that failed", columns=("job", "model", "why"), rows=failed),
             Section("Runs that are not finished", columns=("run", "why"), rows=unreadable),
+            Section("Comparisons that cannot be read", columns=("folder", "why"), rows=damaged),
         ],
     )
     write_page(path, page.text())
     return len(rows)
+
+
+def _compared(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
+    """Return the comparisons of batches and benchmarks below a folder, and the folders whose record is damaged."""
+    sections, damaged, left = list[Section](), list[tuple[str, str]](), list[str]()
+    for home in sorted(_below(folder, RECORD, DEEPEST)):
+        place = "" if home == folder else str(home.relative_to(folder))
+        try:
+            for comparison in read_comparisons(home / RECORD):
+                if len(sections) < PICTURES:
+                    sections.append(comparison.section(place))
+                else:
+                    left.append(f"{comparison.title} ({home / comparison.file})")
+        except StoreError as error:
+            damaged.append((place or str(folder), error.cause))
+    if left:
+        sections.append(Section("Further comparisons", words=f"Not drawn here: {'; '.join(left)}."))
+    return sections, damaged
 
 
 def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:

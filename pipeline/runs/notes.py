@@ -1,4 +1,4 @@
-"""What a result says of devices that are left out, and of measurements that were disturbed."""
+"""What a result says of devices that are left out, of measurements that were disturbed, and of missing packages."""
 
 from __future__ import annotations
 
@@ -20,3 +20,15 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     if disturbed:
         found.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
     return found
+
+
+def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return sentences on stages that were asked for METIS where pymetis is not installed."""
+    others = {"coarsen": "coarsen.heavy_edge took its place", "group": "an order of the operations was divided instead"}
+    return [
+        f"{stage}.metis was asked for, but pymetis is not installed: {instead}."
+        for stage, instead in others.items()
+        if stage in outcomes
+        and "pymetis" in outcomes[stage].task.version
+        and "metis" in outcomes[stage].task.name.split("+")
+    ]

@@ -30,6 +30,7 @@ from pipeline.artifacts.task import Task
 from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
+from pipeline.shared.partition import has_metis
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
@@ -45,6 +46,8 @@ STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
 SAMPLED = ("place", "measure")
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
 PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
+# Stages whose implementations may ask for partitions of METIS, which others make where it is missing.
+PARTITIONED = ("coarsen", "group", "place")
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
 # Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
@@ -146,6 +149,8 @@ class _Planned:
         version: dict[str, int | str] = {"step": STEP_VERSION[stage]}
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
+        if stage in PARTITIONED and not has_metis():
+            version["pymetis"] = "not installed"
         files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
         files += _metric_files(settings) if measured and stage != "kernels" else []
         params |= {"files": files} if files else {}

@@ -23,7 +23,7 @@ from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.notes import device_notes
+from pipeline.runs.notes import device_notes, partition_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -248,7 +248,7 @@ def write_result(
         best=verdict.best,
         verdict=verdict.text,
         contest=contest,
-        notes=[*verdict.notes, *notes, *device_notes(outcomes)],
+        notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
         speedup_over_best_single=verdict.gain,
         files=files,
     )

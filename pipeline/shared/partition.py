@@ -1,21 +1,28 @@
 """Partitions that several stages use: METIS, the repair of cyclic quotients, and the joining of groupings.
 
-The one module that knows pymetis.
+The one module that knows pymetis, which has no wheel for Windows.
 """
 
 from __future__ import annotations
 
 import heapq
+import importlib.util
+import logging
+from functools import cache
+from types import ModuleType
 from typing import Literal, get_args
 
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.errors import CyclicGraphError, PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.errors import CyclicGraphError, MissingPackageError, UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, adjacency, components, group_edges
 from pipeline.shared.cycles import strong_components
 
 NodeCost = Literal["flops", "bytes", "count"]
+
+HEAVY_EDGE = " Groups need it not: coarsen.metis and group.metis have others take its place."
+logger = logging.getLogger(__name__)
 
 FLOOR = 0.01  # share of the mean cost that every operation is given
 WEIGHT_SUM = 2**28  # METIS may be built with 32-bit integers; its sums must stay below 2**31
@@ -83,7 +90,7 @@ def metis_parts(
 
     Raises:
         UsageError: parts or balance is out of range.
-        PlacewrightError: pymetis is not installed.
+        MissingPackageError: pymetis is not installed; see `even_parts`.
 
     Source: Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, 1998.
     """
@@ -94,13 +101,9 @@ def metis_parts(
         return np.zeros(graph.n, dtype=np.int32)
     if second_weight is not None:
         node_weight = np.maximum(node_weight / node_weight.sum(), second_weight / second_weight.sum())
-    try:
-        import pymetis
-    except ModuleNotFoundError as error:
-        raise PlacewrightError(
-            "METIS partitions need the package pymetis, which is not installed.",
-            "Install it: pip install pymetis. Or use coarsen.heavy_edge (use=heavy_edge), which needs nothing.",
-        ) from error
+    pymetis = _pymetis()
+    if pymetis is None:
+        raise MissingPackageError("METIS partitions need", "pymetis", HEAVY_EDGE)
     ptr, neighbour, weight = _undirected(graph, edge_weight)
     answer = pymetis.part_graph(
         parts,
@@ -110,6 +113,65 @@ def metis_parts(
         options=pymetis.Options(seed=seed & 0x7FFFFFFF, ufactor=max(1, round(1000 * (balance - 1)))),
     )
     return Grouping.of_labels(np.asarray(answer.vertex_part, dtype=np.int64)).group
+
+
+def even_parts(
+    graph: Graph, parts: int, *, node_weight: Float64, edge_weight: Float64 | Int64, balance: float, seed: int
+) -> Int32:
+    """Return a METIS partition, see `metis_parts`; without pymetis parts of nodes that follow one another in an order.
+
+    Such parts weigh about the same, and cut more.
+
+    Raises:
+        UsageError: parts or balance is out of range.
+
+    Source of the order: Cuthill and McKee, Reducing the Bandwidth of Sparse Symmetric Matrices, 1969, reversed.
+    """
+    if has_metis() or parts == 1 or parts >= graph.n:
+        return metis_parts(graph, parts, node_weight=node_weight, edge_weight=edge_weight, balance=balance, seed=seed)
+    check_parts(parts, balance)
+    tell_once(
+        "pymetis is not installed: nodes are divided along an order of them instead of by METIS, which cuts more."
+    )
+    order = _close_order(graph)
+    before = np.cumsum(node_weight[order]) - node_weight[order] / 2
+    part = np.empty(graph.n, np.int64)
+    part[order] = np.minimum(before * parts / node_weight.sum(), parts - 1)
+    return Grouping.of_labels(part).group
+
+
+def has_metis() -> bool:
+    """Return whether pymetis is installed; it is not imported."""
+    try:
+        return importlib.util.find_spec("pymetis") is not None
+    except (ModuleNotFoundError, ValueError):  # somebody, or something, has barred it
+        return False
+
+
+def _pymetis() -> ModuleType | None:
+    try:
+        import pymetis
+    except ModuleNotFoundError:
+        return None
+    module: ModuleType = pymetis
+    return module
+
+
+@cache
+def tell_once(words: str) -> None:
+    """Warn of something that holds for as long as the process lives, once."""
+    logger.warning("%s", words)
+
+
+def _close_order(graph: Graph) -> Int32:
+    """Return the nodes in an order in which neighbours are close to one another."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    ptr, neighbour, weight = _undirected(graph, np.ones(graph.m))
+    matrix = csr_array((weight, neighbour.astype(np.int32), ptr.astype(np.int32)), (graph.n, graph.n))
+    order: Int32 = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    return order
 
 
 def _undirected(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int64, Int64]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from pipeline.shared.partition import check_parts, metis_parts, node_costs
+from pipeline.shared.partition import check_parts, even_parts, node_costs
 from policy.group.certain import certain
 
 
@@ -44,7 +44,7 @@ class MetisModel(nn.Module):
         return torch.zeros(())
 
     def _partition(self, graph: Graph) -> Grouping:
-        labels = metis_parts(
+        labels = even_parts(
             graph,
             self.parts,
             node_weight=node_costs(graph, "flops"),
@@ -58,6 +58,8 @@ class MetisModel(nn.Module):
 @dataclass(frozen=True, slots=True)
 class Metis:
     """Cuts the graph into parts of equal FLOPs so that few bytes flow between parts.
+
+    Where pymetis is not installed, as on Windows, an order of the operations is divided instead, and a warning says so.
 
     Source: Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular graphs", SIAM J.
     Scientific Computing 20, 1998.

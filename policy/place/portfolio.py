@@ -15,6 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel, LatencyModel, PipelineModel
+from pipeline.shared.partition import has_metis, tell_once
 from policy.place.exact.cpsat import CpSat, size_of
 from policy.place.exact.dp import Dp
 from policy.place.exact.dpl import Dpl
@@ -155,6 +156,9 @@ class Portfolio(Method):
         timed = math.isfinite(search.left_s)
         until_s = time.monotonic() + RULING * search.left_s
         for name, (method, per_second) in RULES.items():
+            if isinstance(method, Metis) and not has_metis():
+                tell_once("pymetis is not installed: portfolio leaves the placer metis out.")
+                continue
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed)

@@ -252,7 +252,9 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
     base, _, number = plugin.partition(".")
     for key in properties:
         if key not in found.settable:
-            raise UnknownNameError(f"settable property of {plugin}", key, found.settable)
+            raise UnknownNameError(
+                f"settable property of {plugin}", key, found.settable, "`placewright devices --json`"
+            )
     if DEVICE_ID in properties:
         raise UsageError(
             f"{name} gives {DEVICE_ID} as a property.", f"Write {name}={base}.{properties[DEVICE_ID]} instead."

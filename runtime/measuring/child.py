@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import selectors
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
-from pipeline.core.process import Piped, ending
+from pipeline.core.process import Piped, ending, was_killed
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
 # What allocators, loaders and device plug-ins say when memory is short.
@@ -52,7 +49,7 @@ class Child:
     def __init__(self, *, timeout_s: float, memory_bytes: int = 0) -> None:
         self.timeout_s = timeout_s
         self._oom_kills = _oom_kills()
-        self.piped = Piped("runtime.measuring.launch", **{MEMORY_LIMIT: str(memory_bytes)})
+        self.piped = Piped("runtime.measuring.launch", {MEMORY_LIMIT: str(memory_bytes)})
 
     @property
     def pid(self) -> int:
@@ -78,10 +75,11 @@ class Child:
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         end = time.monotonic() + limit_s
         try:
-            self._write(json.dumps({"do": do, **command}).encode() + b"\n", end, limit_s)
-            text = self._read_line(end, limit_s)
-        except BrokenPipeError:
-            text = b""
+            self.piped.send(json.dumps({"do": do, **command}).encode() + b"\n", within_s=limit_s)
+            text = self.piped.receive(within_s=max(0.0, end - time.monotonic()))
+        except TimeoutError as error:
+            self.piped.process.kill()
+            raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s")) from error
         if not text:
             raise ChildError(self._post_mortem())
         answer: dict[str, Any] = json.loads(text)
@@ -90,44 +88,10 @@ class Child:
             raise ChildError(MeasurementFailed(_failure_kind(fault["kind"]), fault["message"]))
         return answer
 
-    def _write(self, line: bytes, end: float, limit_s: float) -> None:
-        """Write a command; a pipe holds less than a long one, so a child that hangs could block us here."""
-        stream = self.piped.stdin
-        os.set_blocking(stream.fileno(), False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_WRITE)
-            while line:
-                self._wait(selector, end, limit_s)
-                line = line[os.write(stream.fileno(), line) :]
-
-    def _wait(self, selector: selectors.BaseSelector, end: float, limit_s: float) -> None:
-        """Wait until the pipe is ready; after `end` kill the child.
-
-        Raises:
-            ChildError: it was not ready in time.
-        """
-        left_s = end - time.monotonic()
-        if left_s <= 0 or not selector.select(left_s):
-            self.piped.process.kill()
-            raise ChildError(MeasurementFailed("timeout", f"no answer within {limit_s:g} s"))
-
-    def _read_line(self, end: float, limit_s: float) -> bytes:
-        stream = self.piped.stdout
-        chunks: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            while not (chunks and chunks[-1].endswith(b"\n")):
-                self._wait(selector, end, limit_s)
-                chunk = os.read(stream.fileno(), 1 << 16)
-                if not chunk:
-                    return b""
-                chunks.append(chunk)
-        return b"".join(chunks)
-
     def _post_mortem(self) -> MeasurementFailed:
         """Return why the process is gone, from its exit status, the kernel's count and its last words."""
         status = self.piped.process.wait()
-        if status == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+        if was_killed(status) and _oom_kills() > self._oom_kills:
             return MeasurementFailed("out_of_memory", "it was killed by the kernel because memory ran out")
         words = self.piped.last_words()
         kind: FailureKind = "out_of_memory" if speaks_of_memory(words) else "crashed"

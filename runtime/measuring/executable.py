@@ -15,7 +15,7 @@ from pipeline.core.devices import DeviceSpec
 from runtime.executor.placed import PlacedModel, SegmentCompiler
 from runtime.executor.segments import Segmentation, SegmentSpec
 from runtime.executor.splitting import how_to_run, placed_in_memory
-from runtime.machines.devices import PRECISION, core_for, precision_name
+from runtime.machines.devices import PRECISION, precision_name
 from runtime.measuring import kernels
 from runtime.measuring.affinity import set_affinities
 
@@ -74,15 +74,17 @@ class Executable(Protocol):
         """End what runs for the model."""
 
 
-def executable(command: Mapping[str, Any], model: ov.Model, kept: KeptSegments) -> Executable:
+def executable(
+    command: Mapping[str, Any], model: ov.Model, core: ov.Core, devices: Sequence[DeviceSpec], kept: KeptSegments
+) -> Executable:
     """Return what a command of the measuring child asks for, compiled.
 
-    kept: compiled segments of earlier commands, which are used again if the command says so.
+    core: what has read the model, and knows the devices. kept: compiled segments of earlier commands, which are used
+    again if the command says so.
     """
-    devices = [DeviceSpec(**d) for d in command["devices"]]
     stated = command.get("segments")
     if stated is None:
-        return CompiledExecutable.of(command, model, devices)
+        return CompiledExecutable.of(command, model, core)
     compiler = kept.compiler_for(command["model"], command["batch"]) if stated["reuse"] else SegmentCompiler()
     parts = tuple(SegmentSpec(tuple(p["operations"]), p["device"], p["priority"]) for p in stated["parts"])
     how = how_to_run(stated["runner"], max(1, command["requests"]))
@@ -116,14 +118,14 @@ class CompiledExecutable:
     cached: bool
 
     @classmethod
-    def of(cls, command: Mapping[str, Any], model: ov.Model, devices: Sequence[DeviceSpec]) -> Self:
+    def of(cls, command: Mapping[str, Any], model: ov.Model, core: ov.Core) -> Self:
         """Return the model placed and compiled as a command says, or taken from the folder that is its cache."""
         properties = dict(command["properties"])
         if command["affinity"]:
             set_affinities(model, command["affinity"])
         elif command["cache"]:  # of a split it could hold what was compiled for other affinities
             properties["CACHE_DIR"] = command["cache"]
-        core, begun = core_for(devices), time.perf_counter()
+        begun = time.perf_counter()
         compiled = core.compile_model(model, command["target"], properties)
         compile_s = time.perf_counter() - begun
         count = command["requests"] or _optimal_requests(compiled)

@@ -43,7 +43,7 @@ import openvino as ov
 import psutil
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.process import die_with_parent
+from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
@@ -85,14 +85,16 @@ class Session:
         self.requests, self.loaded, self.model = [], None, None
         _forget_peak()
         path = Path(command["model"])
-        self.model = ov.Core().read_model(path)
+        devices = [DeviceSpec(**d) for d in command["devices"]]
+        core = core_for(devices)
+        self.model = core.read_model(path)
         inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
             batching.batch(self.model, self.batch)
             inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
         self.stateful = bool(self.model.get_variables())
-        self.loaded = executable(command, self.model, self.kept)
+        self.loaded = executable(command, self.model, core, devices, self.kept)
         self.requests = self.loaded.requests
         self.decode_steps = command["decode_steps"] if self.stateful else 1
         self._begin_sequences()
@@ -264,7 +266,7 @@ def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with _Realtime(True):
             return {"allowed": True}
-    except (PermissionError, AttributeError):  # not every system knows SCHED_RR
+    except (OSError, AttributeError):  # not every system knows SCHED_RR, or lets everybody ask for it
         return {"allowed": False}
 
 
@@ -342,13 +344,6 @@ def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tu
     return {"run_delay_s": waited * 1e-9, "runnable_s": (ran + waited) * 1e-9}
 
 
-def _limit_memory(limit_bytes: int) -> None:
-    if limit_bytes:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
-
-
 def _fault(error: Exception) -> dict[str, Any]:
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or speaks_of_memory(message):
@@ -386,7 +381,8 @@ def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
 def serve(answers: TextIO) -> None:
     """Write one answer per command until standard input ends."""
     die_with_parent()
-    _limit_memory(int(os.environ.get(MEMORY_LIMIT, "0")))
+    if limit := int(os.environ.get(MEMORY_LIMIT, "0")):
+        limit_address_space(limit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
     session = Session()
     for line in sys.stdin:

@@ -113,7 +113,7 @@ def build(text: str, *, seed: int = 0) -> Workload:
 def _generator(name: str) -> tuple[Callable[..., Workload], dict[str, Any]]:
     """Return the function behind a name, and the options that the name itself stands for."""
     if name not in TABLE:
-        raise UnknownNameError("workload", name, TABLE)
+        raise UnknownNameError("workload", name, TABLE, "`placewright zoo list`")
     target, _, preset = TABLE[name].partition("?")
     module, _, function = target.partition(":")
     generator: Callable[..., Workload] = getattr(importlib.import_module(module), function)

@@ -69,7 +69,7 @@ def build_model(name: str, *, seed: int = 0) -> ov.Model:
         UnknownNameError: there is no such network.
     """
     if name not in TABLE:
-        raise UnknownNameError("network", name, TABLE)
+        raise UnknownNameError("network", name, TABLE, "`placewright zoo list`")
     module, _, function = TABLE[name].partition(":")
     return getattr(importlib.import_module(module), function)(seed)
 

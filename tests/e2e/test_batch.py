@@ -119,6 +119,10 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
         found = list(csv.DictReader(cells))
     assert [tuple(r) for r in found] == [COLUMNS] * 4
     assert [r["job"] for r in found] == [r["job"] for r in table]
+    drawn = {p.name for p in (tmp_path / "out").glob("*.svg")}
+    assert drawn == {"intervals-towers.svg", "intervals-chain.svg"}
+    assert run(["report", str(tmp_path / "out")]) == 0
+    assert "towers: jobs" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     in_process.clear()
     assert rows(jobs) == table
     assert in_process == []
@@ -311,9 +315,10 @@ def test_packages_of_our_names_where_a_batch_is_started_are_not_imported(
     [
         ("../../up", "begins with a dot"),
         (".hidden", "begins with a dot"),
-        ("a/../../up", "a slash"),
-        ("/tmp/absolute", "a slash"),
-        ("a\\b", "a backslash"),
+        ("a/../../up", "holds one of"),
+        ("/tmp/absolute", "holds one of"),
+        ("a\\b", "holds one of"),
+        ("a:b", "holds one of"),
         ("a\0b", "cannot be printed"),
         ("two\nlines", "cannot be printed"),
         ("ü" * 101, "longer than 200 bytes"),
@@ -343,3 +348,10 @@ def test_a_model_whose_file_name_is_no_folder_name_needs_a_name(model: str, word
 def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:
     jobs = read_jobs(text(tmp_path, '[[jobs]]\nmodels = ["a/model.xml", "b/model.xml", "c.xml"]'))
     assert [j.name for j in jobs] == ["model1", "model2", "c"]
+
+
+def test_how_far_a_batch_is_is_told(tmp_path: Path, in_process: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = jobs_file(tmp_path, "towers.xml", devices=SETS[:1])
+    words = ["batch", str(jobs), "--store", str(tmp_path / "store")]
+    assert run([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "0 of 1 jobs are done" in capsys.readouterr().err

@@ -80,6 +80,10 @@ def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path
     assert "| single cpu |" in text
     assert "In words: " in text
     assert (out / "curves-sequential-towers.svg").read_text().startswith("<?xml")
+    assert "![" in text.partition("## Intervals")[2]
+    assert (out / "intervals-sequential-towers.svg").read_text().startswith("<svg")
+    assert run(["report", str(out)]) == 0
+    assert "min_cut" in (out / "index.html").read_text()
     assert len(list((out / "cells").iterdir())) == len(ALL)
 
 

@@ -1,4 +1,4 @@
-"""The tutorial without hardware, as a new user goes through it: every command, in order."""
+"""The tutorials, as a new user goes through them: every command and every block, in order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from pipeline.cli.main import run
 from tests.unit.test_pages import ROOT, blocks
 
-SHORTER = {"5s": "1s"}  # budgets
+SHORTER = {"5s": "1s", "60s": "20s"}  # budgets
 SLOWER = 7  # what compare may say of two runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["researcher"])
+@pytest.mark.parametrize("name", ["laptop", "researcher"])
 def test_every_command_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "tutorials" / f"{name}.md"
     monkeypatch.chdir(tmp_path)
@@ -37,3 +37,6 @@ def test_every_command_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch
         assert code == 0 or (arguments[0], code) == ("compare", SLOWER), line
         if target:
             Path(target).write_text(said.getvalue(), encoding="utf-8")
+    for block in blocks(page, "python"):
+        code = block.replace("budget_s=60", "budget_s=20")
+        assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

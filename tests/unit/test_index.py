@@ -19,7 +19,9 @@ def test_the_index_lists_runs_with_links_to_their_pages(tmp_path: Path) -> None:
     for name in ("plain", "a name #1 ?", "deep/down"):
         write_report(finished(tmp_path / name))
     finished(tmp_path / "pageless")
-    assert write_index(tmp_path, tmp_path / "out" / "index.html") == 4
+    told: list[str] = []
+    assert write_index(tmp_path, tmp_path / "out" / "index.html", progress=told.append) == 4
+    assert [words.partition("(")[2] for words in told] == [f"{i} of 4)" for i in (1, 2, 3, 4)]
     found = Page((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
     written = [a["href"] for tag, a in found.tags if tag == "a"]
     assert not [link for link in written if set(link) & set(" #?")]

@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -103,6 +104,26 @@ def test_completion_is_installed_by_the_documented_line() -> None:
     code = "from pipeline.cli.main import cli; cli(prog_name='placewright')"
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["plain,batch"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to complete words in")
+def test_bash_completes_words_after_the_documented_line(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    (eval .*)$", page, re.MULTILINE)
+    program = tmp_path / "placewright"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pipeline.cli.main import main; main()"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    asked = "COMP_WORDS=(placewright ba); COMP_CWORD=1; _placewright_completion placewright"
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    found = subprocess.run(
+        ["bash", "-c", f'{line}; {asked}; echo "${{COMPREPLY[*]}}"'],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "batch\n", found.stderr
 
 
 def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:

@@ -61,3 +61,11 @@ def test_looking_at_the_tables_imports_no_implementation() -> None:
     for stage in registry.STAGES:
         registry.table(stage)
     assert {m for m in set(sys.modules) - before if m.count(".") > 1} == set()
+
+
+def test_a_remedy_lists_few_names_whole_and_of_many_the_first_and_where_the_others_are() -> None:
+    assert UnknownNameError("fruit", "zzz", ["fig", "apple"]).remedy == "Known: apple, fig."
+    many = [f"apple{i:03d}" for i in range(200)]
+    found = UnknownNameError("fruit", "zzz", many, "`fruit list`").remedy
+    assert found == f"Known: {', '.join(many[:12])} and 188 more; see `fruit list`."
+    assert UnknownNameError("fruit", "apple3", many).remedy.startswith("Did you mean 'apple")

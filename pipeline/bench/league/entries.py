@@ -52,7 +52,7 @@ def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
     known = registry.table("place")
     for name in names:
         if name not in known:
-            raise UnknownNameError("placer", name, known)
+            raise UnknownNameError("placer", name, known, "`placewright list place`")
     found: list[LeagueEntry] = []
     left_out: list[str] = []
     for name in dict.fromkeys(names or known):

@@ -12,12 +12,17 @@ from markupsafe import Markup
 from pipeline.artifacts.store import write_text
 from pipeline.bench.league.protocol import NOISE
 from pipeline.bench.pages import markdown
-from pipeline.report.charts import RatioInterval, forest, ratio_curves
+from pipeline.report.charts import ratio_curves
+from pipeline.report.comparison import DrawnComparison, interval_row
 from pipeline.report.page import picture
 from pipeline.report.text import seconds_text, share_text
 
 Table = Mapping[str, Any]
 LINES = 7  # curves of a picture, one per colour: the best, beside which the reference stands as a line at 1
+INTERVALS = (
+    "Seconds of the reference's placement over those of the placer's: geometric mean over instances, with a 95 % "
+    "bootstrap interval over instances. The words beside it are the ratio of the table, which is one over it."
+)
 
 ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
 was interrupted, runs only what a changed placer concerns, and writes this page anew. Everything here is predicted by
@@ -295,13 +300,13 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
-    yardstick = f"{document['reference']}, {document['settings']['reference']:,}"
+    yardstick = _yardstick(document)
+    for each in comparisons(document, name):
+        yield each.file, each.drawing()
     for table in document["tables"]:
         if table["part"] != "search":
             continue
         stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
-        if rows:
-            yield f"{stem}-intervals.svg", _forest(table, rows, yardstick)
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
         lines = {p: _points(curve["limits"], curve["ratios"][p]) for p in best}
@@ -310,20 +315,31 @@ def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
             yield f"{stem}-curves.svg", drawing
 
 
-def _forest(table: Table, rows: Sequence[Table], yardstick: str) -> Markup:
-    """Return the intervals of all placers, upside down: a picture of speed has more to the right."""
-    intervals = [
-        RatioInterval(
-            row["placer"],
-            1 / row["ratio"]["median"],
-            1 / row["ratio"]["high"],
-            1 / row["ratio"]["low"],
-            _ratio(row["ratio"]),
-            "best" if row is rows[0] else "baseline" if row["control_of"] else "other",
+def comparisons(document: Table, name: str) -> list[DrawnComparison]:
+    """Return the intervals of the searches, upside down: a picture of speed has more to the right.
+
+    name: what the names of their pictures begin with.
+    """
+    found = []
+    for table in document["tables"]:
+        known = [row for row in table["standings"] if row["ratio"] is not None] if table["part"] == "search" else []
+        rows = tuple(
+            interval_row(
+                row["placer"],
+                (1 / row["ratio"]["median"], 1 / row["ratio"]["high"], 1 / row["ratio"]["low"]),
+                "best" if row is known[0] else "baseline" if row["control_of"] else "other",
+                _ratio(row["ratio"]),
+            )
+            for row in known
         )
-        for row in rows
-    ]
-    return forest(intervals, label=table["title"], yardstick=yardstick)
+        if rows:
+            file = f"{_file(name, table)}-intervals.svg"
+            found.append(DrawnComparison(file, table["title"], INTERVALS, _yardstick(document), rows))
+    return found
+
+
+def _yardstick(document: Table) -> str:
+    return f"{document['reference']}, {document['settings']['reference']:,}"
 
 
 def _points(limits: Sequence[float], ratios: Sequence[float | None]) -> list[tuple[float, float]]:

@@ -235,7 +235,7 @@ def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[t
     elif Path(name).is_file():
         yield Path(name).stem, GraphRef(Path(name).stem, name)
     else:
-        raise UnknownNameError("family, test graph or file of a graph", name, [*known, *graphs])
+        raise UnknownNameError("family, test graph or file of a graph", name, [*known, *graphs], "docs/league.md")
 
 
 def _on_machines(family: str, ref: GraphRef, machines: Sequence[str]) -> Iterator[LeagueInstance]:

@@ -83,7 +83,8 @@ def league(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from pipeline.bench.league.pages import write_pages
+    from pipeline.bench.league.pages import comparisons, write_pages
+    from pipeline.report.comparison import write_record
 
     instances = searched(effort, question.instances)
     taking_part, notes = entries(question.placers)
@@ -100,6 +101,7 @@ def league(
     _run(run)
     document = _document(run)
     write_json(out / "league.json", document)
+    write_record(out, comparisons(document, pages[0].stem))
     for path in pages:
         write_pages(document, path)
     return document

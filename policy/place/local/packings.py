@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import contract, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.shared.partition import metis_parts
+from pipeline.shared.partition import even_parts
 from policy.place.levels.hierarchy import hierarchy
 from policy.place.search import Search
 from policy.place.units import UNLIMITED, Units
@@ -30,7 +30,8 @@ def packings(search: Search) -> Int32:
     Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
     more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
     room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
-    neighbours together, and so need few copies. Partitions of METIS, even in bytes, need the fewest copies.
+    neighbours together, and so need few copies. Partitions of METIS, even in bytes, need the fewest copies (without
+    pymetis: parts of an order of the units).
     """
     graph = search.problem.graph
     alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
@@ -68,7 +69,7 @@ def _partitioned(problem: Problem, share: float) -> Iterator[Int32]:
     draws = int(np.clip(CUTTING_S * CUT_PER_S / (units.k * len(kinds)), 1, DRAWS))
     for (part_of_share, pieces, balance), seed in itertools.product(kinds, range(draws)):
         amount = _held(problem, units, part_of_share * share)
-        part = metis_parts(
+        part = even_parts(
             graph,
             pieces * problem.topology.p,
             node_weight=amount + 0.01 * max(float(amount.mean()), 1.0),

@@ -22,7 +22,8 @@ class Metis(Method):
 
     One placement balances the time of operations alone, as papers that compare with METIS do; a second balances time
     and memory (weights and outputs) together. Heavy parts choose their devices first, each the one still free on which
-    it takes least time.
+    it takes least time. Without pymetis, which has no wheel for Windows, this ends in an error when it is asked for by
+    its name, so that no comparison holds another method under it; the portfolio leaves it out.
 
     Source: Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs, 1998.
     """

@@ -1,0 +1,118 @@
+"""Comparisons as intervals of ratios: what a batch or a benchmark leaves beside its table, as a record and as pictures.
+
+The record is read again by `report FOLDER`, whose page draws the same intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from pipeline.artifacts.store import write_json, write_text
+from pipeline.core.errors import StoreError
+from pipeline.report.charts import RatioInterval, forest
+from pipeline.report.page import picture
+from pipeline.report.plain import Section, TableCell
+from pipeline.runs.records import from_json
+from pipeline.shared.payload import read_json
+
+SCHEMA = "placewright.intervals/1"
+RECORD = "intervals.json"
+DRAWN = 60  # rows of a picture; the others are in the table alone
+FEW = 12  # rows that need neither sorting nor a filter
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnComparison:
+    """Ratios to a yardstick, with intervals where there are any.
+
+    file: name of the picture. about: what is divided by what, and what the intervals are of. better: what ratios count.
+    """
+
+    file: str
+    title: str
+    about: str
+    yardstick: str
+    rows: tuple[RatioInterval, ...]
+    better: str = "as fast"
+
+    def drawing(self) -> Markup:
+        """Return the picture."""
+        return forest(self.rows[:DRAWN], label=self.title, yardstick=self.yardstick, better=self.better)
+
+    def section(self, place: str = "") -> Section:
+        """Return the part of a page about it; place: the folder in which it lies, if that is to be said."""
+        more = f" The picture holds {DRAWN} of {len(self.rows)} rows." if len(self.rows) > DRAWN else ""
+        cells: list[list[str | TableCell]] = [
+            [r.name, TableCell(f"{r.middle:.4g}", repr(r.middle)), *_ends(r)] for r in self.rows
+        ]
+        return Section(
+            f"{place}: {self.title}" if place else self.title,
+            words=self.about + more,
+            chart=self.drawing(),
+            columns=("", f"times {self.better} as {self.yardstick}", "from", "to"),
+            rows=cells,
+            numbers=(1, 2, 3),
+            filtered=len(self.rows) > FEW,
+        )
+
+
+def _ends(row: RatioInterval) -> list[TableCell]:
+    return [
+        TableCell("" if end is None else f"{end:.4g}", "" if end is None else repr(end)) for end in (row.low, row.high)
+    ]
+
+
+def interval_row(name: str, ratio: tuple[float, float, float], kind: str = "other", words: str = "") -> RatioInterval:
+    """Return the row of a ratio, its lower and its upper end; one without width has no interval.
+
+    >>> interval_row("a", (1.5, 1.25, 2.0)).words, interval_row("b", (1.5, 1.5, 1.5)).low
+    ('1.500 [1.250, 2.000]', None)
+    """
+    middle, low, high = ratio
+    if high - low < 1e-9:
+        return RatioInterval(name, middle, None, None, words or f"{middle:.3f}", kind)
+    return RatioInterval(name, middle, low, high, words or f"{middle:.3f} [{low:.3f}, {high:.3f}]", kind)
+
+
+def write_record(folder: Path, comparisons: Sequence[DrawnComparison]) -> None:
+    """Write what comparisons say, for the page of the folder.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    write_json(folder / RECORD, {"schema": SCHEMA, "comparisons": [asdict(c) for c in comparisons]})
+
+
+def write_comparisons(folder: Path, comparisons: Sequence[DrawnComparison]) -> None:
+    """Write a picture per comparison, and the record of all.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    for each in comparisons:
+        write_text(folder / each.file, picture(each.drawing()))
+    write_record(folder, comparisons)
+
+
+def read_comparisons(path: Path) -> list[DrawnComparison]:
+    """Return the comparisons of a record.
+
+    Raises:
+        StoreError: it is no such record, or damaged.
+    """
+    try:
+        document = read_json(path)
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']}")
+        found = [from_json(DrawnComparison, each) for each in document["comparisons"]]
+        ratios = [v for each in found for r in each.rows for v in (r.middle, r.low, r.high) if v is not None]
+        if not all(0 < v < math.inf for v in ratios):
+            raise ValueError("a ratio is no positive number")
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged.", "Run what made it once more.") from error
