@@ -150,11 +150,11 @@ def portfolio(_: Path | None) -> Iterator[Figure]:
         yield figure(f"neural_list.portfolio.{label}.worst", max(ratios), "", how, target=1.01)
 
 
-def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget) -> float:
+def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget, *, seed: int = 0) -> float:
     """Return the seconds of the best placement found; inf where none fits."""
     method = build("place", placer, values)
     try:
-        answer = method.place(case.problem, case.simulator(), budget, seed=0, progress=lambda _: None)
+        answer = method.place(case.problem, case.simulator(), budget, seed=seed, progress=lambda _: None)
     except DeviceError:
         return math.inf
     seconds: float = answer.value_s

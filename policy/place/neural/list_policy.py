@@ -14,6 +14,7 @@ from pipeline.core.errors import UsageError, listed
 from policy.place.neural.constructing import DEVICE_FIGURES, KEY_FIGURES, Scores
 from policy.place.neural.scenes import CONTEXT
 
+ORIGINS = ("learned", "untrained", "uniform")
 SHIPPED = Path(__file__).with_name("neural_list.safetensors")
 
 
@@ -52,6 +53,18 @@ class ListPolicy:
         """Return the scores in a context, float64 [len(CONTEXT)], without noise."""
         return Scores(context @ self.device, context @ self.key, np.zeros((0, 0)))
 
+    def adapted(self, context: Float64, scores: Scores) -> ListPolicy:
+        """Return the nearest policy whose scores in a context, float64 [len(CONTEXT)], are these."""
+        share, now = context / (context @ context), self.scores(context)
+        return ListPolicy(
+            self.device + np.outer(share, scores.device - now.device), self.key + np.outer(share, scores.key - now.key)
+        )
+
+    @property
+    def named(self) -> dict[str, Float64]:
+        """Return the weights by name, each float64 [1]."""
+        return dict(zip(LINEAR_NAMES, self.linear.reshape(-1, 1).copy(), strict=True))
+
     @classmethod
     def of_named(cls, weights: Mapping[str, Float64], where: str) -> ListPolicy:
         """Return the policy of weights by name; where: the file they come from, for messages.
@@ -89,7 +102,7 @@ class ListPolicy:
         """Write a file that `read` reads."""
         from safetensors.numpy import save_file
 
-        save_file(dict(zip(LINEAR_NAMES, self.linear.reshape(-1, 1).copy(), strict=True)), path)
+        save_file(self.named, path)
 
 
 LINEAR_NAMES = (
@@ -107,3 +120,16 @@ def shipped() -> ListPolicy:
         UsageError: its file is not there or damaged.
     """
     return ListPolicy.read(SHIPPED)
+
+
+def begun(origin: str, rng: np.random.Generator, weights: str = "") -> ListPolicy:
+    """Return the policy that a search begins with; see ORIGINS. weights: a file in place of those that come along.
+
+    Raises:
+        UsageError: the file of learned weights cannot be read.
+    """
+    if origin == "uniform":
+        return ListPolicy.uniform()
+    if origin == "untrained":
+        return ListPolicy.untrained(rng)
+    return ListPolicy.read(Path(weights)) if weights else shipped()

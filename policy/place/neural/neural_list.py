@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
-from pipeline.core.problem import Problem
-from policy.place.lists.listing import Partial
-from policy.place.lists.submit import fitted, submit
 from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
-from policy.place.neural.constructing import Scores
-from policy.place.neural.list_policy import ListPolicy, shipped
+from policy.place.neural.list_policy import ORIGINS, begun
 from policy.place.neural.plans import Plan, plans_of
+from policy.place.neural.sampling import Noise, Sampler, asked, passed, ways_of
 from policy.place.search import Method, Search
 
-ORIGINS = ("learned", "untrained", "uniform")
-WIDTH = 4  # ready operations compared as pairs with devices, in two of the passes
 PASSES = 4  # ways to construct without noise
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
-ROUND = 32  # samples drawn around one centre
-LEAST = 0.3  # what a weight's noise is taken to be relative to at least, over the mean weight
-BEST = 8  # samples that later ones follow
-FOLLOWED = 0.7  # share of the samples that are constructed in the way of one of them
-
-Way = tuple[Plan, int]  # and how many ready operations are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,91 +65,25 @@ class NeuralList(Method):
         if search.done:
             return
         rng = np.random.default_rng(seed)
-        policy, plans = self._policy(rng), plans_of(search)
-        ways = [(plan, width) for width in (1, WIDTH) for plan in plans]
-        for plan, width in ways[: self.passes]:
-            scores = policy.scores(plan.context)
-            if not np.any(scores.device):  # a uniform choice is a draw
-                scores = noisy(scores, plan, rng, self)
-            submit(search, plan.work, (), (plan.schedule(scores, width=width),))
+        policy, plans = begun(self.scores, rng, self.weights), plans_of(search)
+        ways, noise = ways_of(plans), Noise(self.spread, self.temperature)
+        for way in ways[: self.passes]:
+            passed(search, way, policy.scores(way[0].context), noise, rng)
         if self.samples:
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-                self._sample(search, ways, policy.scores(plans[0].context), rng)
+                self._sample(search, Sampler(policy.scores(plans[0].context), ways, noise, rng))
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
             make_room(search, seed=seed)
 
-    def _policy(self, rng: np.random.Generator) -> ListPolicy:
-        if self.scores == "uniform":
-            return ListPolicy.uniform()
-        if self.scores == "untrained":
-            return ListPolicy.untrained(rng)
-        return ListPolicy.read(Path(self.weights)) if self.weights else shipped()
-
-    def _sample(self, search: Search, ways: Sequence[Way], scores: Scores, rng: np.random.Generator) -> None:
+    def _sample(self, search: Search, sampler: Sampler[tuple[Plan, int]]) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""
-        centre = scores
-        found: list[tuple[float, Scores, Way]] = []
-        for i in range(self.samples):
+        for _ in range(self.samples):
             if search.done:
                 return
-            if i and i % ROUND == 0:
-                found = sorted(found, key=lambda entry: entry[0])[:BEST]
-                centre = _mean(scores, [sample for _, sample, _ in found])
-            plan, width = _way(ways, [way for _, _, way in found[:BEST]], rng)
-            sample = noisy(centre, plan, rng, self)
-            found.append((asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width)))
-
-
-def _way(ways: Sequence[Way], best: Sequence[Way], rng: np.random.Generator) -> Way:
-    """Return a way to construct: mostly that of one of the best samples."""
-    among = best if best and rng.random() < FOLLOWED else ways
-    return among[int(rng.integers(len(among)))]
-
-
-def noisy(scores: Scores, plan: Plan, rng: np.random.Generator, placer: NeuralList) -> Scores:
-    """Return scores with normal noise on their weights and Gumbel noise on what they score, as a placer's samples."""
-    n, p = plan.work.op_s.shape
-    mean = float(np.abs(scores.device).mean())
-
-    def drawn(weights: Float64) -> Float64:
-        deviation = placer.spread * np.hypot(weights, LEAST * np.abs(weights).mean())
-        moved: Float64 = weights + deviation * rng.standard_normal(weights.size)
-        return moved
-
-    return scores._replace(
-        device=drawn(scores.device),
-        key=drawn(scores.key),
-        noise=(placer.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=(n, p)),
-    )
-
-
-def _mean(scores: Scores, best: Sequence[Scores]) -> Scores:
-    """Return scores with the mean weights of the best samples."""
-    device = np.mean([sample.device for sample in best], axis=0)
-    key = np.mean([sample.key for sample in best], axis=0)
-    return scores._replace(device=device, key=key)
-
-
-def asked(search: Search, plan: Plan, schedule: Partial) -> float:
-    """Return the seconds of a schedule's placement, with its order where placements have one.
-
-    inf where it does not fit, or where the budget has ended while it was made.
-    """
-    device = fitted(search.problem, plan.work, schedule.homes.device)
-    if search.simulator is not None and not search.problem.ordered:
-        found = search.simulate(device[None])
-        return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))
-    return float(np.nan_to_num(search.evaluate([_placement(search.problem, device, schedule)])[0], nan=np.inf))
-
-
-def _placement(problem: Problem, device: Int32, schedule: Partial) -> Placement:
-    """Return a schedule as a placement, with the order of its starts where placements have orders."""
-    if not problem.ordered:
-        return Placement(device, problem.topology.names)
-    rank = np.empty(device.size)
-    rank[np.argsort(schedule.start_s, kind="stable")] = np.arange(device.size)
-    return Placement(device, problem.topology.names, rank)
+            plan, width = sampler.way()
+            sample = sampler.scores(plan)
+            sampler.note(asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width))
