@@ -103,7 +103,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
         assert deaths == len(whole.states) // every
         assert [step(s) for s in checkpointer.states] == [step(s) for s in whole.states]
         assert told(answer) == told(expected)
-        assert answer.evaluations == expected.evaluations == EVALUATIONS
+        assert answer.evaluations == expected.evaluations <= EVALUATIONS
         assert weights(checkpointer.policies[-1].arrays) == weights(whole.policies[-1].arrays)
 
 
@@ -179,9 +179,9 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
             seen.extend(p.key() for p in placements)
             return evaluate(placements)
 
-        def simulated(device, simulate=simulate, seen=seen):
+        def simulated(device, priority=None, simulate=simulate, seen=seen):
             seen.extend(row.tobytes() for row in device)
-            return simulate(device)
+            return simulate(device, priority)
 
         def walked(start, moves, local_search=local_search, seen=seen, **options):
             seen.extend([start.key(), *(part.tobytes() for part in (moves.ptr, moves.node, moves.device, moves.shift))])

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, seeded, weights_of
 from policy.place.agent.trainer import HsdagHyperparameters, HsdagTrainer, Parser
 from policy.place.local.anneal import Anneal
-from policy.place.neural.list_policy import LINEAR, ORIGINS, ListPolicy, begun
+from policy.place.neural.list_policy import LINEAR, ListPolicy
+from policy.place.neural.neural_list import NeuralList
+from policy.place.portfolio import Portfolio
 from policy.place.search import Method, Search, policy_of
 from policy.place.training import check_policy, train
 
@@ -66,10 +69,9 @@ class Hsdag(Method):
     patience: int = param(20, "draw no more after so many updates in a row that asked about nothing")
 
     def __post_init__(self) -> None:
-        if self.scores not in ORIGINS:
-            raise UnknownNameError("origin of the scores", self.scores, ORIGINS)
-        positive = (self.learning_rate, self.entropy_coef, self.spread, self.temperature)
-        if not all(math.isfinite(value) and value >= 0 for value in positive) or min(self.batch, self.patience) < 1:
+        NeuralList(scores=self.scores)  # which knows them
+        rates = (self.learning_rate, self.entropy_coef, self.spread, self.temperature)
+        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or min(self.batch, self.patience) < 1:
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and no negative rates or weights.")
         if not (0 <= self.warm <= 1 and 0 < self.drawing <= 1):
             raise UsageError(f"{self} has a share out of range.", "warm must lie in [0, 1], drawing in (0, 1].")
@@ -111,13 +113,34 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         parser = Parser(inputs, search.problem.graph, seed=seed)
-        policy = begun(self.scores, np.random.default_rng(seed))
+        policy = self._draws.policy(np.random.default_rng(seed))
         if inputs.learned is not None:
             check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
             load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})
             policy = ListPolicy.of_named(inputs.learned.part("scores."), "The policy")
-        hyper = HsdagHyperparameters(**{f.name: getattr(self, f.name) for f in fields(HsdagHyperparameters)})
-        return HsdagTrainer(search, parser, policy, hyper, seed=seed)
+        warm = 0.0 if search.problem.start is not None else self.warm
+        hyper = HsdagHyperparameters(
+            self.batch,
+            self.learns,
+            self.learning_rate,
+            self.entropy_coef,
+            self._draws.noise,
+            until=warm + self.drawing * (1.0 - warm),
+        )
+        return HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, seed=seed), seed=seed)
+
+    @property
+    def _draws(self) -> NeuralList:
+        """Return what has the scores, and the noise on them."""
+        return NeuralList(scores=self.scores, spread=self.spread, temperature=self.temperature)
+
+    def _warm_up(self, search: Search, *, seed: int) -> None:
+        """Let the portfolio search, if there is no start."""
+        if self.warm == 0 or search.problem.start is not None:
+            return
+        seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
+        with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
+            Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
 
 
 def published(trainer: HsdagTrainer, params: Hsdag) -> Snapshot:

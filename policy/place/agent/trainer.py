@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,11 @@ from pipeline.core.learning import GroupSample, PolicyInputs, Snapshot, prefixed
 from pipeline.shared.torch_tools import load_weights
 from policy.place.agent.leave_one_out import LeaveOneOut
 from policy.place.lists.baechi import holdable
+from policy.place.lists.submit import submit
 from policy.place.neural.constructing import Scores
 from policy.place.neural.list_policy import ListPolicy
 from policy.place.neural.plans import Plan, plans_of
-from policy.place.neural.sampling import WIDTH, Noise, Sample, Sampler, asked, passed, ways_of
-from policy.place.portfolio import Portfolio
+from policy.place.neural.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
 from policy.place.search import Search, stacked
 from policy.place.training import Adam, spent_share
 
@@ -34,16 +35,17 @@ Way = tuple[Plan | None, int]
 
 @dataclass(frozen=True, slots=True)
 class HsdagHyperparameters:
-    """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what each field means."""
+    """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what most fields mean.
+
+    until: share of the budget after which nothing more is drawn.
+    """
 
     batch: int
     learns: bool
     learning_rate: float
     entropy_coef: float
-    spread: float
-    temperature: float
-    warm: float
-    drawing: float
+    noise: Noise
+    until: float
 
 
 class Parser(nn.Module):
@@ -88,33 +90,38 @@ def _joined(values: list[Tensor]) -> Float32:
 class HsdagTrainer:
     """Draws groupings and scores for one search, and follows those whose schedules were fastest.
 
-    plans: with groups that are not parsed. sampler: draws scores around the best so far. updates: how many there were;
-    idle: of these, the last ones in a row that asked about nothing. annealed: whether annealing met nothing new.
+    policy: what it began with. plans: with groups that are not parsed. sampler: draws scores around the best so far.
+    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. annealed: whether
+    annealing met nothing new. warm_up: what searches before the first draw.
     """
 
     def __init__(
-        self, search: Search, parser: Parser, policy: ListPolicy, hyper: HsdagHyperparameters, *, seed: int
+        self,
+        search: Search,
+        parser: Parser,
+        policy: ListPolicy,
+        hyper: HsdagHyperparameters,
+        warm_up: Callable[[Search], None],
+        *,
+        seed: int,
     ) -> None:
-        self.search, self.parser, self.policy, self.hyper, self.seed = search, parser, policy, hyper, seed
+        self.search, self.parser, self.policy, self.hyper, self.warm_up = search, parser, policy, hyper, warm_up
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parser.vector())
         self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
         self.plans = plans_of(search)
-        self.noise = Noise(hyper.spread, hyper.temperature)
         ways: list[Way] = [*ways_of(self.plans), (None, 1), (None, WIDTH)]
-        self.sampler = Sampler(policy.scores(self.plans[0].context), ways, self.noise, self.rng)
+        self.sampler = Sampler(policy.scores(self.plans[0].context), ways, self.hyper.noise, self.rng)
         self.updates = self.idle = 0
         self.annealed = False
-        self.warm = hyper.warm if search.problem.start is None else 0.0
-        self.until = self.warm + hyper.drawing * (1.0 - self.warm)  # share of the budget after which nothing is drawn
 
     @property
     def done(self) -> bool:
         """Return whether the share of the budget that draws may take is spent."""
-        return self.search.done or spent_share(self.search) >= self.until
+        return self.search.done or spent_share(self.search) >= self.hyper.until
 
     def update(self, *, greedy: bool = False) -> None:
-        """Draw, ask and learn once; the first time, or greedily: the portfolio, then schedules without noise."""
+        """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
         spent = self.search.spent
         self.updates += 1
         if greedy or self.updates == 1:
@@ -124,17 +131,13 @@ class HsdagTrainer:
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
     def _begin(self) -> None:
-        search = self.search
-        if self.warm > 0:
-            seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
-            with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
-                Portfolio(solvable=0).run(search, seed=self.seed)  # the solver's seconds are no evaluations
-        for way in ways_of(self.plans):
-            passed(search, way, self.sampler.centre, self.noise, self.rng)
+        self.warm_up(self.search)
+        for draft in drafts(self.policy, ways_of(self.plans), self.hyper.noise, self.rng):
+            submit(self.search, draft.plan.work, (), (draft.schedule,))
 
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed anew are compared under the same scores."""
-        room = math.ceil(self.until * (self.search.spent + self.search.left)) - self.search.spent
+        room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
         ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
         known = [(plan, width) for plan, width in ways if plan is not None]
         for plan, width in known:
@@ -182,7 +185,7 @@ class HsdagTrainer:
         }
         times = np.where(np.isfinite(value_s), value_s, FAILED * value_s[np.isfinite(value_s)].max())
         log_prob = torch.stack([sample.log_prob for sample in samples])
-        share = min(1.0, spent_share(self.search) / self.until)
+        share = min(1.0, spent_share(self.search) / self.hyper.until)
         loss = self.learner.loss(log_prob, entropy, torch.tensor(times, dtype=torch.float32), progress=share)
         if self.hyper.learns and loss.requires_grad:
             self.adam.step(self.parser.slopes(loss), rate=self.hyper.learning_rate, most=CLIP_NORM)

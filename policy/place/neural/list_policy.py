@@ -14,7 +14,6 @@ from pipeline.core.errors import UsageError, listed
 from policy.place.neural.constructing import DEVICE_FIGURES, KEY_FIGURES, Scores
 from policy.place.neural.scenes import CONTEXT
 
-ORIGINS = ("learned", "untrained", "uniform")
 SHIPPED = Path(__file__).with_name("neural_list.safetensors")
 
 
@@ -120,16 +119,3 @@ def shipped() -> ListPolicy:
         UsageError: its file is not there or damaged.
     """
     return ListPolicy.read(SHIPPED)
-
-
-def begun(origin: str, rng: np.random.Generator, weights: str = "") -> ListPolicy:
-    """Return the policy that a search begins with; see ORIGINS. weights: a file in place of those that come along.
-
-    Raises:
-        UsageError: the file of learned weights cannot be read.
-    """
-    if origin == "uniform":
-        return ListPolicy.uniform()
-    if origin == "untrained":
-        return ListPolicy.untrained(rng)
-    return ListPolicy.read(Path(weights)) if weights else shipped()

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.params import param
+from policy.place.lists.submit import submit
 from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
-from policy.place.neural.list_policy import ORIGINS, begun
+from policy.place.neural.list_policy import ListPolicy, shipped
 from policy.place.neural.plans import Plan, plans_of
-from policy.place.neural.sampling import Noise, Sampler, asked, passed, ways_of
+from policy.place.neural.sampling import Noise, Sampler, asked, drafts, ways_of
 from policy.place.search import Method, Search
 
-PASSES = 4  # ways to construct without noise
+ORIGINS = ("learned", "untrained", "uniform")
+PASSES = 4  # schedules without noise that are asked about at most
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 
 
@@ -27,23 +30,24 @@ class NeuralList(Method):
     """Schedules ready operations by learned keys, each on the device of the greatest learned score; then samples.
 
     A score is a function of about twenty relative figures of an operation and a device, given what is placed already:
-    any number of devices, unseen ones too. Up to four passes without noise: by priority first or by pairs, with
-    operations alone or neighbours joined whose tensors cost more than their producers. Samples put noise on weights and
-    scores, and follow the best of those before; in the end `anneal` spends what is left, beginning with the best.
+    any number of devices, unseen ones too. Without noise, a schedule is made by priority first and by pairs, with
+    operations alone and with neighbours joined whose tensors cost more than their producers;
+    those planned fastest are asked about. Samples put noise on weights and scores, and follow the best of those before;
+    in the end `anneal` spends what is left, from the best.
 
     Source: after "Neural DAG scheduling via one-shot priority sampling", ICLR 2023, for samples, and
     Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002, for the list scheduler; the figures and the cross-entropy method that
     finds their weights are ours.
     """
 
-    version: ClassVar[int] = 1  # raised with every change of the weights that come along
+    version: ClassVar[int] = 2  # raised with every change of the weights that come along
     placers: ClassVar[tuple[str, ...]] = ("anneal",)
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
         "untrained": {"scores": "untrained"},
     }
 
-    passes: int = param(PASSES, "ways to construct without noise, 1 to 4")
+    passes: int = param(PASSES, "schedules without noise that are asked about, those planned fastest, 1 to 4")
     samples: int = param(256, "schedules drawn with noise, as far as half of the budget allows; 0 for none")
     improve: bool = param(True, "anneal from the best with what is left")
     scores: str = param("learned", "learned, or as a control: untrained or uniform")
@@ -65,19 +69,36 @@ class NeuralList(Method):
         if search.done:
             return
         rng = np.random.default_rng(seed)
-        policy, plans = begun(self.scores, rng, self.weights), plans_of(search)
-        ways, noise = ways_of(plans), Noise(self.spread, self.temperature)
-        for way in ways[: self.passes]:
-            passed(search, way, policy.scores(way[0].context), noise, rng)
+        policy, plans = self.policy(rng), plans_of(search)
+        ways = ways_of(plans)
+        for draft in drafts(policy, ways, self.noise, rng)[: self.passes]:
+            submit(search, draft.plan.work, (), (draft.schedule,))
         if self.samples:
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-                self._sample(search, Sampler(policy.scores(plans[0].context), ways, noise, rng))
+                self._sample(search, Sampler(policy.scores(plans[0].context), ways, self.noise, rng))
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
             make_room(search, seed=seed)
+
+    @property
+    def noise(self) -> Noise:
+        """Return what tells samples apart."""
+        return Noise(self.spread, self.temperature)
+
+    def policy(self, rng: np.random.Generator) -> ListPolicy:
+        """Return the policy that a search begins with.
+
+        Raises:
+            UsageError: the file of weights cannot be read.
+        """
+        if self.scores == "uniform":
+            return ListPolicy.uniform()
+        if self.scores == "untrained":
+            return ListPolicy.untrained(rng)
+        return ListPolicy.read(Path(self.weights)) if self.weights else shipped()
 
     def _sample(self, search: Search, sampler: Sampler[tuple[Plan, int]]) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""

@@ -12,8 +12,9 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.lists.listing import Partial
-from policy.place.lists.submit import fitted, submit
+from policy.place.lists.submit import fitted
 from policy.place.neural.constructing import Scores
+from policy.place.neural.list_policy import ListPolicy
 from policy.place.neural.plans import Plan
 from policy.place.search import Search
 
@@ -100,12 +101,30 @@ def ways_of(plans: Sequence[Plan]) -> list[tuple[Plan, int]]:
     return [(plan, width) for width in (1, WIDTH) for plan in plans]
 
 
-def passed(search: Search, way: tuple[Plan, int], scores: Scores, noise: Noise, rng: np.random.Generator) -> None:
-    """Ask about the schedule of scores without noise; where they prefer nothing, about a draw."""
-    plan, width = way
-    if not np.any(scores.device):
-        scores = noise.on(scores, plan, rng)
-    submit(search, plan.work, (), (plan.schedule(scores, width=width),))
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A schedule that nobody was asked about yet."""
+
+    plan: Plan
+    schedule: Partial
+
+    @property
+    def planned_s(self) -> float:
+        """Return the seconds that the schedule takes as it is planned."""
+        return float(self.schedule.finish_s.max(initial=0.0))
+
+
+def drafts(policy: ListPolicy, ways: Sequence[tuple[Plan, int]], noise: Noise, rng: np.random.Generator) -> list[Draft]:
+    """Return what a policy schedules in several ways without noise, planned fastest first.
+
+    Where it prefers nothing, these are draws.
+    """
+    found: list[Draft] = []
+    for plan, width in ways:
+        scores = policy.scores(plan.context)
+        drawn = scores if np.any(scores.device) else noise.on(scores, plan, rng)
+        found.append(Draft(plan, plan.schedule(drawn, width=width)))
+    return sorted(found, key=lambda draft: draft.planned_s)
 
 
 def asked(search: Search, plan: Plan, schedule: Partial) -> float:
@@ -117,7 +136,8 @@ def asked(search: Search, plan: Plan, schedule: Partial) -> float:
     if search.simulator is not None and not search.problem.ordered:
         found = search.simulate(device[None])
         return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))
-    return float(np.nan_to_num(search.evaluate([_placement(search.problem, device, schedule)])[0], nan=np.inf))
+    (value_s,) = search.evaluate([_placement(search.problem, device, schedule)])
+    return float(np.nan_to_num(value_s, nan=np.inf, posinf=np.inf))
 
 
 def _placement(problem: Problem, device: Int32, schedule: Partial) -> Placement:
