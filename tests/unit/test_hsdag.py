@@ -27,6 +27,7 @@ from pipeline.shared.torch_tools import seeded
 from policy.place.agent import trainer as learning
 from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.trainer import HsdagTrainer
+from policy.place.lists.baechi import holdable
 from policy.place.lists.listing import Partial
 from policy.place.neural.constructing import Scores
 from policy.place.neural.plans import Plan
@@ -44,6 +45,7 @@ from tests.toys import (
     silent,
     toy_graph,
     toy_problem,
+    toy_topology,
 )
 
 EVALUATIONS = 100
@@ -177,6 +179,13 @@ def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: 
     assert len({id(scores) for scores in parsed}) == 1
     others = [id(scores) for plan, scores in made if plan in trainer.plans]
     assert len(others) == len(set(others)) > 3
+
+
+def test_groups_that_no_device_could_hold_are_left_apart():
+    graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)], weight_bytes=[5, 5, 5, 5])
+    problem = toy_problem(graph, np.ones((4, 2)), topology=toy_topology(memory_bytes=10))
+    assert holdable(problem, Grouping(np.array([0, 0, 1, 1]))).group.tolist() == [0, 0, 1, 1]
+    assert holdable(problem, Grouping(np.array([0, 0, 0, 1]))).k == 4
 
 
 def test_what_a_policy_has_learned_counts_in_the_context_it_was_learned_in():

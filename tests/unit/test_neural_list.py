@@ -28,7 +28,7 @@ from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURE
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
 from policy.place.neural.neural_list import NeuralList
 from policy.place.neural.plans import plans_of
-from policy.place.neural.sampling import Noise, Sampler, asked
+from policy.place.neural.sampling import Noise, Sampler, asked, drafts, ways_of
 from policy.place.neural.training import CrossEntropy, ListLesson, Stand, grades, trained
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
@@ -381,3 +381,13 @@ def test_samples_follow_scores_and_ways_of_the_best():
     assert sampler.centre.device[0] < -1
     assert {sample.way for sample in sampler.best} == {"fast"}
     assert sum(sampler.way() == "fast" for _ in range(200)) > 140
+
+
+def test_one_pass_asks_about_the_schedule_that_is_planned_fastest():
+    problem, placer = Amounts.drawn(3, 40, 4).problem, NeuralList(passes=1, samples=0, improve=False)
+    search = Search(problem, simulator_of(problem), Budget(100), lambda _: None)
+    found = drafts(shipped(), ways_of(plans_of(search)), placer.noise, np.random.default_rng(0))
+    assert [draft.planned_s for draft in found] == sorted(draft.planned_s for draft in found)
+    assert found[0].planned_s < found[-1].planned_s
+    made = [c for c in answer_of(problem, placer).candidates if c.found_by == "neural_list"]
+    assert [c.planned_s for c in made] == [found[0].planned_s]
