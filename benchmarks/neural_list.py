@@ -26,7 +26,6 @@ from pipeline.offline.train import WEIGHTS
 from pipeline.registry import build
 from policy.place.neural.neural_list import NeuralList
 from policy.place.neural.plans import plans_of
-from policy.place.neural.sampling import Noise, drafts, ways_of
 from policy.place.search import Search
 from runtime.workloads.placeto import FAMILIES, split
 
@@ -123,14 +122,14 @@ def caps(_: Path | None) -> Iterator[Figure]:
 
 
 def one_pass(_: Path | None) -> Iterator[Figure]:
-    """Yield the milliseconds of what one pass is chosen from, for 2,000 operations and 8 devices, figures included."""
+    """Yield the milliseconds of one pass over 2,000 operations and 8 devices, figures of the graph included."""
     for graph in ("layered?n=2000", "erdos-renyi?n=2000"):
         case = load(Scenario(f"zoo:{graph}", "equal:8"))
         search = Search(case.problem, case.simulator(), Budget(MANY), lambda _: None)
 
         def construct(search: Search = search) -> None:
-            rng = np.random.default_rng(0)
-            drafts(NeuralList().policy(rng), ways_of(plans_of(search)), Noise(0.0, 0.0), rng)
+            rng, placer = np.random.default_rng(0), NeuralList(passes=1)
+            placer.drafted(plans_of(search), placer.policy(rng), rng)
 
         how = "median of 20, one core, figures of the graph included"
         yield figure(f"neural_list.pass_ms.{graph}", median_s(construct, 20) * 1e3, "ms", how, target=100.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,11 +17,12 @@ from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
 from policy.place.neural.list_policy import ListPolicy, shipped
 from policy.place.neural.plans import Plan, plans_of
-from policy.place.neural.sampling import Noise, Sampler, asked, drafts, ways_of
+from policy.place.neural.sampling import ListDraft, Noise, Sampler, asked, drafts, ways_of
 from policy.place.search import Method, Search
 
 ORIGINS = ("learned", "untrained", "uniform")
 PASSES = 4  # schedules without noise that are asked about at most
+LARGE = 8000  # operations times devices beyond which no more schedules are made than asked about; 0.1 s for four
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 
 
@@ -70,14 +71,13 @@ class NeuralList(Method):
             return
         rng = np.random.default_rng(seed)
         policy, plans = self.policy(rng), plans_of(search)
-        ways = ways_of(plans)
-        for draft in drafts(policy, ways, self.noise, rng)[: self.passes]:
+        for draft in self.drafted(plans, policy, rng)[: self.passes]:
             submit(search, draft.plan.work, (), (draft.schedule,))
         if self.samples:
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-                self._sample(search, Sampler(policy.scores(plans[0].context), ways, self.noise, rng))
+                self._sample(search, Sampler(policy.scores(plans[0].context), ways_of(plans), self.noise, rng))
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
@@ -99,6 +99,12 @@ class NeuralList(Method):
         if self.scores == "untrained":
             return ListPolicy.untrained(rng)
         return ListPolicy.read(Path(self.weights)) if self.weights else shipped()
+
+    def drafted(self, plans: Sequence[Plan], policy: ListPolicy, rng: np.random.Generator) -> list[ListDraft]:
+        """Return schedules without noise, planned fastest first; on large problems no more than are asked about."""
+        ways = ways_of(plans)
+        large = plans[0].work.op_s.size > LARGE
+        return drafts(policy, ways[: self.passes] if large else ways, self.noise, rng)
 
     def _sample(self, search: Search, sampler: Sampler[tuple[Plan, int]]) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""

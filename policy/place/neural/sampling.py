@@ -102,7 +102,7 @@ def ways_of(plans: Sequence[Plan]) -> list[tuple[Plan, int]]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
+class ListDraft:
     """A schedule that nobody was asked about yet."""
 
     plan: Plan
@@ -114,16 +114,18 @@ class Draft:
         return float(self.schedule.finish_s.max(initial=0.0))
 
 
-def drafts(policy: ListPolicy, ways: Sequence[tuple[Plan, int]], noise: Noise, rng: np.random.Generator) -> list[Draft]:
+def drafts(
+    policy: ListPolicy, ways: Sequence[tuple[Plan, int]], noise: Noise, rng: np.random.Generator
+) -> list[ListDraft]:
     """Return what a policy schedules in several ways without noise, planned fastest first.
 
     Where it prefers nothing, these are draws.
     """
-    found: list[Draft] = []
+    found: list[ListDraft] = []
     for plan, width in ways:
         scores = policy.scores(plan.context)
         drawn = scores if np.any(scores.device) else noise.on(scores, plan, rng)
-        found.append(Draft(plan, plan.schedule(drawn, width=width)))
+        found.append(ListDraft(plan, plan.schedule(drawn, width=width)))
     return sorted(found, key=lambda draft: draft.planned_s)
 
 
