@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.common import Figure, figure, median_s, say
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
@@ -22,9 +24,9 @@ from pipeline.offline.curriculum import best_rule_s, within
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.offline.train import WEIGHTS
 from pipeline.registry import build
-from policy.place.lists.work import work_of
-from policy.place.neural.list_policy import shipped
-from policy.place.neural.plans import Plan
+from policy.place.neural.neural_list import NeuralList
+from policy.place.neural.plans import plans_of
+from policy.place.search import Search
 from runtime.workloads.placeto import FAMILIES, split
 
 DEVICES = (4, 8)
@@ -123,11 +125,11 @@ def one_pass(_: Path | None) -> Iterator[Figure]:
     """Yield the milliseconds of one pass over 2,000 operations and 8 devices, figures of the graph included."""
     for graph in ("layered?n=2000", "erdos-renyi?n=2000"):
         case = load(Scenario(f"zoo:{graph}", "equal:8"))
-        work = work_of(case.problem, execution=case.simulator().execution)
+        search = Search(case.problem, case.simulator(), Budget(MANY), lambda _: None)
 
-        def construct(work: Any = work) -> None:
-            plan = Plan.of(work)
-            plan.schedule(shipped().scores(plan.context))
+        def construct(search: Search = search) -> None:
+            rng, placer = np.random.default_rng(0), NeuralList(passes=1)
+            placer.drafted(plans_of(search), placer.policy(rng), rng)
 
         how = "median of 20, one core, figures of the graph included"
         yield figure(f"neural_list.pass_ms.{graph}", median_s(construct, 20) * 1e3, "ms", how, target=100.0)
@@ -150,11 +152,11 @@ def portfolio(_: Path | None) -> Iterator[Figure]:
         yield figure(f"neural_list.portfolio.{label}.worst", max(ratios), "", how, target=1.01)
 
 
-def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget) -> float:
+def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget, *, seed: int = 0) -> float:
     """Return the seconds of the best placement found; inf where none fits."""
     method = build("place", placer, values)
     try:
-        answer = method.place(case.problem, case.simulator(), budget, seed=0, progress=lambda _: None)
+        answer = method.place(case.problem, case.simulator(), budget, seed=seed, progress=lambda _: None)
     except DeviceError:
         return math.inf
     seconds: float = answer.value_s

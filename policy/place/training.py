@@ -126,16 +126,6 @@ def unit_s(search: Search) -> float:
     return float(mean_s.sum()) or 1.0
 
 
-def prefixed(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """Return arrays under names that begin with a prefix."""
-    return {prefix + name: values for name, values in arrays.items()}
-
-
-def part(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """Return those of named arrays whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
-
-
 def check_policy(learned: Snapshot, *, schema: str, placer: str, sizes: Mapping[str, Any]) -> None:
     """Check that a policy published before is of a placer's kind, and of the sizes that a problem asks for.
 

@@ -1,4 +1,4 @@
-"""The learned placer: the policies it leaves, how it starts, what it promises, and what it refuses."""
+"""The learned placer: what it learns, the policies it leaves, how it starts, what it promises, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.measurement import MeasurementFailed, seconds_of
@@ -24,10 +23,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
 from pipeline.registry import build
+from pipeline.shared.torch_tools import seeded
+from policy.place.agent import trainer as learning
 from policy.place.agent.hsdag import Hsdag
-from policy.place.agent.net import Policy
-from policy.place.agent.rollout import Actor, Base
-from policy.place.agent.world import World
+from policy.place.agent.trainer import HsdagTrainer
+from policy.place.lists.baechi import holdable
+from policy.place.lists.listing import Partial
+from policy.place.neural.constructing import Scores
+from policy.place.neural.plans import Plan
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
 from tests.slow import slow_where
@@ -42,10 +45,11 @@ from tests.toys import (
     silent,
     toy_graph,
     toy_problem,
+    toy_topology,
 )
 
 EVALUATIONS = 100
-SMALL = Hsdag(warm=0.0, hidden=8, batch=8, groupings=4, p_local_search=0.5, p_scratch=0.3, imitation_coef=0.1)
+SMALL = Hsdag(warm=0.0, batch=8, drawing=0.7)
 
 MODES = [("plain", False), ("listsched", False), ("listsched", True), ("sequential", False)]
 
@@ -132,6 +136,72 @@ def weights(arrays: Mapping[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
+# What it learns
+
+
+def trainer_of(**values: Any) -> HsdagTrainer:
+    problem = wide_problem()
+    search = Search(problem, evaluator_of(problem, "listsched"), Budget(10**6), silent)
+    return dataclasses.replace(SMALL, batch=32, **values).trainer(search, seed=0)
+
+
+def groups_drawn(trainer: HsdagTrainer) -> float:
+    """Return the mean number of groups of many draws."""
+    return float(np.mean([s.grouping.k for s in trainer.parser.draws(200, np.random.default_rng(9))]))
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_groupings_whose_schedules_are_fast_become_likelier(monkeypatch: pytest.MonkeyPatch, learns: bool):
+    monkeypatch.setattr(learning, "asked", lambda _, plan, __: 1.0 + plan.work.group.max())  # few groups are fast
+    trainer = trainer_of(learning_rate=0.05, learns=learns)
+    before = groups_drawn(trainer)
+    with seeded(0):
+        for _ in range(15):
+            trainer.update()
+    assert groups_drawn(trainer) < 0.7 * before if learns else groups_drawn(trainer) == before
+
+
+def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: pytest.MonkeyPatch):
+    made: list[tuple[Plan, Scores]] = []
+    schedule = Plan.schedule
+
+    def spy(self: Plan, scores: Scores, **options: Any) -> Partial:
+        made.append((self, scores))
+        return schedule(self, scores, **options)
+
+    monkeypatch.setattr(Plan, "schedule", spy)
+    trainer = trainer_of(learns=False)  # so that no groups are taken again
+    trainer.update()
+    made.clear()
+    trainer.update()
+    parsed = [scores for plan, scores in made if plan not in trainer.plans]
+    assert len(parsed) > 3
+    assert len({id(scores) for scores in parsed}) == 1
+    others = [id(scores) for plan, scores in made if plan in trainer.plans]
+    assert len(others) == len(set(others)) > 3
+
+
+def test_groups_that_no_device_could_hold_are_left_apart():
+    graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)], weight_bytes=[5, 5, 5, 5])
+    problem = toy_problem(graph, np.ones((4, 2)), topology=toy_topology(memory_bytes=10))
+    assert holdable(problem, Grouping(np.array([0, 0, 1, 1]))).group.tolist() == [0, 0, 1, 1]
+    assert holdable(problem, Grouping(np.array([0, 0, 0, 1]))).k == 4
+
+
+def test_what_a_policy_has_learned_counts_in_the_context_it_was_learned_in():
+    trainer = trainer_of()
+    with seeded(0):
+        for _ in range(4):
+            trainer.update()
+    context, centre = trainer.plans[0].context, trainer.sampler.centre
+    assert trainer.learned.scores(context).device == pytest.approx(centre.device)
+    assert trainer.learned.scores(context).key == pytest.approx(centre.key)
+    assert not np.allclose(centre.device, trainer.policy.scores(context).device)
+    across = np.array([0.3, *np.zeros(len(context) - 1)])
+    across -= context * (across @ context) / (context @ context)
+    assert trainer.learned.scores(across).device == pytest.approx(trainer.policy.scores(across).device)
+
+
 # Policies for other graphs
 
 
@@ -140,7 +210,7 @@ def test_a_policy_is_left_for_other_graphs_and_other_devices(tmp_path: Path):
     place(kept_in(first, FolderCheckpointer(tmp_path, "one")), "listsched")
     learned = read_policy(tmp_path)
     assert learned.facts["placer"] == "hsdag"
-    assert learned.facts["params"]["hidden"] == 8
+    assert learned.facts["params"]["batch"] == 8
     assert learned.facts["trained_on"]["devices"] == ["A", "B", "C"]
     assert learned.facts["trained_on"]["updates"] > 3
     other, checkpointer = branches_problem(group="edge_score"), Memory()
@@ -161,8 +231,9 @@ def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
     for wrong in (foreign, Snapshot(learned.arrays, {})):
         with pytest.raises(UsageError, match="is of kind"):
             place(with_inputs(problem, learned=wrong))
-    with pytest.raises(UsageError, match="do not fit"):
-        place(with_inputs(problem, learned=learned), placer=dataclasses.replace(SMALL, hidden=9))
+    narrow = Snapshot(learned.arrays, {**learned.facts, "width": 3})
+    with pytest.raises(UsageError, match="width is 3, not 64"):
+        place(with_inputs(problem, learned=narrow))
     grouped = with_inputs(chain_problem(group="edge_score"), learned=learned)
     with pytest.raises(UsageError, match="do not fit"):
         place(grouped)
@@ -187,7 +258,7 @@ def test_a_plan_to_start_from_is_never_lost(rules: str, warm: float):
 def test_a_start_that_is_optimal_stays_its_authors():
     optimum = Placement(np.repeat([1, 0], CHAIN // 2), ("A", "B"))
     problem = dataclasses.replace(chain_problem(start=optimum), start_by="somebody")
-    answer = place(problem, placer=Hsdag(hidden=8), evaluations=100)
+    answer = place(problem, placer=Hsdag(), evaluations=100)
     assert answer.best.placement.key() == optimum.key()
     assert answer.best.found_by == "somebody"
 
@@ -225,61 +296,16 @@ def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: py
     assert left == []
 
 
-def test_lessons_make_the_start_likelier():
-    problem = crown_problem()
-    assert problem.costs is not None
-    assert problem.policy is not None
-    slow = Placement(problem.costs.op_s.argmax(axis=1), problem.topology.names)  # what no first guess would make
-    problem = dataclasses.replace(problem, start=slow)
-    alone = [Placement.single(problem.graph.n, d, problem.topology.names).key() for d in range(2)]
-    shares = []
-    for lessons in (0, 60):
-        checkpointer = Memory()
-        placer = dataclasses.replace(
-            SMALL,
-            imitation_steps=lessons,
-            learning_rate=0.01,
-            patience=1,
-            batch=1,
-            p_local_search=0.0,
-            imitation_coef=0.0,
-            p_scratch=1.0,
-        )
-        evaluator = ToyEvaluator.of(problem, alone)  # which leaves the start as the best plan
-        placer.place(kept_in(problem, checkpointer), evaluator, Budget(4), seed=0, progress=silent)
-        policy = Policy(problem.policy, hidden=8, execution=None, seed=0)
-        policy.load(checkpointer.policies[0].arrays)
-        actor = Actor(problem, World.of(problem), policy, torch.tensor(problem.policy.features), 1)
-        one = np.ones(50)
-        with torch.no_grad():
-            made = actor.draw(actor.nodes(), [Base(None, 1.0)] * 50, moves=one, reach=one, rng=np.random.default_rng(0))
-        shares.append(np.mean([p.device == slow.device for p in made.placements]))
-    assert shares[0] < 0.4
-    assert shares[1] > shares[0] + 0.2
-
-
-def test_lessons_leave_time_to_search():
-    problem = dataclasses.replace(crown_problem(), start=Placement.single(crown_problem().graph.n, 0, ("A", "B")))
-    taught = dataclasses.replace(SMALL, imitation_steps=10**9)
-    evaluator = ToyEvaluator.of(problem)
-    taught.place(problem, evaluator, Budget(10**6, 1.0), seed=0, progress=silent)
-    assert evaluator.evaluations > 2
-
-
-@pytest.mark.parametrize("p_local_search", [0.0, 1.0])
-def test_an_update_begun_as_the_time_runs_out_asks_nothing_and_ends(
-    monkeypatch: pytest.MonkeyPatch, p_local_search: float
-):
+def test_an_update_begun_as_the_time_runs_out_asks_nothing_and_ends(monkeypatch: pytest.MonkeyPatch):
     problem = crown_problem()
     evaluator = ToyEvaluator.of(problem)
     search = Search(problem, evaluator, Budget(seconds=60.0), silent)
-    trainer = dataclasses.replace(SMALL, p_local_search=p_local_search).trainer(search, seed=0)
+    trainer = SMALL.trainer(search, seed=0)
     trainer.update()
     asked = evaluator.evaluations
     now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now_s + 61.0)
     trainer.update()
-    trainer.decode()
     assert evaluator.evaluations == asked
 
 
@@ -295,28 +321,21 @@ def test_without_policy_inputs_there_is_nothing_to_learn_on():
     "values",
     [
         {"batch": 0},
-        {"passes": 0},
-        {"groupings": 0},
-        {"hidden": 0},
-        {"elites": 0},
         {"patience": 0},
-        {"imitation_steps": -1},
-        {"learning_rate": 0.0},
+        {"learning_rate": -1.0},
         {"learning_rate": math.nan},
-        {"temperature": math.inf},
-        {"entropy_coef": math.nan},
         {"entropy_coef": -0.1},
-        {"imitation_coef": -1.0},
-        {"p_local_search": 1.1},
-        {"p_incumbent": -0.1},
-        {"p_scratch": 2.0},
+        {"spread": math.inf},
+        {"temperature": -0.1},
         {"warm": math.nan},
-        {"temperature": 0.01, "last_temperature": 0.02},
-        {"last_temperature": 0.0},
+        {"warm": 1.1},
+        {"drawing": 0.0},
+        {"drawing": 1.1},
+        {"scores": "good"},
     ],
 )
 def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
-    with pytest.raises(UsageError):
+    with pytest.raises((UsageError, UnknownNameError)):
         Hsdag(**values)
 
 
@@ -405,7 +424,5 @@ def test_failures_leave_all_weights_finite():
             return [MeasurementFailed("odd", "no") if o else a for o, a in zip(odd, answers, strict=True)]
 
     problem, checkpointer = chain_problem(), Memory()
-    Hsdag(hidden=8, warm=0.0, p_scratch=0.5).place(
-        kept_in(problem, checkpointer), Picky.of(problem), Budget(150), seed=0, progress=silent
-    )
+    SMALL.place(kept_in(problem, checkpointer), Picky.of(problem), Budget(150), seed=0, progress=silent)
     assert all(np.isfinite(values).all() for values in checkpointer.policies[0].arrays.values())

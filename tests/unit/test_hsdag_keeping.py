@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from pipeline.artifacts.checkpoint import FolderCheckpointer
-from pipeline.core.errors import UsageError
 from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
-from policy.place.agent import hsdag
+from policy.place import training
 from policy.place.agent.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
@@ -71,14 +70,13 @@ class Mortal:
 
 @pytest.fixture
 def every_update_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hsdag, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(training, "SAVE_EVERY_S", 0.0)
 
 
 def step(state: Snapshot) -> dict[str, Any]:
     """Return what a state says of an update, without the time it took."""
     facts = json.loads(json.dumps(state.facts))
     facts["search"].pop("elapsed_s")
-    facts["clock"].pop("elapsed_s")
     return facts | {"arrays": weights(state.arrays)}  # type: ignore[no-any-return]
 
 
@@ -105,7 +103,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
         assert deaths == len(whole.states) // every
         assert [step(s) for s in checkpointer.states] == [step(s) for s in whole.states]
         assert told(answer) == told(expected)
-        assert answer.evaluations == expected.evaluations == EVALUATIONS
+        assert answer.evaluations == expected.evaluations <= EVALUATIONS
         assert weights(checkpointer.policies[-1].arrays) == weights(whole.policies[-1].arrays)
 
 
@@ -160,20 +158,11 @@ def test_a_search_that_has_ended_answers_at_once():
 
 
 def test_states_are_kept_only_every_so_often(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hsdag, "SAVE_EVERY_S", 1e9)
+    monkeypatch.setattr(training, "SAVE_EVERY_S", 1e9)
     checkpointer = Memory()
     place(kept_in(chain_problem(), checkpointer), evaluations=30)
-    assert not checkpointer.states
+    assert len(checkpointer.states) == 1  # what annealing leaves
     assert len(checkpointer.policies) == 1
-
-
-@pytest.mark.usefixtures("every_update_is_saved")
-def test_a_state_of_a_policy_of_other_sizes_is_refused():
-    problem, checkpointer = chain_problem(), Memory(dies_after=1)
-    with pytest.raises(Interrupted):
-        place(kept_in(problem, checkpointer))
-    with pytest.raises(UsageError):
-        place(kept_in(problem, checkpointer), placer=dataclasses.replace(SMALL, hidden=9))
 
 
 @pytest.mark.parametrize(("rules", "ordered"), QUICK_MODES)
@@ -184,10 +173,15 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
         evaluator = evaluator_of(problem, rules)
         asked.append([])
         evaluate, local_search, seen = evaluator.evaluate, getattr(evaluator, "local_search", None), asked[-1]
+        simulate = getattr(evaluator, "simulate", None)
 
         def evaluated(placements, evaluate=evaluate, seen=seen):
             seen.extend(p.key() for p in placements)
             return evaluate(placements)
+
+        def simulated(device, priority=None, simulate=simulate, seen=seen):
+            seen.extend(row.tobytes() for row in device)
+            return simulate(device, priority)
 
         def walked(start, moves, local_search=local_search, seen=seen, **options):
             seen.extend([start.key(), *(part.tobytes() for part in (moves.ptr, moves.node, moves.device, moves.shift))])
@@ -196,6 +190,7 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
         evaluator.evaluate = evaluated  # type: ignore[method-assign]
         if local_search is not None:
             evaluator.local_search = walked  # type: ignore[attr-defined]
+            evaluator.simulate = simulated  # type: ignore[attr-defined]
         SMALL.place(problem, evaluator, Budget(100), seed=seed, progress=silent)
     assert len(asked[0]) > 20
     assert asked[0] == asked[1]
@@ -259,10 +254,8 @@ def test_of_equally_fast_plans_the_first_stays_the_best():
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
-def test_a_larger_budget_goes_on_with_its_own_schedule():
+def test_a_larger_budget_goes_on():
     problem, checkpointer = wide_problem(), Memory()
     place(kept_in(problem, checkpointer), evaluations=60)
     place(kept_in(problem, checkpointer), evaluations=120)
-    last = checkpointer.states[-1].facts
-    assert last["search"]["spent"] == 120
-    assert last["clock"]["spent"] + last["clock"]["left"] == 120  # the end of the schedule is that of the budget
+    assert checkpointer.states[-1].facts["search"]["spent"] == 120

@@ -24,10 +24,11 @@ from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.start import HOME
 from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
 from pipeline.registry import build
-from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Script, constructed
+from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Scores, Script, constructed
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
-from policy.place.neural.neural_list import NeuralList, asked
+from policy.place.neural.neural_list import NeuralList
 from policy.place.neural.plans import plans_of
+from policy.place.neural.sampling import Noise, Sampler, asked, drafts, ways_of
 from policy.place.neural.training import CrossEntropy, ListLesson, Stand, grades, trained
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
@@ -243,7 +244,7 @@ def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginnin
 
 def test_other_weights_are_another_version():
     digest = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()[:16]
-    assert (NeuralList.version, digest) == (1, "c0144e723e3ed065"), "raise the version: answers are cached by it"
+    assert (NeuralList.version, digest) == (2, "c0144e723e3ed065"), "raise the version: answers are cached by it"
 
 
 def test_no_torch_is_needed():
@@ -368,3 +369,25 @@ def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
     short = ListLesson.of("f", problem, simulator_of(problem), reference_s=5.0)
     policies = [ListPolicy.of_vector(Stand.first().mean)]
     assert short.losses(policies)[0] >= math.log(3.0) > roomy.losses(policies)[0]
+
+
+def test_samples_follow_scores_and_ways_of_the_best():
+    scores = Scores(np.array([1.0, 2.0]), np.array([1.0]), np.zeros((0, 0)))
+    sampler = Sampler(scores, ["slow", "fast"], Noise(0.5, 0.0), np.random.default_rng(0))
+    plan = EASY.plan()
+    for _ in range(8 * 32):
+        way, sample = sampler.way(), sampler.scores(plan)
+        sampler.note(float(sample.device[0]) + 10 * (way == "slow"), sample, way)
+    assert sampler.centre.device[0] < -1
+    assert {sample.way for sample in sampler.best} == {"fast"}
+    assert sum(sampler.way() == "fast" for _ in range(200)) > 140
+
+
+def test_one_pass_asks_about_the_schedule_that_is_planned_fastest():
+    problem, placer = Amounts.drawn(3, 40, 4).problem, NeuralList(passes=1, samples=0, improve=False)
+    search = Search(problem, simulator_of(problem), Budget(100), lambda _: None)
+    found = drafts(shipped(), ways_of(plans_of(search)), placer.noise, np.random.default_rng(0))
+    assert [draft.planned_s for draft in found] == sorted(draft.planned_s for draft in found)
+    assert found[0].planned_s < found[-1].planned_s
+    made = [c for c in answer_of(problem, placer).candidates if c.found_by == "neural_list"]
+    assert [c.planned_s for c in made] == [found[0].planned_s]

@@ -1,9 +1,6 @@
-"""What the agent of `policy.place.agent.hsdag` is made of.
+"""HSDAG's groups, placed by learned scores.
 
-world      the problem as tensors, in units of a mean operation
-schedule   what a placement's timeline says about each node
-context    what the head gets to know about each group and target, given a placement
-net        encoder, grouper and the head that scores (group, target) pairs
-rollout    draws of placements, and how likely they were
-trainer    one update after another; its state can be kept and taken up again
+hsdag          the placer: its parameters, how it starts and ends, the policy it leaves
+trainer        draws of groups and scores, what is learned from them, and its state, from which it goes on
+leave_one_out  the policy gradient by which groupings are learned
 """

@@ -1,212 +1,250 @@
-"""One update after another: draw, ask, learn."""
+"""Draws of groups and scores, and what is learned from how long their schedules take."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
 
-from pipeline.core.arrays import Float64
-from pipeline.core.placement import Placement
-from pipeline.core.simulation import LocalSearch
-from pipeline.shared.feasibility import made_feasible
-from policy.place.agent.bases import Bases
-from policy.place.agent.context import GroupBatch, context
+from pipeline.core.arrays import Float32, Float64, Int32, Int64
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import GroupSample, PolicyInputs, Snapshot, prefixed
+from pipeline.shared.torch_tools import load_weights
 from policy.place.agent.leave_one_out import LeaveOneOut
-from policy.place.agent.net import pooled
-from policy.place.agent.proposal import options, propose
-from policy.place.agent.rollout import Actor, Base
-from policy.place.local.anneal import BudgetClock, best_order, levelled, mean_time_s
-from policy.place.search import Search
+from policy.place.lists.baechi import holdable
+from policy.place.lists.submit import submit
+from policy.place.neural.constructing import Scores
+from policy.place.neural.list_policy import ListPolicy
+from policy.place.neural.plans import Plan, plans_of
+from policy.place.neural.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
+from policy.place.search import Search, stacked
+from policy.place.training import Adam, spent_share
 
-FAILED = 2.0  # a placement that failed counts as so many times the slowest one that did not
-WORST = 1.02  # a move that makes its placement slower than so many times is no worse than that: it is not taken
-MOST_MOVES = 8.0  # groups expected to move at most in a pass, at the step_scale the search begins with
-STALE, FRESH = 0.5, 0.1  # shares of draws seen before above which the search gets bolder, and below which more careful
-STEP_FACTOR = 1.25
+FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
+ANEW = 0.5  # share of the samples in the way of a parsed one that are parsed anew, in place of taking its groups
+CLIP_NORM = 1.0  # greatest norm of a gradient
+
+Way = tuple[Plan | None, int]
+"""A plan, None where the graph is parsed for it, and how many ready operations are compared."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hyperparameters:
-    """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what each field means."""
+class HsdagHyperparameters:
+    """How an agent learns; `policy.place.agent.hsdag.Hsdag` says what most fields mean.
 
-    batch: int
-    learning_rate: float
-    entropy_coef: float
-    p_local_search: float
-    groupings: int
-    temperature: float
-    last_temperature: float
-    p_incumbent: float
-    elites: int
-    p_scratch: float
-    imitation_coef: float
-
-
-class Trainer:
-    """Trains one policy on one search.
-
-    placement, plan_s: where the local search stands. step_scale: how many times more groups move than at first.
-    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. clock: tells which
-    share of the budget is spent.
+    until: share of the budget after which nothing more is drawn.
     """
 
-    def __init__(self, search: Search, actor: Actor, hyper: Hyperparameters, *, seed: int) -> None:
-        self.search, self.actor, self.hyper = search, actor, hyper
-        self.rng = np.random.default_rng(seed)
-        self.optimiser = torch.optim.Adam(actor.policy.parameters(), lr=hyper.learning_rate)
-        self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
-        self.bases = Bases(search, actor.world)
-        self.scale_s = mean_time_s(search)
-        self.plan: Placement | None = None
-        self.plan_s = math.inf
-        self.step_scale = 1.0
-        self.updates = self.idle = 0
-        self.clock = BudgetClock.of(search)
+    batch: int
+    learns: bool
+    learning_rate: float
+    entropy_coef: float
+    noise: Noise
+    until: float
 
-    def update(self) -> None:
-        """Draw, ask and learn once."""
-        share = self.clock.share()
+
+class Parser(nn.Module):
+    """Encoder and grouper, as the stages before left them: what parses the graph."""
+
+    def __init__(self, inputs: PolicyInputs, graph: Graph, *, seed: int) -> None:
+        super().__init__()
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+        self.encoder = inputs.embedder.encoder(inputs.features.shape[1], seed=seeds[0])
+        self.grouper = inputs.grouper.build(self.encoder.width, seed=seeds[1])
+        load_weights(self.encoder.module, inputs.encoder_weights)
+        load_weights(self.grouper.module, inputs.grouper_weights)
+        # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters().
+        self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module
+        self.graph, self.features = graph, torch.tensor(inputs.features)
+
+    def draws(self, r: int, rng: np.random.Generator) -> list[GroupSample]:
+        """Return r draws of groupings, with the gradients of their log-probabilities."""
+        nodes = self.encoder(self.features, torch.tensor(self.graph.edges, dtype=torch.int64))
+        return self.grouper.draws(nodes, self.graph, r, rng=rng)
+
+    def vector(self) -> Float32:
+        """Return float32 [q], all parameters one after another."""
+        return _joined([value.detach() for value in self.parameters()])
+
+    def slopes(self, loss: Tensor) -> Float32:
+        """Return float32 [q], the gradient of a loss."""
+        self.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return _joined([torch.zeros_like(v) if v.grad is None else v.grad for v in self.parameters()])
+
+    def take(self, vector: Float32) -> None:
+        """Put parameters, float32 [q], in place."""
+        vector_to_parameters(torch.from_numpy(vector.copy()), self.parameters())
+
+
+def _joined(values: list[Tensor]) -> Float32:
+    joined: Float32 = torch.cat([torch.zeros(0), *(value.reshape(-1) for value in values)]).numpy()
+    return joined
+
+
+class HsdagTrainer:
+    """Draws groupings and scores for one search, and follows those whose schedules were fastest.
+
+    policy: what it began with. plans: with groups that are not parsed. sampler: draws scores around the best so far.
+    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. annealed: whether
+    annealing met nothing new. warm_up: what searches before the first draw.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        parser: Parser,
+        policy: ListPolicy,
+        hyper: HsdagHyperparameters,
+        warm_up: Callable[[Search], None],
+        *,
+        seed: int,
+    ) -> None:
+        self.search, self.parser, self.policy, self.hyper, self.warm_up = search, parser, policy, hyper, warm_up
+        self.rng = np.random.default_rng(seed)
+        self.adam = Adam(parser.vector())
+        self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
+        self.plans = plans_of(search)
+        ways: list[Way] = [*ways_of(self.plans), (None, 1), (None, WIDTH)]
+        self.sampler = Sampler(policy.scores(self.plans[0].context), ways, self.hyper.noise, self.rng)
+        self.updates = self.idle = 0
+        self.annealed = False
+
+    @property
+    def done(self) -> bool:
+        """Return whether the share of the budget that draws may take is spent."""
+        return self.search.done or spent_share(self.search) >= self.hyper.until
+
+    def update(self, *, greedy: bool = False) -> None:
+        """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
         spent = self.search.spent
         self.updates += 1
-        local_searches = self.rng.random() < self.hyper.p_local_search and self.search.best is not None
-        loss = self._searched(share) if local_searches else self._drawn(share)
-        if loss is not None:
-            self._step(loss)
+        if greedy or self.updates == 1:
+            self._begin()
+        else:
+            self._draw()
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
-    def decode(self) -> None:
-        """Ask about the best placement changed as the policy would, without chance."""
-        leaders = self.search.leaders(1)
-        if leaders and not self.search.done:
-            with torch.no_grad():
-                rollout = self.actor.decode(self.actor.nodes(), self.bases.of(*leaders[0]))
-            self.search.evaluate(rollout.placements)
+    def _begin(self) -> None:
+        self.warm_up(self.search)
+        for draft in drafts(self.policy, ways_of(self.plans), self.hyper.noise, self.rng):
+            submit(self.search, draft.plan.work, (), (draft.schedule,))
 
-    def _drawn(self, share: float) -> Tensor | None:
-        """Let all groups of a batch of placements choose at once; return the loss."""
-        actor, search, hyper = self.actor, self.search, self.hyper
-        nodes = actor.nodes()
-        fresh = hyper.p_scratch * (1.0 - share)
-        r = min(hyper.batch, search.left)
-        if r < 1:
-            return None  # the time was up after all
-        bases = self.bases.drawn(r, elites=hyper.elites, fresh=fresh, rng=self.rng)
-        moves = np.exp(self.rng.uniform(0.0, math.log(MOST_MOVES), r)) * self.step_scale
-        rollout = actor.draw(nodes, bases, moves=moves, reach=1.0 + self.rng.exponential(1.0, r) ** 2, rng=self.rng)
-        self._tell(rollout.entropy, float(np.mean(rollout.groups)))
-        spent = search.spent
-        value_s = search.evaluate(rollout.placements)
-        if np.isnan(value_s).any():
-            return None  # the budget is spent
-        self._adapt(r - (search.spent - spent), r)
-        loss = self._loss(bases, rollout.log_prob, rollout.entropy, self._relative(bases, value_s), share)
-        best = search.best
-        return loss if best is None or hyper.imitation_coef == 0 else loss + hyper.imitation_coef * self._unlike(best)
-
-    def _searched(self, share: float) -> Tensor | None:
-        """Try single moves one after another, each on what the ones before have left; return the loss."""
-        actor, search, hyper = self.actor, self.search, self.hyper
-        placement, plan_s = self._standing()
-        base = self.bases.of(plan_s, placement)
-        found = options(actor, actor.nodes(), base, placement, r=hyper.groupings, rng=self.rng)
-        self._tell(found.entropy, float(found.groups.k.float().mean()))
-        reach = 1.0 + float(self.rng.exponential(1.0)) ** 2
-        proposal = propose(found, each=max(1, 2 * hyper.batch // hyper.groupings), reach=reach, rng=self.rng)
-        if proposal is None:
-            return None
-        warmth_s = self.scale_s * hyper.temperature * (hyper.last_temperature / hyper.temperature) ** share
-        moves = replace(proposal.moves, threshold_s=-warmth_s * np.log1p(-self.rng.random(proposal.moves.r)))
-        local_search = search.local_search(placement, moves)
-        self.plan, self.plan_s = levelled(local_search.end), local_search.end_s
-        ratio = _ratios(local_search, plan_s)
-        tried = torch.from_numpy(np.flatnonzero(local_search.tried))
-        if tried.numel() < 2:
-            return None
-        times = torch.tensor(np.minimum(ratio[local_search.tried], WORST), dtype=torch.float32)
-        return self.learner.loss(proposal.log_prob[tried], proposal.entropy[tried], times, progress=share)
-
-    def _standing(self) -> tuple[Placement, float]:
-        """Return where the local search goes on: where it stands, or, sometimes, from the best placement again."""
-        best = self.search.leaders(1)[0]
-        if self.plan is None or self.rng.random() < self.hyper.p_incumbent:
-            self.plan_s, self.plan = best
-            if self.search.problem.ordered and self.plan.priority is None:
-                self.plan = best_order(self.search, self.plan)
-                self.plan_s = float(np.nan_to_num(self.search.evaluate([self.plan])[0], nan=math.inf))
-        return self.plan, self.plan_s
-
-    def _loss(self, bases: Sequence[Base], log_prob: Tensor, entropy: Tensor, times: Tensor, share: float) -> Tensor:
-        """Return the loss; placements made from scratch and changed ones are compared among themselves only."""
-        from_scratch = torch.tensor([base.plan is None for base in bases])
-        loss = log_prob.new_zeros(())
-        for part in (torch.nonzero(from_scratch).flatten(), torch.nonzero(~from_scratch).flatten()):
-            if part.numel():
-                one = self.learner.loss(log_prob[part], entropy[part], times[part], progress=share)
-                loss = loss + one * part.numel() / len(bases)
-        return loss
-
-    def _relative(self, bases: Sequence[Base], value_s: Float64) -> Tensor:
-        """Return float32 [r], the time of each placement over that of its base."""
-        base_s = np.array([base.value for base in bases]) * self.actor.world.unit_s
-        slowest_s = max(value_s[np.isfinite(value_s)].max(initial=0.0), base_s.max())
-        return torch.tensor(np.where(np.isinf(value_s), FAILED * slowest_s, value_s) / base_s, dtype=torch.float32)
-
-    def _adapt(self, seen: int, asked: int) -> None:
-        """Get bolder where most draws were seen before, and more careful where nearly none were."""
-        if seen > STALE * asked:
-            self.step_scale = min(self.step_scale * STEP_FACTOR, float(self.actor.world.n))
-        elif seen < FRESH * asked:
-            self.step_scale = max(self.step_scale / STEP_FACTOR, 1.0)
-
-    def imitate(self, placement: Placement, steps: int, *, seconds: float) -> None:
-        """Make it likelier, in so many steps as are begun in time, that groups are placed from scratch as in a
-        placement.
-        """
-        end_s = time.monotonic() + seconds
-        for _ in range(steps):
-            if time.monotonic() >= end_s:
+    def _draw(self) -> None:
+        """Ask about a batch of schedules; groups parsed anew are compared under the same scores."""
+        room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
+        ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
+        known = [(plan, width) for plan, width in ways if plan is not None]
+        for plan, width in known:
+            if self.done:
                 return
-            self._step(self._unlike(placement))
+            sample = self.sampler.scores(plan)
+            self._note(asked(self.search, plan, plan.schedule(sample, width=width)), sample, (plan, width))
+        widths = [width for plan, width in ways if plan is None]
+        if widths and not self.done:
+            self._parse(len(widths), widths[0])
 
-    def _unlike(self, placement: Placement) -> Tensor:
-        """Return the scalar mean of -log p over groups of which a placement has all members on one device."""
-        actor, world = self.actor, self.actor.world
-        nodes = actor.nodes()
-        samples = actor.policy.grouper.draws(nodes, actor.problem.graph, 1, rng=self.rng)
-        groups = GroupBatch.of([made_feasible(actor.problem, sample.grouping) for sample in samples])
-        from_scratch = torch.full((1, world.n), world.p)
-        at = context(world, groups, from_scratch, [None], value=torch.ones(1))
-        log_p = actor.policy.targets(pooled(nodes, groups), at, calm=torch.zeros(groups.total))
-        device = torch.tensor(placement.device, dtype=torch.int64)[None]
-        on = groups.sum(nn.functional.one_hot(device, world.p + 1).float())  # [K, p + 1]
-        share, home = (on / on.sum(dim=1, keepdim=True)).max(dim=1)
-        whole = (share == 1.0) & ~at.forbidden.gather(1, home[:, None])[:, 0]
-        if not bool(whole.any()):
-            return log_p.new_zeros((), requires_grad=True)
-        return -log_p[whole].gather(1, home[whole, None]).mean()
+    def _way(self) -> Way:
+        plan, width = self.sampler.way()
+        parsed = plan is not None and all(plan is not other for other in self.plans)
+        return (None, width) if parsed and self.rng.random() < ANEW else (plan, width)
 
-    def _step(self, loss: Tensor) -> None:
-        self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.actor.policy.parameters(), 1.0)
-        self.optimiser.step()
+    def _parse(self, r: int, width: int) -> None:
+        """Ask about r groupings, drawn anew, under the same scores; learn which were good."""
+        samples = self.parser.draws(r, self.rng)
+        scores = self.sampler.scores(self.plans[0])
+        value_s: list[float] = []
+        for sample in samples:
+            if self.done:
+                break
+            plan = self.plans[0].on(self.search, holdable(self.search.problem, sample.grouping))
+            value_s.append(asked(self.search, plan, plan.schedule(scores, width=width)))
+            self._note(value_s[-1], scores, (plan, width))
+        self._learn(samples[: len(value_s)], np.array(value_s))
 
-    def _tell(self, entropy: Tensor, groups: float) -> None:
-        known = {"entropy": float(entropy.detach().mean()), "groups": groups, "update": float(self.updates)}
-        self.search.details |= known
+    def _note(self, seconds: float, scores: Scores, way: Way) -> None:
+        if self.hyper.learns:
+            self.sampler.note(seconds, scores, way)
 
+    def _learn(self, samples: list[GroupSample], value_s: Float64) -> None:
+        """Make groupings likelier whose schedules were faster than those of the others."""
+        if not np.isfinite(value_s).any():
+            return
+        decisions = torch.tensor([max(1, sample.choice.numel()) for sample in samples])
+        entropy = torch.stack([sample.entropy for sample in samples]) / decisions
+        groups = float(np.mean([sample.grouping.k for sample in samples]))
+        self.search.details |= {
+            "entropy": float(entropy.detach().mean()),
+            "groups": groups,
+            "update": float(self.updates),
+        }
+        times = np.where(np.isfinite(value_s), value_s, FAILED * value_s[np.isfinite(value_s)].max())
+        log_prob = torch.stack([sample.log_prob for sample in samples])
+        share = min(1.0, spent_share(self.search) / self.hyper.until)
+        loss = self.learner.loss(log_prob, entropy, torch.tensor(times, dtype=torch.float32), progress=share)
+        if self.hyper.learns and loss.requires_grad:
+            self.adam.step(self.parser.slopes(loss), rate=self.hyper.learning_rate, most=CLIP_NORM)
+            self.parser.take(self.adam.weights)
 
-def _ratios(local_search: LocalSearch, start_s: float) -> Float64:
-    """Return float64 [b], what each tried move would make of the plan it changed, as a ratio; inf if it failed."""
-    ratio = np.full(local_search.tried.size, math.inf)
-    before_s = start_s
-    for i in np.flatnonzero(local_search.tried).tolist():
-        ratio[i] = local_search.value_s[i] / before_s if before_s > 0 else 1.0
-        before_s = local_search.value_s[i] if local_search.taken[i] else before_s
-    return ratio
+    @property
+    def learned(self) -> ListPolicy:
+        """Return the policy whose scores in this search's context are those that samples are drawn around."""
+        return self.policy.adapted(self.plans[0].context, self.sampler.centre)
+
+    def state(self) -> Snapshot:
+        """Return everything on which the next update depends."""
+        search, n = self.search.state(), self.search.problem.graph.n
+        best, centre = self.sampler.best, self.sampler.centre
+        arrays = prefixed("search.", search.arrays) | prefixed("adam.", self.adam.state())
+        arrays |= {"torch_rng": torch.get_rng_state().numpy().copy(), "device": centre.device, "key": centre.key}
+        arrays |= {
+            "best.seconds": np.array([sample.seconds for sample in best]),
+            "best.device": stacked([sample.scores.device for sample in best], centre.device.size, np.float64),
+            "best.key": stacked([sample.scores.key for sample in best], centre.key.size, np.float64),
+            "best.group": stacked([self._group(sample.way[0]) for sample in best], n, np.int32),
+            "best.way": np.array([(self._number(s.way[0]), s.way[1]) for s in best], np.int64).reshape(-1, 2),
+        }
+        facts = {
+            "search": search.facts,
+            "rng": self.rng.bit_generator.state,
+            "counts": [self.updates, self.idle, self.sampler.count],
+            "annealed": self.annealed,
+        }
+        return Snapshot(arrays, facts)
+
+    def resume(self, state: Snapshot) -> None:
+        """Bring a new trainer of the same search to a state."""
+        arrays, facts = state.arrays, state.facts
+        self.search.resume(Snapshot(state.part("search."), facts["search"]))
+        self.adam.resume(state.part("adam."))
+        self.parser.take(self.adam.weights)
+        torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
+        self.sampler.centre = self.sampler.centre._replace(device=arrays["device"], key=arrays["key"])
+        self.rng.bit_generator.state = facts["rng"]
+        self.updates, self.idle, self.sampler.count = facts["counts"]
+        self.annealed = facts["annealed"]
+        best = state.part("best.")
+        self.sampler.best = [
+            Sample(
+                seconds,
+                self.sampler.centre._replace(device=best["device"][i], key=best["key"][i]),
+                (self._plan(int(best["way"][i, 0]), best["group"][i]), int(best["way"][i, 1])),
+            )
+            for i, seconds in enumerate(best["seconds"].tolist())
+        ]
+
+    def _number(self, plan: Plan | None) -> int:
+        """Return which of the plans that are not parsed this is; -1 if it is none of them."""
+        return next((i for i, other in enumerate(self.plans) if other is plan), -1)
+
+    def _group(self, plan: Plan | None) -> Int64:
+        """Return the groups of a sample's plan, int64 [n]."""
+        return self.plans[0].work.group if plan is None else plan.work.group
+
+    def _plan(self, number: int, group: Int32) -> Plan:
+        return self.plans[number] if number >= 0 else self.plans[0].on(self.search, Grouping(group))

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.learning import Snapshot
+from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.placement import Placement
 from policy.place.hdp.features import group_features, operations
 from policy.place.hdp.network import HdpNetwork, WrittenPlacements
 from policy.place.search import Search
-from policy.place.training import Adam, part, prefixed, unit_s
+from policy.place.training import Adam, unit_s
 from policy.place.units import Units
 
 FAILED = 100.0  # seconds that a placement which fails is said to take
@@ -172,8 +172,8 @@ class HdpTrainer:
     def resume(self, state: Snapshot) -> None:
         """Bring a new trainer of the same search to a state."""
         arrays, facts = state.arrays, state.facts
-        self.search.resume(Snapshot(part("search.", arrays), facts["search"]))
-        self.adam.resume(part("adam.", arrays))
+        self.search.resume(Snapshot(state.part("search."), facts["search"]))
+        self.adam.resume(state.part("adam."))
         self.take()
         self.best, self.rng.bit_generator.state = np.array(arrays["best"], np.int64), facts["rng"]
         self.unit_s, self.baseline = facts["unit_s"], facts["baseline"]

@@ -25,15 +25,21 @@ def fused(problem: Problem) -> Grouping:
     Source: Jeon et al., Baechi, SoCC 2020, section 3.1: co-placement and operator fusion. Which operations of the
     forward and the backward pass belong together is taken from colocation constraints and groups.
     """
-    graph, grouping = problem.graph, feasible_grouping(problem)
+    graph = problem.graph
     if problem.topology.p == 1:
-        return grouping
+        return feasible_grouping(problem)
     producer, consumer = graph.edges
     sent_s = problem.topology.mean_transfer_s(graph.edge_bytes)
     costly = (graph.out_degree[producer] == 1) & (sent_s > times_of(problem)[1][producer])
-    joined = join(grouping, components(graph.n, producer[costly], consumer[costly]))
+    return holdable(problem, components(graph.n, producer[costly], consumer[costly]))
+
+
+def holdable(problem: Problem, joined: Grouping) -> Grouping:
+    """Return the problem's groups joined as in another grouping; what no device could hold or run stays as it was."""
+    grouping = feasible_grouping(problem)
+    joined = join(grouping, joined)
     largest = max(d.memory_bytes or np.inf for d in problem.topology.devices)
-    kept = problem.group_allowed(joined).any(axis=1) & (sum_per_group(graph.weight_bytes, joined) <= largest)
+    kept = problem.group_allowed(joined).any(axis=1) & (sum_per_group(problem.graph.weight_bytes, joined) <= largest)
     return Grouping.of_labels(np.where(kept[joined.group], joined.group, joined.k + grouping.group))
 
 

@@ -52,6 +52,18 @@ class ListPolicy:
         """Return the scores in a context, float64 [len(CONTEXT)], without noise."""
         return Scores(context @ self.device, context @ self.key, np.zeros((0, 0)))
 
+    def adapted(self, context: Float64, scores: Scores) -> ListPolicy:
+        """Return the nearest policy whose scores in a context, float64 [len(CONTEXT)], are these."""
+        share, now = context / (context @ context), self.scores(context)
+        return ListPolicy(
+            self.device + np.outer(share, scores.device - now.device), self.key + np.outer(share, scores.key - now.key)
+        )
+
+    @property
+    def named(self) -> dict[str, Float64]:
+        """Return the weights by name, each float64 [1]."""
+        return dict(zip(LINEAR_NAMES, self.linear.reshape(-1, 1).copy(), strict=True))
+
     @classmethod
     def of_named(cls, weights: Mapping[str, Float64], where: str) -> ListPolicy:
         """Return the policy of weights by name; where: the file they come from, for messages.
@@ -89,7 +101,7 @@ class ListPolicy:
         """Write a file that `read` reads."""
         from safetensors.numpy import save_file
 
-        save_file(dict(zip(LINEAR_NAMES, self.linear.reshape(-1, 1).copy(), strict=True)), path)
+        save_file(self.named, path)
 
 
 LINEAR_NAMES = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.core.arrays import Float64
+from pipeline.core.graph import Grouping
 from policy.place.lists.baechi import fused, memory_demand
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import ScheduleInputs, work_of
@@ -29,6 +30,10 @@ class Plan:
         """Return the plan of a problem's work."""
         return cls(work, scene_of(work), context_of(work))
 
+    def on(self, search: Search, grouping: Grouping) -> Plan:
+        """Return the plan of the same problem with other groups; what scores know of operations stays."""
+        return replace(self, work=work_on(search, grouping))
+
     def schedule(self, scores: Scores, *, width: int = 1) -> Partial:
         """Return the schedule that scores lead to."""
         n, p = self.work.op_s.shape
@@ -37,12 +42,18 @@ class Plan:
 
 
 def plans_of(search: Search) -> list[Plan]:
-    """Return the problem as it is, and with neighbours joined if any are; where memory is short, outputs take some."""
-    problem = search.problem
-    demand = problem.derived(memory_demand) if tight(search) else None
-    whole = work_of(problem, execution=search.execution, demand=demand)
-    joined = problem.derived(fused)
+    """Return the problem as it is, and with neighbours joined if any are."""
+    whole, joined = work_on(search), search.problem.derived(fused)
     plans = [Plan.of(whole)]
     if joined.k < whole.demand.size:
-        plans.append(Plan.of(work_of(problem, joined, execution=search.execution, demand=demand)))
+        plans.append(Plan.of(work_on(search, joined)))
     return plans
+
+
+def work_on(search: Search, grouping: Grouping | None = None) -> ScheduleInputs:
+    """Return the work of a search's problem; where memory is short, outputs take some.
+
+    grouping: what shares a device, the problem's unless given.
+    """
+    demand = search.problem.derived(memory_demand) if tight(search) else None
+    return work_of(search.problem, grouping, execution=search.execution, demand=demand)

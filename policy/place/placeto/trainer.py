@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pipeline.core.arrays import Float32, Float64
-from pipeline.core.learning import Snapshot
+from pipeline.core.learning import Snapshot, prefixed
 from policy.place.placeto.network import PlacetoNetwork
 from policy.place.placeto.process import Episodes, Process, ProcessRules, returns
 from policy.place.search import Search
-from policy.place.training import Adam, part, prefixed, spent_share
+from policy.place.training import Adam, spent_share
 
 PPO_CLIP, PPO_EPOCHS = 0.2, 4
 CHUNK = 16_384  # rows of features, of so many nodes, that are learned from at a time: what fits a processor's cache
@@ -159,8 +159,8 @@ class PlacetoTrainer:
     def resume(self, state: Snapshot) -> None:
         """Bring a new trainer of the same search to a state."""
         (process,), arrays, facts = self.processes, state.arrays, state.facts
-        process.search.resume(Snapshot(part("search.", arrays), facts["search"]))
-        self.adam.resume(part("adam.", arrays))
+        process.search.resume(Snapshot(state.part("search."), facts["search"]))
+        self.adam.resume(state.part("adam."))
         self.take(self.adam.weights)
         process.first, process.visit, process.unit_s = arrays["first"], arrays["visit"], facts["unit_s"]
         self.baselines = [deque(arrays["baseline"], maxlen=self.hyper.window)]

@@ -1,0 +1,151 @@
+"""Schedules drawn with noise on weights and scores, around those that were best so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32
+from pipeline.core.placement import Placement
+from pipeline.core.problem import Problem
+from policy.place.lists.listing import Partial
+from policy.place.lists.submit import fitted
+from policy.place.neural.constructing import Scores
+from policy.place.neural.list_policy import ListPolicy
+from policy.place.neural.plans import Plan
+from policy.place.search import Search
+
+WIDTH = 4  # ready operations compared as pairs with devices, in half of the ways to construct
+ROUND = 32  # samples drawn around one centre
+LEAST = 0.3  # what a weight's noise is taken to be relative to at least, over the mean weight
+BEST = 8  # samples that later ones follow
+FOLLOWED = 0.7  # share of the samples that are constructed in the way of one of them
+
+Way = TypeVar("Way")
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What tells samples apart.
+
+    spread: relative deviation of weights. temperature: of Gumbel noise on scores, over the mean weight.
+    """
+
+    spread: float
+    temperature: float
+
+    def on(self, scores: Scores, plan: Plan, rng: np.random.Generator) -> Scores:
+        """Return scores with normal noise on their weights and Gumbel noise on what they score."""
+        mean = float(np.abs(scores.device).mean())
+
+        def drawn(weights: Float64) -> Float64:
+            deviation = self.spread * np.hypot(weights, LEAST * np.abs(weights).mean())
+            moved: Float64 = weights + deviation * rng.standard_normal(weights.size)
+            return moved
+
+        return scores._replace(
+            device=drawn(scores.device),
+            key=drawn(scores.key),
+            noise=(self.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=plan.work.op_s.shape),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample(Generic[Way]):
+    """A schedule that was asked about: its seconds, the scores it was made by, and the way it was constructed."""
+
+    seconds: float
+    scores: Scores
+    way: Way
+
+
+class Sampler(Generic[Way]):
+    """Draws scores and ways to construct; every ROUND samples around the mean of the best so far.
+
+    Ways are mostly those of the best. centre: the scores around which samples are drawn. best: the best samples of the
+    rounds before, then those of this one. count: of all samples noted.
+    """
+
+    def __init__(self, scores: Scores, ways: Sequence[Way], noise: Noise, rng: np.random.Generator) -> None:
+        self.centre, self.ways, self.noise, self.rng = scores, ways, noise, rng
+        self.best: list[Sample[Way]] = []
+        self.count = 0
+
+    def way(self) -> Way:
+        """Return a way to construct: mostly that of one of the best samples."""
+        best = [sample.way for sample in self.best[:BEST]]
+        among = best if best and self.rng.random() < FOLLOWED else self.ways
+        return among[int(self.rng.integers(len(among)))]
+
+    def scores(self, plan: Plan) -> Scores:
+        """Return scores with noise."""
+        return self.noise.on(self.centre, plan, self.rng)
+
+    def note(self, seconds: float, scores: Scores, way: Way) -> None:
+        """Take note of what a sample took."""
+        self.best.append(Sample(seconds, scores._replace(noise=self.centre.noise), way))
+        self.count += 1
+        if self.count % ROUND == 0:
+            self.best = sorted(self.best, key=lambda sample: sample.seconds)[:BEST]
+            device, key = (
+                np.mean([getattr(sample.scores, name) for sample in self.best], axis=0) for name in ("device", "key")
+            )
+            self.centre = self.centre._replace(device=device, key=key)
+
+
+def ways_of(plans: Sequence[Plan]) -> list[tuple[Plan, int]]:
+    """Return the ways to construct: plans, and how many ready operations are compared as pairs with devices."""
+    return [(plan, width) for width in (1, WIDTH) for plan in plans]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListDraft:
+    """A schedule that nobody was asked about yet."""
+
+    plan: Plan
+    schedule: Partial
+
+    @property
+    def planned_s(self) -> float:
+        """Return the seconds that the schedule takes as it is planned."""
+        return float(self.schedule.finish_s.max(initial=0.0))
+
+
+def drafts(
+    policy: ListPolicy, ways: Sequence[tuple[Plan, int]], noise: Noise, rng: np.random.Generator
+) -> list[ListDraft]:
+    """Return what a policy schedules in several ways without noise, planned fastest first.
+
+    Where it prefers nothing, these are draws.
+    """
+    found: list[ListDraft] = []
+    for plan, width in ways:
+        scores = policy.scores(plan.context)
+        drawn = scores if np.any(scores.device) else noise.on(scores, plan, rng)
+        found.append(ListDraft(plan, plan.schedule(drawn, width=width)))
+    return sorted(found, key=lambda draft: draft.planned_s)
+
+
+def asked(search: Search, plan: Plan, schedule: Partial) -> float:
+    """Return the seconds of a schedule's placement, with its order where placements have one.
+
+    inf where it does not fit, or where the budget has ended while it was made.
+    """
+    device = fitted(search.problem, plan.work, schedule.homes.device)
+    if search.simulator is not None and not search.problem.ordered:
+        found = search.simulate(device[None])
+        return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))
+    (value_s,) = search.evaluate([_placement(search.problem, device, schedule)])
+    return float(np.nan_to_num(value_s, nan=np.inf, posinf=np.inf))
+
+
+def _placement(problem: Problem, device: Int32, schedule: Partial) -> Placement:
+    """Return a schedule as a placement, with the order of its starts where placements have orders."""
+    if not problem.ordered:
+        return Placement(device, problem.topology.names)
+    rank = np.empty(device.size)
+    rank[np.argsort(schedule.start_s, kind="stable")] = np.arange(device.size)
+    return Placement(device, problem.topology.names, rank)
