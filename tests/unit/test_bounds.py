@@ -161,6 +161,28 @@ def test_nothing_starts_before_its_head_or_ends_too_late_for_its_tail(seed: int)
         assert np.all(found.value_s - found.end_s >= tail_s - 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("op_s", "expected_s"),
+    [
+        (0.2, 0.2 + 4 * 0.2 + 0.2),  # one after the other: whatever is sent comes later
+        (0.4, 0.4 + 0.4 + LATENCY_S + 0.1 + 0.4),  # two at least are elsewhere, or else they would come later
+    ],
+)
+def test_operations_wait_for_all_before_them_on_their_device_or_for_transfers(op_s: float, expected_s: float):
+    edges = [(0, i) for i in range(1, 5)] + [(i, 5) for i in range(1, 5)]
+    problem = problem_of(edges, [[op_s] * 4] * 6)
+    work = BoundInputs.of(problem)
+    paths = Paths.of(problem, work)
+    assert paths is not None
+    busy = paths.busy(work, np.full(4, 0.25), 0.0, lambda: True)
+    assert busy.start_s[5].min() + op_s == pytest.approx(expected_s)
+    assert busy.tail_s[0].min() + op_s == pytest.approx(expected_s)
+    assert lower_bound(problem, LISTSCHED, one_to_one=True) == (
+        pytest.approx(expected_s),
+        "work before and after paths",
+    )
+
+
 def test_without_knowing_the_operations_only_work_is_counted():
     problem = problem_of([(0, 1)], [[1.0, 1.0], [1.0, 1.0]])
     assert bound_s(problem, one_to_one=False) == pytest.approx(1.0)

@@ -43,7 +43,7 @@ def dataflow_bounds(problem: Problem, execution: DataflowModel, *, seconds: floa
     until = time.monotonic() + seconds
     found += [(paths.interval_s(work.op_s, each, execution.block_s), "work between heads and tails") for each in prices]
     busy = paths.busy(work, price, execution.block_s, lambda: time.monotonic() < until)
-    found.append((busy.interval_s(work.op_s, price, execution.block_s), "work before and after paths"))
+    found.append((busy.least_s(work.op_s, price, execution.block_s), "work before and after paths"))
     needed = work.devices_needed()
     if needed > 1:
         found.append((paths.forced_s(problem, work, needed), "transfers that memory forces"))

@@ -22,9 +22,11 @@ from policy.place.exact.bound_kernels import (
     path_starts,
     through_cut,
 )
+from policy.place.exact.delay_kernels import starts_together
 from policy.place.exact.relaxation import load_bound
 from policy.place.units import Units
 
+TOGETHER = 32  # operations that are looked at on the device of what they lead to
 ROUNDS = 12  # of making heads and tails longer
 PATIENCE = 3  # rounds in which the bound need not rise
 RISE = 1e-4  # share by which it rises, or it does not
@@ -84,7 +86,8 @@ class Paths:
 
     start_s, tail_s: float64 [n, p]: each operation with every producer, and every consumer, on the device that suits
     this one best; inf where not allowed. per_byte_s, latency_s: float64 [p, p]. order: int32 [n], producers first.
-    into, out: what each operation reads, and who reads of it.
+    into, out: what each operation reads, and who reads of it, with bytes; waits, follows: the same with the seconds
+    that sending takes at least, inf within a unit.
 
     Source: Arabnejad, Barbosa, PEFT, IEEE TPDS 25, 2014, section 4 (optimistic cost table), in both directions.
     """
@@ -96,6 +99,8 @@ class Paths:
     order: Int32
     into: Neighbours
     out: Neighbours
+    waits: Neighbours
+    follows: Neighbours
 
     @classmethod
     def of(cls, problem: Problem, work: BoundInputs) -> Paths | None:
@@ -111,17 +116,24 @@ class Paths:
         by_consumer = np.argsort(consumer, kind="stable")
         into = (row_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
         out = (row_ptr(producer, graph.n), consumer.copy(), size)
+        sent_s = np.where(work.unit[producer] == work.unit[consumer], math.inf, least_link_s(problem.topology, size))
+        waits, follows = (*into[:2], sent_s[by_consumer]), (*out[:2], sent_s)
         unknown = np.zeros(work.op_s.shape)
-        found = cls(unknown, unknown, per_byte_s, latency_s, order, into, out)
-        return found._raised(work, np.zeros(graph.n), np.zeros(graph.n))
+        found = cls(unknown, unknown, per_byte_s, latency_s, order, into, out, waits, follows)
+        return found._raised(work, np.zeros(graph.n), np.zeros(graph.n), most=0)
 
-    def _raised(self, work: BoundInputs, head_s: Float64, tail_s: Float64) -> Paths:
-        """Return the paths, where heads and tails are known to be as long as float64 [n] at least."""
-        unit = work.unit.copy()
+    def _raised(self, work: BoundInputs, head_s: Float64, tail_s: Float64, *, most: int) -> Paths:
+        """Return the paths, where heads and tails are known to be as long as float64 [n] at least.
+
+        most: operations on one device that are looked at together.
+        """
+        unit, least_s, back = work.unit.copy(), work.op_s.min(axis=1), self.order[::-1].copy()
+        head_s = starts_together(self.order, self.waits, least_s, head_s, most)
+        tail_s = starts_together(back, self.follows, least_s, tail_s, most)
         start_s = path_starts(self.order, self.into, work.op_s, unit, self.per_byte_s, self.latency_s, head_s)
         # What must follow is what must precede in the graph turned round.
         turned = (np.ascontiguousarray(self.per_byte_s.T), np.ascontiguousarray(self.latency_s.T))
-        follow_s = path_starts(self.order[::-1].copy(), self.out, work.op_s, unit, *turned, tail_s)
+        follow_s = path_starts(back, self.out, work.op_s, unit, *turned, tail_s)
         return replace(self, start_s=start_s, tail_s=follow_s)
 
     def busy(self, work: BoundInputs, price: Float64, block_s: float, goes_on: Callable[[], bool]) -> Paths:
@@ -137,16 +149,18 @@ class Paths:
         work_s = priced_s(work.op_s, price, block_s)
         least_s = work.op_s.min(axis=1)
         found, rng = self, np.random.default_rng(0)
-        best_s, risen = self.interval_s(work.op_s, price, block_s), 0
         head_s, tail_s = np.zeros(least_s.size), np.zeros(least_s.size)
+        if goes_on():
+            found = found._raised(work, head_s, tail_s, most=TOGETHER)
+        best_s, risen = found.least_s(work.op_s, price, block_s), 0
         for number in range(ROUNDS):
             if number - risen > PATIENCE or not goes_on():
                 break
             path = found._through(least_s, None if number == risen else int(rng.integers(least_s.size)))
             starts_s, follows_s = found._met(path, work_s, block_s)
             head_s[path], tail_s[path] = np.maximum(head_s[path], starts_s), np.maximum(tail_s[path], follows_s)
-            found = found._raised(work, head_s, tail_s)
-            value_s = found.interval_s(work.op_s, price, block_s)
+            found = found._raised(work, head_s, tail_s, most=TOGETHER)
+            value_s = found.least_s(work.op_s, price, block_s)
             if value_s > best_s * (1 + RISE):
                 risen = number + 1
                 best_s = value_s
@@ -191,6 +205,10 @@ class Paths:
         found = interval_bound(self.start_s.min(axis=1), self.tail_s.min(axis=1), work_s)
         return max(0.0, float(found) - block_s)
 
+    def least_s(self, op_s: Float64, price: Float64, block_s: float) -> float:
+        """Return the greater of the longest path and of the work between heads and tails; see `interval_s`."""
+        return max(self.longest_s(op_s), self.interval_s(op_s, price, block_s))
+
     def forced_s(self, problem: Problem, work: BoundInputs, needed: int) -> float:
         """Return the time of the cheapest paths with a transfer, as at least so many devices must be used.
 
@@ -220,6 +238,16 @@ def priced_s(op_s: Float64, price: Float64, block_s: float) -> Float64:
 def link_times(topology: Topology) -> tuple[Float64, Float64]:
     """Return (seconds per byte, seconds of latency) of each link, float64 [p, p]."""
     return 1.0 / topology.link_bytes_per_s, topology.link_latency_s.copy()
+
+
+def least_link_s(topology: Topology, size: Float64) -> Float64:
+    """Return float64 [m], the least seconds of sending so many bytes to another device; inf where there is none."""
+    apart = ~np.eye(topology.p, dtype=bool)
+    links = np.unique(np.stack([part[apart] for part in link_times(topology)], axis=1), axis=0)
+    found: Float64 = np.full(size.size, math.inf)
+    for per_byte_s, latency_s in links.tolist():
+        found = np.minimum(found, latency_s + size * per_byte_s)
+    return found
 
 
 def _components(n: int, edges: Int32, unit: Int32) -> int:
