@@ -112,7 +112,7 @@ FACTS: Mapping[str, Facts] = {
         priorities=False,
         source="beyond two devices: Boykov, Veksler and Zabih, IEEE TPAMI 23, 2001",
     ),
-    "multilevel": Facts(SEARCHES, priorities=False),
+    "multilevel": Facts(SEARCHES),
     "pipedream": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
     "placeto": Facts(SEARCHES, priorities=False),
     "portfolio": Facts(SEARCHES, MODELS, "where `min_cut` or `cpsat` is, or all placements can be tried"),

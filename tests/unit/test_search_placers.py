@@ -98,8 +98,8 @@ def test_each_search_finds_the_optimum_of_the_toy_problems(placer: Cem | Brkga |
     assert best_s(placer, lean(problem), 800) == pytest.approx(optimum_s)
 
 
-@pytest.mark.parametrize("placer", [Cem(), Brkga()])
-def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(placer: Cem | Brkga):
+@pytest.mark.parametrize("placer", [Cem(), Brkga(), Multilevel()])
+def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(placer: Cem | Brkga | Multilevel):
     for ordered in (True, False):
         problem = dataclasses.replace(lean(chain_problem()), ordered=ordered)
         evaluator = ToyEvaluator.of(problem)
