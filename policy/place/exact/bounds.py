@@ -24,6 +24,7 @@ from policy.place.units import Units
 SAFETY = 1e-9  # the share by which sums of floats may be off
 MB = 1e6
 CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
+BUSY_PER_SECOND = 200_000  # operations whose heads and tails are made longer in about a second
 
 
 Bound = tuple[float, str]  # seconds, and what proves them
@@ -40,7 +41,7 @@ def dataflow_bounds(problem: Problem, execution: DataflowModel, *, seconds: floa
     found.append((paths.longest_s(work.op_s), "critical path"))
     p = work.op_s.shape[1]
     prices = [price, *(np.eye(p) if not _alike(work.op_s) and p <= 8 else [])]
-    until = time.monotonic() + seconds
+    until = time.monotonic() + (seconds if problem.graph.n <= BUSY_PER_SECOND * seconds else 0.0)
     found += [(paths.interval_s(work.op_s, each, execution.block_s), "work between heads and tails") for each in prices]
     busy = paths.busy(work, price, execution.block_s, lambda: time.monotonic() < until)
     found.append((busy.least_s(work.op_s, price, execution.block_s), "work before and after paths"))

@@ -37,11 +37,12 @@ class Listing(NamedTuple):
     def begun(cls, k: int) -> Listing:
         """Return the listing of the empty ideal of k elements."""
         words, hashes = np.zeros((ROOM, max(1, -(-k // 64))), np.int64), np.zeros(ROOM, np.int64)
-        covers = [np.empty(4 * ROOM, np.int32) for _ in range(3)]
+        above, below, taken = (np.empty(4 * ROOM, np.int32) for _ in range(3))
         first = np.zeros(k + 2, np.int64)
         first[1] = 1
         table = np.full(4 * ROOM, -1, np.int32)
-        return cls(words, hashes, np.zeros(ROOM), *covers, table, first, np.array([0, 1, 0, 0], np.int64))
+        counts = np.array([0, 1, 0, 0], np.int64)
+        return cls(words, hashes, np.zeros(ROOM), above, below, taken, table, first, counts)
 
     @property
     def complete(self) -> bool:
