@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 from benchmarks.common import Figure, figure, say, timed
 from pipeline import registry
 from pipeline.bench.exact import METHODS, ExactMethod
-from pipeline.core.problem import Budget
-from pipeline.core.stages import Answer
-from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from pipeline.core.graph import Grouping
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Answer, Placer, Simulator, Subject
 from pipeline.placing.rehearsal import rehearse
 from pipeline.testing.problems import towers_problem
 
@@ -31,40 +30,38 @@ def figures(seconds: float = SECONDS) -> Iterator[Figure]:
     """Yield what a move of local search takes, and load, gap and seconds of every method on every tower."""
     yield moves()
     for shape in TOWERS:
-        case = load(Scenario("zoo:chainmm", "accelerators:6x1", evaluator="pipelined"))
-        case = replace(case, problem=towers_problem(*shape))
+        problem = towers_problem(*shape)
         for method in METHODS["pipelined"]:
-            rehearse((method.placer,), "pipelined", case.graph.n, say=lambda _: None)
-            scenario = replace(case.scenario, contiguity=method.contiguity)
             label = f"exact.towers.{'x'.join(map(str, shape))}.{method.name.replace(' ', '.')}"
-            yield from _answered(label, replace(case, scenario=scenario), method, seconds)
+            yield from _answered(label, problem, method, seconds)
 
 
 def moves() -> Figure:
     """Return the mean time of a move of annealing, all that the search does beside included."""
-    case = load(Scenario("zoo:chainmm", "accelerators:6x1", evaluator="pipelined"))
-    case = replace(case, problem=towers_problem(*SEARCHED))
-    rehearse(("anneal",), "pipelined", case.graph.n, say=lambda _: None)
-    anneal, simulator = registry.build("place", "anneal"), case.simulator()
-    spent, answer = timed(lambda: anneal.place(case.problem, simulator, Budget(MOVES), seed=0, progress=lambda _: None))
-    how = f"{answer.evaluations} moves of `anneal` on {case.graph.n} operations, 7 devices, free stages"
-    return figure("exact.move", 1e6 * spent / answer.evaluations, "us", how, target=1e6 / RATE)
+    problem = towers_problem(*SEARCHED)
+    spent, answer = placed("anneal", problem, "free", Budget(MOVES))
+    moved = answer.evaluations or MOVES
+    how = f"{moved} moves of `anneal` on {problem.graph.n} operations, {problem.topology.p} devices, free stages"
+    return figure("exact.move", 1e6 * spent / moved, "us", how, target=1e6 / RATE)
 
 
-def _answered(label: str, case: LoadedScenario, method: ExactMethod, seconds: float) -> Iterator[Figure]:
+def _answered(label: str, problem: Problem, method: ExactMethod, seconds: float) -> Iterator[Figure]:
     """Yield the load, the gap in percent and the seconds."""
-
-    def answered() -> Answer:
-        found: Answer = registry.build("place", method.placer).place(
-            case.problem, case.simulator(), Budget(seconds=seconds), seed=0, progress=lambda _: None
-        )
-        return found
-
-    spent, answer = timed(answered)
-    how = f"{case.graph.n} operations, at most {seconds:g} s; found by {answer.best.found_by}, {answer.bound_by}"
+    spent, answer = placed(method.placer, problem, method.contiguity, Budget(seconds=seconds))
+    how = f"{problem.graph.n} operations, at most {seconds:g} s; found by {answer.best.found_by}, {answer.bound_by}"
     yield figure(f"{label}.load", answer.value_s * 1e3, "ms", how)
     yield figure(f"{label}.gap", 100 * answer.gap, "%", how)
     yield figure(f"{label}.seconds", spent, "s", how)
+
+
+def placed(name: str, problem: Problem, contiguity: str, budget: Budget) -> tuple[float, Answer]:
+    """Return the seconds that a placer takes, and its answer; compilation apart."""
+    rehearse((name,), "pipelined", problem.graph.n, say=lambda _: None)
+    placer: Placer = registry.build("place", name)
+    alone = Grouping.identity(problem.graph.n)
+    subject = Subject(None, problem.graph, alone, problem.topology, problem.costs, 0)
+    simulator: Simulator = registry.build("measure", "pipelined", {"contiguity": contiguity}).bind(subject)
+    return timed(lambda: placer.place(problem, simulator, budget, seed=0, progress=lambda _: None))
 
 
 if __name__ == "__main__":

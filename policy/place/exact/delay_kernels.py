@@ -76,7 +76,7 @@ def _together(v: int, into: Neighbours, least_s: Float64, start_s: Float64, look
         while heap.size[0] > 0 and met[1, heap.node[0]] == v:
             pop(heap)
         if heap.size[0] == 0 or count == held.shape[1] - 1:
-            return best_s
+            return float(best_s)
         u = pop(heap)
         met[1, u] = v
         away_s = way_s[0, u]
@@ -84,7 +84,7 @@ def _together(v: int, into: Neighbours, least_s: Float64, start_s: Float64, look
         count += 1
         best_s = max(best_s, min(alone_s, away_s))
         if alone_s >= away_s:
-            return best_s
+            return float(best_s)
         between_s, least_sent_s = way_s[1, u] + least_s[u], way_s[2, u]
 
 

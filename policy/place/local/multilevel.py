@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
 STRETCH_S = 1.0  # seconds that one local search may take, so that a time limit is kept
 UNORDERED = 0.4  # share of that time which is left to the sketch where there are orders, for it knows none
+ORDERS = (0.3, 0.5, 1.0)  # shares of what is left then after which orders are tried again
 CHEAP = 8  # estimated placements per evaluation left, without a time limit
 MOST = 100_000  # estimated placements without a time limit
 
@@ -47,7 +49,7 @@ class Multilevel(Method):
     Where the evaluator is a simulator of devices that work at once, placements are first refined in a sketch, which is
     coarser and several times quicker (see `sketch`), and the evaluator judges what comes out; then, and everywhere
     else, moves are judged by the evaluator itself on the whole graph. Where placements may carry priorities, it begins
-    in the best of several orders (see `anneal`).
+    in the best of several orders (see `anneal`), and so again when some of the time is spent.
 
     Source: the scheme is that of Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
@@ -84,10 +86,13 @@ class Multilevel(Method):
         if rough is not None and search.best is not None:
             self._sketch(search, search.best, rough, rng)
             skip = len(chosen) // 2
-        placement = search.best or first
-        if problem.ordered and not search.done:
-            placement = best_order(search, placement)
-        self._refine(search, placement, chosen, rng, skip=skip)
+        for share in ORDERS if problem.ordered else (1.0,):
+            placement = search.best or first
+            seconds = share * search.left_s if np.isfinite(search.left_s) else None
+            with search.limited(search.author, evaluations=math.ceil(share * search.left), seconds=seconds):
+                if problem.ordered and not search.done:
+                    placement = best_order(search, placement)
+                self._refine(search, placement, chosen, rng, skip=skip)
 
     def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
         """Return the levels whose clusters are moved, coarse to fine."""
