@@ -375,6 +375,12 @@ def sketch_and_simulator(seed: int, label: np.ndarray | None = None):
     return problem, found, cells, ListSched(level="T2").bind(subject)
 
 
+def test_two_cells_that_begin_with_sources_do_not_wait_for_each_other():
+    graph = toy_graph(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
+    cells = cells_of(graph, np.array([0, 1, 1, 0], np.int32))
+    assert is_acyclic(contract(graph, cells))
+
+
 @given(seed=st.integers(0, 2**16))
 @settings(max_examples=20, deadline=None)
 def test_a_sketch_of_single_operations_is_close_to_the_simulator(seed: int):
