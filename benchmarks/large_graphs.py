@@ -1,4 +1,6 @@
-"""Graphs of 84,000 and 1,000,000 operations: how good `multilevel` is, how long it takes, and in how much memory."""
+"""Graphs of 84,000 and 1,000,000 operations: how good `multilevel` is, how long it takes, and in how much memory; and
+what the default search finds and proves of the first in little time.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,22 @@ GIB = 2**30
 def figures() -> Iterator[Figure]:
     """Yield quality, seconds and memory of both graphs."""
     expert, _ = searched(GNMT8, "expert", "--evaluations", "10")
+    yield from of_default(expert["value_s"])
     for label, graph in (("gnmt8", GNMT8), ("million", MILLION)):
         yield from of_graph(label, graph, expert["value_s"] if graph == GNMT8 else None)
+
+
+def of_default(expert_s: float) -> Iterator[Figure]:
+    """Yield what the default search makes of GNMT-8, without and with an order; expert_s: to compare with."""
+    for mode, seconds in (("placement", 20), ("placement", 60), ("order", 60)):
+        found, _ = searched(GNMT8, "portfolio", "--budget", f"{seconds}s", "--mode", mode)
+        label, value_s, bound_s = f"large_graphs.gnmt8.{mode}_{seconds}s", found["value_s"], found["lower_bound_s"]
+        how = (
+            f"portfolio, {mode}, {seconds} s, on {GNMT8}, p100x8: {found['evaluations']} evaluations, {value_s:.4g} "
+            f"s by {found['found_by']}, bound {bound_s:.4g} s by {found['bound_by']}; expert {expert_s:.4g} s"
+        )
+        yield figure(f"{label}.over_expert", value_s / expert_s, "", how, target=1.0)
+        yield figure(f"{label}.gap", found["gap"], "", how, target=0.25)
 
 
 def of_graph(label: str, graph: str, expert_s: float | None) -> Iterator[Figure]:

@@ -117,6 +117,27 @@ def crown_problem(**options: Any) -> Problem:
     return small_problem(small_graph(2 * CROWN, edges), op_s, **options)
 
 
+def towers_problem(blocks: int, chains: int, length: int, *, seed: int = 0) -> Problem:
+    """Return blocks in a row, each of parallel chains between two operations, on six accelerators and a CPU.
+
+    A block has (length + 1) ** chains ideals, so few operations make many, as in the hardest of the graphs published
+    with Tarnawski et al., NeurIPS 2020.
+    """
+    rng = np.random.default_rng(seed)
+    edges: list[tuple[int, int]] = []
+    last = 0
+    for _ in range(blocks):
+        end = last + chains * length + 1
+        for first in range(last + 1, end, length):
+            edges += itertools.pairwise([last, *range(first, first + length), end])
+        last = end
+    graph = graph_of(last + 1, edges, out_bytes=rng.integers(1, 4_000_000, last + 1).tolist())
+    specs = [DeviceSpec(f"acc{d}", "X", "X", kind="npu") for d in range(6)] + [DeviceSpec("cpu0", "X", "X", kind="cpu")]
+    fast_s = rng.uniform(1e-4, 3e-3, graph.n)
+    op_s = np.stack([*([fast_s] * 6), 20 * fast_s], axis=1)
+    return small_problem(graph, op_s, topology=Topology.uniform(tuple(specs), bytes_per_s=2.0**31, latency_s=0.0))
+
+
 PROBLEMS: Mapping[str, Callable[..., Problem]] = {
     "chain": chain_problem,
     "branches": branches_problem,

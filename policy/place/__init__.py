@@ -31,6 +31,7 @@ TABLE = {
     "dp": "policy.place.exact.dp:Dp",
     "latency_dp": "policy.place.exact.latency_dp:LatencyDp",
     "dpl": "policy.place.exact.dpl:Dpl",
+    "pipedream": "policy.place.exact.pipedream:Pipedream",
     "cem": "policy.place.local.cem:Cem",
     "brkga": "policy.place.local.brkga:Brkga",
     "multilevel": "policy.place.local.multilevel:Multilevel",

@@ -16,11 +16,13 @@ from ortools.sat.python.cp_model import OPTIMAL, CpSolver
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
+from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
+from pipeline.registry import build
 from policy.place.exact.bound_kernels import interval_bound
-from policy.place.exact.bounds import BoundInputs, Paths, explain_memory, least_memory
+from policy.place.exact.bounds import explain_memory, least_memory
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_models import in_order_of_use, in_ticks, tick_of
 from policy.place.exact.cpsat_schedule import listsched
@@ -28,6 +30,7 @@ from policy.place.exact.cpsat_times import Times
 from policy.place.exact.flow import Arcs
 from policy.place.exact.min_cut import MinCut
 from policy.place.exact.nets import Nets
+from policy.place.exact.paths import BoundInputs, Paths
 from policy.place.exact.proofs import lower_bound
 from policy.place.exact.relaxation import load_bound
 from policy.place.units import Units
@@ -114,6 +117,70 @@ def test_work_between_a_common_head_and_a_common_tail_counts_with_both():
     edges = [(0, i) for i in range(1, 5)] + [(i, 5) for i in range(1, 5)]
     problem = problem_of(edges, [[t, t] for t in (1.0, 3.0, 3.0, 3.0, 3.0, 1.0)])
     assert lower_bound(problem, LISTSCHED, one_to_one=True) == (pytest.approx(8.0), "work between heads and tails")
+
+
+def test_work_before_and_after_an_operation_makes_its_head_and_tail_longer():
+    # 0 feeds four operations of 3 s that feed 5, which feeds four more that feed 10: 5 waits for all of the first four,
+    # so that it takes 1 + 6 + 1 + 6 + 1 on two equal devices. Between heads along paths and tails there are 14.5 s.
+    edges = [(a, i) for a, first in ((0, 1), (5, 6)) for i in range(first, first + 4)]
+    edges += [(i, b) for b, first in ((5, 1), (10, 6)) for i in range(first, first + 4)]
+    times = [1.0 if i % 5 == 0 else 3.0 for i in range(11)]
+    problem = problem_of(edges, [[t, t] for t in times])
+    work = BoundInputs.of(problem)
+    paths = Paths.of(problem, work)
+    assert paths is not None
+    even = np.full(2, 0.5)
+    assert paths.interval_s(work.op_s, even, 0.0) == pytest.approx(14.5)
+    assert paths.busy(work, even, 0.0, lambda: False).interval_s(work.op_s, even, 0.0) == pytest.approx(14.5)
+    assert lower_bound(problem, LISTSCHED, one_to_one=True) == (pytest.approx(15.0), "work before and after paths")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_starts_before_its_head_or_ends_too_late_for_its_tail(seed: int):
+    rng = np.random.default_rng(seed)
+    n, p = 12, 2
+    edges = [(i, j) for j in range(n) for i in range(max(0, j - 4), j) if rng.random() < 0.5]
+    op_s = rng.random((n, p)) if seed % 2 else np.repeat(rng.random((n, 1)), p, axis=1)
+    problem = problem_of(edges, op_s.tolist())
+    problem = problem.on(topology=Topology.uniform(problem.topology.devices, bytes_per_s=100.0, latency_s=0.0))
+    block_s = 0.05 * (seed % 3)
+    rules = {"level": "T1", "block_s": block_s, "gap_s": 0.0}
+    work = BoundInputs.of(problem)
+    paths = Paths.of(problem, work)
+    assert paths is not None
+    _, price = work.load(block_s, 1.0)
+    busy = paths.busy(work, price, block_s, lambda: True)
+    assert np.all(busy.start_s >= paths.start_s)
+    head_s, tail_s = busy.start_s.min(axis=1), busy.tail_s.min(axis=1)
+    subject = Subject(None, problem.graph, Grouping.identity(n), problem.topology, problem.costs, 0)
+    simulator = build("measure", "listsched", rules).bind(subject)
+    for _ in range(200):
+        device, priority = rng.integers(0, p, n, dtype=np.int32), rng.random(n)
+        found = simulator.timeline(Placement(device, problem.topology.names, priority))
+        assert np.all(found.start_s >= head_s - 1e-9)
+        assert np.all(found.value_s - found.end_s >= tail_s - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("op_s", "expected_s"),
+    [
+        (0.2, 0.2 + 4 * 0.2 + 0.2),  # one after the other: whatever is sent comes later
+        (0.4, 0.4 + 0.4 + LATENCY_S + 0.1 + 0.4),  # two at least are elsewhere, or else they would come later
+    ],
+)
+def test_operations_wait_for_all_before_them_on_their_device_or_for_transfers(op_s: float, expected_s: float):
+    edges = [(0, i) for i in range(1, 5)] + [(i, 5) for i in range(1, 5)]
+    problem = problem_of(edges, [[op_s] * 4] * 6)
+    work = BoundInputs.of(problem)
+    paths = Paths.of(problem, work)
+    assert paths is not None
+    busy = paths.busy(work, np.full(4, 0.25), 0.0, lambda: True)
+    assert busy.start_s[5].min() + op_s == pytest.approx(expected_s)
+    assert busy.tail_s[0].min() + op_s == pytest.approx(expected_s)
+    assert lower_bound(problem, LISTSCHED, one_to_one=True) == (
+        pytest.approx(expected_s),
+        "work before and after paths",
+    )
 
 
 def test_without_knowing_the_operations_only_work_is_counted():

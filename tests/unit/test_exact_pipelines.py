@@ -21,6 +21,7 @@ from pipeline.core.stages import Subject
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, search, simulate
 from pipeline.placing.setup import problem_of
+from pipeline.testing.problems import towers_problem
 from policy.place.exact.counting import counting_bound
 from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_pipeline import Pieces, covers
@@ -73,7 +74,7 @@ def program_of(problem: Problem, replication: Replication | None = None) -> Stag
 def test_stages_of_published_graphs_have_the_published_loads(name: str) -> None:
     elements, ideals, load_ms = PUBLISHED[name]
     program = program_of(published(name))
-    found = all_ideals(program, 10**9)
+    found = all_ideals(program, 10**9, lambda: True)
     assert found is not None
     assert (program.elements.k, found.size) == (elements, ideals)
     best = program.of_ideals(found, lambda: True, workers=2)
@@ -84,6 +85,23 @@ def test_stages_of_published_graphs_have_the_published_loads(name: str) -> None:
     assert value_s(linear) <= value_s(best) * (1 + 1e-3)
     sharper = program.below(value_s(best) * (1 - 1e-9)).of_ideals(found, lambda: True, workers=1)
     assert sharper == []  # the limit leaves out what it should
+
+
+@pytest.mark.parametrize(("shape", "ideals"), [((2, 3, 2), 2 * 27), ((3, 4, 6), 3 * 7**4)])
+def test_towers_have_many_ideals_and_their_best_stages_are_proven(shape: tuple[int, int, int], ideals: int) -> None:
+    problem = towers_problem(*shape)
+    subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
+    found = all_ideals(program_of(problem), 10**9, lambda: True)
+    assert found is not None
+    assert found.size == ideals + 2  # nothing, and everything
+    simulator = Pipelined(contiguity="ordered").bind(subject)
+    answer = Dp().place(problem, simulator, Budget(500), seed=0, progress=lambda _: None)
+    assert answer.proven
+
+
+@pytest.mark.slow
+def test_hundreds_of_operations_in_towers_are_proven() -> None:
+    test_towers_have_many_ideals_and_their_best_stages_are_proven((12, 4, 7), 12 * 8**4)
 
 
 @pytest.mark.slow
@@ -172,7 +190,7 @@ def test_replicas_share_a_load_and_exchange_gradients() -> None:
     graph = graph_of(2, [(0, 1)], out_bytes=[10, 1], weight_bytes=[0, 6])
     problem = small(graph, [1.0, 6.0], accelerators=3)
     program = program_of(problem, Replication(3, 0.0))
-    found = all_ideals(program, 10**8)
+    found = all_ideals(program, 10**8, lambda: True)
     assert found is not None
     best = program.of_ideals(found, lambda: True, workers=1)
     assert best is not None
@@ -187,8 +205,8 @@ def test_too_little_memory_for_ideals_is_told(caplog: pytest.LogCaptureFixture) 
     lanes = 12
     graph = graph_of(2 * lanes, [(i, lanes + i) for i in range(lanes)])
     program = program_of(small(graph, [1.0] * (2 * lanes)))
-    assert all_ideals(program, 10**6) is None  # 3^12 ideals
-    assert all_ideals(program_of(small(graph_of(3, [(0, 1), (1, 2)]), [1.0] * 3)), 10**6) is not None
+    assert all_ideals(program, 10**6, lambda: True) is None  # 3^12 ideals
+    assert all_ideals(program_of(small(graph_of(3, [(0, 1), (1, 2)]), [1.0] * 3)), 10**6, lambda: True) is not None
 
 
 # The official files

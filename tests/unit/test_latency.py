@@ -111,7 +111,7 @@ def test_published_graphs_have_at_least_the_recorded_values(name: str) -> None:
     assert path_bound(case.problem, 1, seconds=60.0) * 1e3 >= bound_ms
     program = SeriesProgram.of(case.problem)
     assert program is not None
-    ideals = all_ideals(program.stages, 10**9)
+    ideals = all_ideals(program.stages, 10**9, lambda: True)
     assert ideals is not None
     staged = program.least_sum(ideals, lambda: True)
     assert staged is not None

@@ -98,8 +98,8 @@ def test_each_search_finds_the_optimum_of_the_toy_problems(placer: Cem | Brkga |
     assert best_s(placer, lean(problem), 800) == pytest.approx(optimum_s)
 
 
-@pytest.mark.parametrize("placer", [Cem(), Brkga()])
-def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(placer: Cem | Brkga):
+@pytest.mark.parametrize("placer", [Cem(), Brkga(), Multilevel()])
+def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(placer: Cem | Brkga | Multilevel):
     for ordered in (True, False):
         problem = dataclasses.replace(lean(chain_problem()), ordered=ordered)
         evaluator = ToyEvaluator.of(problem)
@@ -373,6 +373,12 @@ def sketch_and_simulator(seed: int, label: np.ndarray | None = None):
     found, cells = sketch_of(problem, op_s, np.arange(40, dtype=np.int32) if label is None else label)
     subject = Subject(None, graph, Grouping.identity(40), problem.topology, costs, 0)
     return problem, found, cells, ListSched(level="T2").bind(subject)
+
+
+def test_two_cells_that_begin_with_sources_do_not_wait_for_each_other():
+    graph = toy_graph(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
+    cells = cells_of(graph, np.array([0, 1, 1, 0], np.int32))
+    assert is_acyclic(contract(graph, cells))
 
 
 @given(seed=st.integers(0, 2**16))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.shared.compiled import compiled
+from pipeline.shared.compiled import allocating, compiled, inner
 
 Neighbours = tuple[Int64, Int32, Float64]  # ptr [n + 1], neighbour [m], bytes [m]
 
@@ -20,10 +20,11 @@ def path_starts(
     unit: Int32,
     per_byte_s: Float64,
     latency_s: Float64,
+    floor_s: Float64,
 ) -> Float64:
     """Return float64 [n, p], before when no operation can start on each device; inf where it is not supported.
 
-    order: int32 [n], producers first. Operations of equal `unit` share a device.
+    order: int32 [n], producers first. Operations of equal `unit` share a device. floor_s: float64 [n], what is known.
     """
     ptr, producers, size = into
     n, p = op_s.shape
@@ -33,7 +34,7 @@ def path_starts(
             if op_s[v, d] == math.inf:
                 start_s[v, d] = math.inf
                 continue
-            latest = 0.0
+            latest = floor_s[v]
             for e in range(ptr[v], ptr[v + 1]):
                 u = producers[e]
                 earliest = math.inf
@@ -48,33 +49,73 @@ def path_starts(
     return start_s
 
 
+@inner
+def _enter(total: Float64, best: Float64, at: int, key_s: float, work_s: float) -> None:
+    """Let an operation enter a tree at a leaf; best: the greatest a + (work of those with keys of at least a).
+
+    Leaves are sorted by their keys.
+    """
+    total[at], best[at] = work_s, key_s + work_s
+    at //= 2
+    while at >= 1:
+        left, right = 2 * at, 2 * at + 1
+        total[at] = total[left] + total[right]
+        best[at] = max(best[right], best[left] + total[right])
+        at //= 2
+
+
+@allocating
+def _tree(key_s: Float64) -> tuple[Int64, Float64, Float64]:
+    """Return (the leaf of each operation, int64 [n]; total, best) of a tree into which none has entered."""
+    n = key_s.size
+    width = 1
+    while width < n:
+        width *= 2
+    leaf = np.empty(n, np.int64)
+    leaf[np.argsort(key_s)] = width + np.arange(n)
+    return leaf, np.zeros(2 * width), np.full(2 * width, -math.inf)
+
+
 @compiled
 def interval_bound(head_s: Float64, tail_s: Float64, work_s: Float64) -> float:
     """Return the greatest a + (work of {head >= a, tail >= b}) + b over all a and b; all three float64 [n].
 
-    Operations enter by falling head. Over the tails stands a tree of maxima of b + (work entered of tail >= b).
+    Operations enter by falling head.
     """
-    n = head_s.size
-    by_tail = np.argsort(tail_s)
-    place = np.empty(n, np.int64)
-    place[by_tail] = np.arange(n)
-    width = 1
-    while width < n:
-        width *= 2
-    total = np.zeros(2 * width)
-    best = np.full(2 * width, -math.inf)
+    leaf, total, best = _tree(tail_s)
     found = 0.0
     for i in np.argsort(-head_s):
-        at = width + place[i]
-        total[at] = work_s[i]
-        best[at] = tail_s[i] + work_s[i]
-        at //= 2
-        while at >= 1:
-            left, right = 2 * at, 2 * at + 1
-            total[at] = total[left] + total[right]
-            best[at] = max(best[right], best[left] + total[right])
-            at //= 2
+        _enter(total, best, leaf[i], tail_s[i], work_s[i])
         found = max(found, head_s[i] + best[1])
+    return found
+
+
+@compiled
+def busy_until(key_s: Float64, work_s: Float64, turn: Int32, count: int) -> Float64:
+    """Return float64 [count], the greatest a + (work of {key >= a}) of all operations whose turn has come; 0 for none.
+
+    key_s, work_s: float64 [n]. turn: int32 [n], from when on each operation counts.
+    """
+    leaf, total, best = _tree(key_s)
+    order = np.argsort(turn)
+    found, x = np.zeros(count), 0
+    for j in range(count):
+        while x < order.size and turn[order[x]] <= j:
+            i = order[x]
+            _enter(total, best, leaf[i], key_s[i], work_s[i])
+            x += 1
+        found[j] = max(0.0, best[1])
+    return found
+
+
+@compiled
+def greatest_before(order: Int32, into: Neighbours, number: Int32) -> Int32:
+    """Return int32 [n], the greatest number of an operation and all that lead to it; order: as in `path_starts`."""
+    ptr, producers, _ = into
+    found = number.copy()
+    for v in order:
+        for e in range(ptr[v], ptr[v + 1]):
+            found[v] = max(found[v], found[producers[e]])
     return found
 
 

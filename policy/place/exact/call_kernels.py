@@ -127,28 +127,25 @@ def decide(sets: CallSets, path: Int64, i: int, j: int, found: Decided) -> None:
 
 
 @compiled
-def surely_s(sets: CallSets, path: Int64, found: Decided) -> Float64:
-    """Return float64 [l, l], what surely belongs to a call that meets a path from i to j; inf where none can.
+def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, found: Decided) -> None:
+    """Fill in float64 [l], what surely belongs to a call that meets a path from i to each j; inf where none can.
 
     Operations, and nets of which something surely belongs to it and something does not. found: scratch.
     """
-    size = path.size
-    least_s = np.full((size, size), np.inf)
-    for i in range(size):
-        _blank(found)
-        for j in range(i, size):
-            _entered(sets, path, i, j, found)
-            work_s, held = 0.0, 0
-            for x in range(sets.part.size):
-                if found.inside[x]:
-                    work_s += sets.work_s[x]
-                    held += sets.held_bytes[x]
-            if held > sets.room_bytes or work_s == np.inf:
-                break  # longer ones hold all of this
-            _left_out(sets, path, i, j, found)
-            if not _torn(found):
-                least_s[i, j] = work_s + _surely_paid_s(sets, found)
-    return least_s
+    least_s.fill(np.inf)
+    _blank(found)
+    for j in range(i, path.size):
+        _entered(sets, path, i, j, found)
+        work_s, held = 0.0, 0
+        for x in range(sets.part.size):
+            if found.inside[x]:
+                work_s += sets.work_s[x]
+                held += sets.held_bytes[x]
+        if held > sets.room_bytes or work_s == np.inf:
+            break  # longer ones hold all of this
+        _left_out(sets, path, i, j, found)
+        if not _torn(found):
+            least_s[j] = work_s + _surely_paid_s(sets, found)
 
 
 @inner

@@ -10,11 +10,12 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
 from pipeline.shared.graphs import depths
-from policy.place.exact.bounds import BoundInputs, Paths
 from policy.place.exact.cpsat_models import in_ticks, tick_of
+from policy.place.exact.paths import BoundInputs, Paths
 from policy.place.units import Units
 
 ROUNDING = 2000  # ticks of the whole per operation and edge, so that rounding stays far below 0.1 %
+PRICING_S = 1.0  # seconds for the prices of unequal devices at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +100,11 @@ class Times:
         tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.reads.edge.size + 100))
         block_s = np.where(op_s > 0, op_s + execution.block_s, 0.0)
         tensors, inner = _tensors(problem, unit.tolist(), tick_s)
-        paths = problem.derived(Paths.of, problem.derived(BoundInputs.of))
-        none = np.zeros(graph.n)
+        work = problem.derived(BoundInputs.of)
+        paths, none = problem.derived(Paths.of, work), np.zeros(graph.n)
+        if paths is not None:
+            _, price = work.load(execution.block_s, PRICING_S)
+            paths = paths.busy(work, price, execution.block_s, lambda: True)
         heads_s, tails_s = (none, none) if paths is None else (paths.start_s.min(axis=1), paths.tail_s.min(axis=1))
         return cls(
             execution,

@@ -74,9 +74,10 @@ class Dp(Method):
     def best_stages(self, search: Search, program: StageProgram, known: list[Stage]) -> list[Stage] | None:
         """Return the best stages of all; the known ones if none are better; None if time or memory is short."""
         limit_s = min(value_s(known) * (1 - SHARPER), NO_LIMIT_S)
-        found = all_ideals(program, self.memory_mb * MB)
-        if found is None:
+        found = all_ideals(program, self.memory_mb * MB, lambda: search.left_s > 0)
+        if found is None and search.left_s > 0:
             logger.info("%d elements have too many ideals for %d MB of memory", program.elements.k, self.memory_mb)
+        if found is None:
             return None
         search.details["ideals"] = float(found.size)
         best = program.below(limit_s).of_ideals(found, lambda: search.left_s > 0, workers=self.workers)

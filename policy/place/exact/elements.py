@@ -76,6 +76,12 @@ class Elements:
         """Return how many devices there are of each kind."""
         return tuple(len(kind) for kind in self.kinds)
 
+    def merged(self, together: Grouping) -> Elements:
+        """Return the elements of which some are one; the quotient must be acyclic."""
+        units = Units.of_grouping(self.units.problem, self.units.grouping.then(together))
+        edges = unique_edges(_between(self.edges, together), together.k)
+        return Elements(units, self.kinds, merged(self.charges, together), edges)
+
 
 def leaves_folded(problem: Problem) -> Units:
     """Return units in which what takes no time and has one neighbour only is one with it, again and again.

@@ -55,15 +55,15 @@ class FlowGame:
     order: Int64
 
     @classmethod
-    def of(cls, problem: Problem) -> FlowGame | None:
-        """Return the game of a problem; None where it has none, or one that is too large."""
+    def of(cls, problem: Problem, goes_on: Callable[[], bool]) -> FlowGame | None:
+        """Return the game of a problem; None where it has none, or one that is too large, or takes too long."""
         program = SeriesProgram.of(problem)
         if program is None or not _passed_through(problem, program):
             return None
         elements = program.stages.elements
         if elements.k < problem.derived(leaves_folded).k:  # of what is on a cycle, CPUs may have a part
             return None
-        ideals = all_ideals(program.stages, int(MEMORY_MB * MB))
+        ideals = all_ideals(program.stages, int(MEMORY_MB * MB), goes_on)
         if ideals is None:
             return None
         charges = elements.charges
@@ -104,6 +104,22 @@ class FlowGame:
         return self.longest(Staged(np.arange(elements.k), least_s, np.zeros(elements.k, np.int32), 0.0))[1]
 
 
+def game_of(problem: Problem, goes_on: Callable[[], bool]) -> FlowGame | None:
+    """Return the game of a problem, made once; None where it has none, or where there is no time to make it."""
+    known = problem.derived(_no_games)
+    if not known:
+        game = FlowGame.of(problem, goes_on)
+        if game is None and not goes_on():
+            return None
+        known.append(game)
+    return known[0]
+
+
+def _no_games(problem: Problem) -> list[FlowGame | None]:
+    """Return where the game of a problem is noted once it is known."""
+    return []
+
+
 def rounds_of(game: FlowGame, goes_on: Callable[[], bool]) -> Iterator[tuple[float, Staged]]:
     """Yield (seconds that no placement falls below, the answer to the flow so far), round after round.
 
@@ -129,7 +145,7 @@ def flow_bound(problem: Problem, *, seconds: float) -> float:
     """Return seconds that no placement falls below, if each accelerator is called once; 0 if unknown."""
     until = time.monotonic() + seconds
     finest = problem.derived(Units.of).k == finest_grouping(problem).k
-    game = problem.derived(FlowGame.of) if finest else None
+    game = game_of(problem, lambda: time.monotonic() < until) if finest else None
     if game is None:
         return 0.0
     return max((bound_s for bound_s, _ in rounds_of(game, lambda: time.monotonic() < until)), default=0.0)

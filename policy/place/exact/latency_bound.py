@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,10 +22,10 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
-from policy.place.exact.bounds import BoundInputs
 from policy.place.exact.call_kernels import CallSets, Decided, decide, surely_s
 from policy.place.exact.cpsat_models import dearest_link_s, whole_nets
 from policy.place.exact.flow import Arcs
+from policy.place.exact.paths import BoundInputs
 from policy.place.units import Units
 
 LARGEST = 4000  # operations up to which it is known which of them lead to which
@@ -117,13 +119,21 @@ class PathCalls:
     decided: Decided
 
     @classmethod
-    def of(cls, inputs: CallInputs, path: Int64) -> PathCalls:
-        """Return the calls along a path; what they take is only what surely belongs to them."""
+    def of(cls, inputs: CallInputs, path: Int64, goes_on: Callable[[], bool]) -> PathCalls:
+        """Return the calls along a path; what they take is only what surely belongs to them.
+
+        goes_on: asked for each operation of the path; without it, calls that meet the path from there on may take
+        nothing.
+        """
         n = inputs.parts.n
         flags = [np.zeros(n, bool) for _ in range(4)]
         decided = Decided(flags[0], flags[1], flags[2], flags[3], np.zeros(n, np.int64))
-        exact = np.zeros((path.size, path.size), bool)
-        return cls(inputs, path, surely_s(inputs.sets, path, decided), exact, decided)
+        exact, least_s = np.zeros((path.size, path.size), bool), np.zeros((path.size, path.size))
+        for i in range(path.size):
+            if not goes_on():
+                break
+            surely_s(inputs.sets, path, i, least_s[i], decided)
+        return cls(inputs, path, least_s, exact, decided)
 
     def cut_s(self, i: int, j: int) -> float:
         """Return the least seconds of a call that meets the path from i to j, memory left aside."""
@@ -202,8 +212,13 @@ def path_bound(problem: Problem, calls: int, *, seconds: float) -> float:
         now = time.monotonic()
         if now >= until:
             break
-        best_s = max(best_s, PathCalls.of(inputs, path).refined_s(now + (until - now) / left))
+        end = now + (until - now) / left
+        best_s = max(best_s, PathCalls.of(inputs, path, partial(_is_before, end)).refined_s(end))
     return best_s
+
+
+def _is_before(until: float) -> bool:
+    return time.monotonic() < until
 
 
 def leads_to(n: int, edges: Int32, order: Int32) -> Bool:

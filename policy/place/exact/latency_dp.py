@@ -11,7 +11,7 @@ from pipeline.core.params import param
 from pipeline.core.simulation import LatencyModel
 from policy.place.exact.bounds import SAFETY
 from policy.place.exact.dp import MB
-from policy.place.exact.flow_bound import FlowGame, rounds_of
+from policy.place.exact.flow_bound import game_of, rounds_of
 from policy.place.exact.proofs import is_finest, prove_bound
 from policy.place.exact.series import SeriesProgram
 from policy.place.exact.stages import all_ideals
@@ -51,9 +51,10 @@ class LatencyDp(Method):
         program = None if search.done else search.problem.derived(SeriesProgram.of)
         if program is None:
             return
-        found = all_ideals(program.stages, self.memory_mb * MB)
-        if found is None:
+        found = all_ideals(program.stages, self.memory_mb * MB, lambda: search.left_s > 0)
+        if found is None and search.left_s > 0:
             logger.info("%d elements have too many ideals for %d MB", program.stages.elements.k, self.memory_mb)
+        if found is None:
             return
         search.details["ideals"] = float(found.size)
         staged = program.least_sum(found, lambda: search.left_s > 0)
@@ -66,7 +67,7 @@ class LatencyDp(Method):
         execution = search.execution
         if search.done or not isinstance(execution, LatencyModel):
             return
-        game = search.problem.derived(FlowGame.of)
+        game = game_of(search.problem, lambda: search.left_s > 0)
         proves = execution.calls == 1 and is_finest(search)
         if game is None:
             return

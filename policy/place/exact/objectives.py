@@ -20,7 +20,7 @@ from pipeline.core.simulation import (
     Timeline,
 )
 from pipeline.shared.graphs import depths
-from policy.place.exact.bounds import Bound, BoundInputs, Paths, dataflow_bounds, load_bounds, sum_bounds
+from policy.place.exact.bounds import Bound, dataflow_bounds, load_bounds, sum_bounds
 from policy.place.exact.cpsat_calls import CallTimes, calls_program
 from policy.place.exact.cpsat_models import Made, alike_devices, in_turns
 from policy.place.exact.cpsat_pipeline import pipelined
@@ -29,6 +29,7 @@ from policy.place.exact.cpsat_times import Times
 from policy.place.exact.elements import leaves_folded
 from policy.place.exact.flow_bound import flow_bound
 from policy.place.exact.latency_bound import path_bound
+from policy.place.exact.paths import BoundInputs, Paths
 from policy.place.units import UNLIMITED, Units
 
 DIVISION = 4  # times as many variables that a program without start times may have to be as hard as one with

@@ -14,7 +14,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.exact.elements import Elements
 from policy.place.exact.series_kernels import Series, series_of_ideals
-from policy.place.exact.stages import NO_LIMIT_S, Ideals, Replication, StageProgram, difference, stage_program
+from policy.place.exact.stages import NO_LIMIT_S, PAIRS, Ideals, Replication, StageProgram, difference, stage_program
 
 
 class Staged(NamedTuple):
@@ -60,7 +60,7 @@ class SeriesProgram:
     ) -> Staged | None:
         """Return the stages of least sum; None if there are none.
 
-        goes_on: asked between the sizes of ideals; without it the answer is None. flow: see `Series`, if only what a
+        goes_on: asked now and then; without it the answer is None. flow: see `Series`, if only what a
         flow meets counts.
         """
         elements, choices = self.stages.elements, self.stages.choices
@@ -70,10 +70,11 @@ class SeriesProgram:
         value_s = np.full((found.size, choices.price.size), NO_LIMIT_S)
         value_s[0, ~np.isnan(choices.price)] = 0.0
         seen, nowhere = np.full(found.size, -1, np.int32), np.full(4, -1, np.int64)
-        for size in range(1, elements.k + 1):
+        span = np.array([1, found.size, PAIRS], np.int64)
+        while span[0] < found.size:
             if not goes_on():
                 return None
-            series_of_ideals(series, value_s, seen, found.lattice.first[size : size + 2].copy(), nowhere)
+            series_of_ideals(series, value_s, seen, span, nowhere)
         at, state = found.size - 1, choices.full
         if value_s[at, state] >= NO_LIMIT_S:
             return None
@@ -84,7 +85,7 @@ class SeriesProgram:
         while at > 0:
             goal = np.array([at, state, -1, -1], np.int64)
             seen.fill(-1)
-            series_of_ideals(series, value_s, seen, np.array([at, at + 1], np.int64), goal)
+            series_of_ideals(series, value_s, seen, np.array([at, at + 1, 1], np.int64), goal)
             before, way = goal[2:].tolist()
             kind = int(choices.kind[way])
             stage = difference(found, before, at)

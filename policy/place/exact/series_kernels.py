@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import compiled, inlined, inner
 from policy.place.exact.elements import Charges
-from policy.place.exact.stage_kernels import Lattice, StageChoices, Walk, added, entered, left
+from policy.place.exact.stage_kernels import Lattice, StageChoices, Walk, added, entered, left, walk_of
 
 SELDOM = 16  # pairs between two looks at which values are still of use
 
@@ -49,28 +49,19 @@ class Weights(NamedTuple):
 def series_of_ideals(series: Series, value_s: Float64, seen: Int32, span: Int64, goal: Int64) -> int:
     """Fill in the least sums of ideals span[0] to span[1], float64 [c, S]; return how many pairs were priced.
 
-    Those of all smaller ideals are known. seen: int32 [c], below 0 at first. goal: int64 [4], an ideal and a state
-    whose value is known, or -1 twice: what the value comes from is noted behind them, nothing filled in.
+    Those of all smaller ideals are known. seen: int32 [c], below 0 at first. span: int64 [3]: after span[2] pairs it
+    ends, and span[0] is where to go on. goal: int64 [4], an ideal and a state whose value is known, or -1 twice: what
+    the value comes from is noted behind them, nothing filled in.
     """
-    charges, choices = series.charges, series.choices
-    k, kinds = charges.work_s.shape
-    walk = Walk(
-        np.zeros((k + 1, kinds)),
-        np.zeros((k + 1, kinds)),
-        np.zeros(k + 1, np.int64),
-        np.empty(k + 1, np.int64),
-        np.empty(k + 1, np.int64),
-        np.empty(k + 1, np.int64),
-        np.zeros(charges.size.size, np.int64),
-        np.empty(choices.price.size, np.int64),
-        seen,
-    )
+    k, kinds = series.charges.work_s.shape
+    walk = walk_of(series.charges, series.choices, seen)
     more = Weights(np.zeros((k, kinds)), np.ones(k + 1), np.zeros(k, np.bool_))
     if series.share.size > 0:
         more.met[0] = 0.0
     pairs = 0
-    for i in range(span[0], span[1]):
-        pairs += _walked(series, value_s, walk, more, i, goal)
+    while span[0] < span[1] and pairs < span[2]:
+        pairs += 1 + _walked(series, value_s, walk, more, span[0], goal)
+        span[0] += 1
     return pairs
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.shared.compiled import compiled, inlined, inner
+from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from policy.place.exact.elements import Charges
 
 SELDOM = 16  # pairs between two looks at which values are still of use
@@ -174,17 +174,11 @@ class Walk(NamedTuple):
     seen: Int32
 
 
-@compiled
-def best_of_ideals(
-    charges: Charges, choices: StageChoices, lattice: Lattice, best: LeastLoads, seen: Int32, span: Int64, goal: Int64
-) -> int:
-    """Fill in the values of ideals span[0], span[0] + span[2], ... below span[1]; return how many pairs were priced.
-
-    Those of all smaller ideals are known. seen: int32 [c], of this thread, below 0 at first. goal: int64 [4], an ideal
-    and a state whose value is known, or -1 twice: what the value comes from is noted behind them, nothing filled in.
-    """
+@allocating
+def walk_of(charges: Charges, choices: StageChoices, seen: Int32) -> Walk:
+    """Return a search that has not begun; seen: int32 [c], kept from one to the next."""
     k, kinds = charges.work_s.shape
-    walk = Walk(
+    return Walk(
         np.zeros((k + 1, kinds)),
         np.zeros((k + 1, kinds)),
         np.zeros(k + 1, np.int64),
@@ -195,9 +189,23 @@ def best_of_ideals(
         np.empty(choices.price.size, np.int64),
         seen,
     )
+
+
+@compiled
+def best_of_ideals(
+    charges: Charges, choices: StageChoices, lattice: Lattice, best: LeastLoads, seen: Int32, span: Int64, goal: Int64
+) -> int:
+    """Fill in the values of ideals span[0], span[0] + span[2], ... below span[1]; return how many pairs were priced.
+
+    Those of all smaller ideals are known. seen: int32 [c], of this thread, below 0 at first. span: int64 [4]: after
+    span[3] pairs it ends, and span[0] is where to go on. goal: int64 [4], an ideal and a state whose value is known, or
+    -1 twice: what the value comes from is noted behind them, nothing filled in.
+    """
+    walk = walk_of(charges, choices, seen)
     pairs = 0
-    for i in range(span[0], span[1], span[2]):
-        pairs += _walked(charges, choices, lattice, best, walk, i, goal)
+    while span[0] < span[1] and pairs < span[3]:
+        pairs += 1 + _walked(charges, choices, lattice, best, walk, span[0], goal)
+        span[0] += span[2]
     return pairs
 
 
@@ -281,13 +289,15 @@ class Scan(NamedTuple):
 
 @compiled
 def best_of_prefixes(
-    charges: Charges, choices: StageChoices, order: Int64, priced_s: Float64, best: LeastLoads, goal: Int64
+    charges: Charges, choices: StageChoices, order: Int64, priced_s: Float64, best: LeastLoads, span: Int64, goal: Int64
 ) -> int:
-    """Fill in the values of all prefixes of an order of the elements, int64 [k]; return how many pairs were priced.
+    """Fill in the values of prefixes span[0] to span[1] of an order of the elements, int64 [k]; return how many pairs
+    were priced.
 
-    priced_s: float64 [k + 1], the priced work of the prefixes. goal: as for `best_of_ideals`.
+    Those of all shorter ones are known. priced_s: float64 [k + 1], the priced work of the prefixes. span: int64 [3]:
+    after span[2] pairs it ends, and span[0] is where to go on. goal: as for `best_of_ideals`.
     """
-    k, kinds = charges.work_s.shape
+    kinds = charges.work_s.shape[1]
     scan = Scan(
         order,
         priced_s,
@@ -296,12 +306,10 @@ def best_of_prefixes(
         np.zeros(kinds),
         np.zeros(kinds),
     )
-    first, end = 1, k + 1
-    if goal[0] >= 0:
-        first, end = goal[0], goal[0] + 1
     pairs = 0
-    for i in range(first, end):
-        pairs += _scanned(charges, choices, scan, best, goal, i)
+    while span[0] < span[1] and pairs < span[2]:
+        pairs += 1 + _scanned(charges, choices, scan, best, goal, span[0])
+        span[0] += 1
     return pairs
 
 

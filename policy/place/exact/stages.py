@@ -25,7 +25,7 @@ from pipeline.core.graph import Grouping, is_acyclic, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.exact.elements import Elements, merged
-from policy.place.exact.ideal_kernels import ideals
+from policy.place.exact.ideal_kernels import Listing, by_above, listed
 from policy.place.exact.relaxation import load_bound
 from policy.place.exact.stage_kernels import (
     Lattice,
@@ -42,6 +42,8 @@ STATES = 10_000  # states above which no program over stages is begun
 PRICING_S = 1.0  # seconds for the prices of unequal devices at most
 NOWHERE = np.full(4, -1, np.int64)  # no goal: all values are asked for
 BYTES_PER_COVER = 48  # of an ideal without one of its elements, while these are found and sorted
+PAIRS = 4_000_000  # of ideals, or of elements of an order, between two looks at the clock
+WORDS = 2_000_000  # that are looked at between two looks at the clock, while ideals are listed
 LONG, PIECES = 2000, 1000  # elements of an order from which on it is divided by pieces first, and their number
 LOOSE = 1e-9  # share by which sums in another order may differ
 ORDER_PAIRS = 2e8  # of elements, in all orders together, where time is not limited
@@ -120,62 +122,70 @@ class StageProgram:
         words = -(-self.elements.k // 64)
         return ideals_count * (24 * words + 48 + 8 * self.choices.price.size) + BYTES_PER_COVER * covers
 
-    def of_order(self, order: Int64) -> list[Stage]:
+    def of_order(self, order: Int64, goes_on: Callable[[], bool]) -> list[Stage]:
         """Return the best stages that are intervals of an order, first to last; none if none is below the limit.
 
-        Of long orders short pieces are taken as one at first: what stages of these take is a limit for all others.
+        Of long orders short pieces are taken as one at first: what stages of these take is a limit for all others, and
+        they are the answer where there is no time for more. goes_on: asked now and then whether there is.
         """
         if order.size <= LONG:
-            return self._divided(order)
+            return self._divided(order, goes_on)
         piece = np.empty(order.size, np.int32)
         piece[order] = np.arange(order.size) * PIECES // order.size
         charges = merged(self.elements.charges, Grouping(piece))
         priced_s: Float64 = np.bincount(piece, weights=self.priced_s).astype(np.float64)
         coarse = replace(self, elements=replace(self.elements, charges=charges), priced_s=priced_s)
-        first_s = value_s(coarse._divided(np.arange(PIECES)))
-        return self.below(min(self.choices.limit_s, first_s * (1 + LOOSE)))._divided(order)
+        first = coarse._divided(np.arange(PIECES), lambda: True)
+        limit_s = min(self.choices.limit_s, value_s(first) * (1 + LOOSE))
+        known = [stage._replace(elements=order[np.isin(piece[order], stage.elements)]) for stage in first]
+        return self.below(limit_s)._divided(order, goes_on) or known
 
-    def _divided(self, order: Int64) -> list[Stage]:
-        """Return the best stages that are intervals of an order."""
+    def _divided(self, order: Int64, goes_on: Callable[[], bool]) -> list[Stage]:
+        """Return the best stages that are intervals of an order; none if there are none, or no time for them."""
         best = self._blank(order.size + 1)
         priced_s = np.concatenate([[0.0], np.cumsum(self.priced_s[order])])
-        best_of_prefixes(self.elements.charges, self.choices, order, priced_s, best, NOWHERE.copy())
+
+        def fill(span: Int64, goal: Int64) -> None:
+            best_of_prefixes(self.elements.charges, self.choices, order, priced_s, best, span, goal)
 
         def last(goal: Int64) -> Int64:
-            best_of_prefixes(self.elements.charges, self.choices, order, priced_s, best, goal)
+            fill(np.array([goal[0], goal[0] + 1, 1], np.int64), goal)
             return order[goal[2] : goal[0]]
 
+        span = np.array([1, order.size + 1, PAIRS], np.int64)
+        while span[0] < span[1]:
+            fill(span, NOWHERE.copy())
+            if span[0] < span[1] and not goes_on():
+                return []
         return self._stages(best, last)
 
     def of_ideals(self, found: Ideals, goes_on: Callable[[], bool], *, workers: int) -> list[Stage] | None:
         """Return the best stages of all, first to last, none if none is below the limit.
 
-        goes_on: asked between the sizes of ideals; without it the answer is None.
+        goes_on: asked now and then, on any thread; without it the answer is None.
         """
         lattice = found.lattice
         best = self._blank(found.size)
         seen = [np.full(found.size, -1, np.int32) for _ in range(workers)]
 
-        def fill(thread: int, first: int, end: int, step: int) -> None:
-            span = np.array([first, end, step], np.int64)
-            best_of_ideals(self.elements.charges, self.choices, lattice, best, seen[thread], span, NOWHERE.copy())
+        def fill(thread: int, first: int, end: int, step: int) -> bool:
+            span = np.array([first, end, step, PAIRS], np.int64)
+            while span[0] < end and goes_on():
+                best_of_ideals(self.elements.charges, self.choices, lattice, best, seen[thread], span, NOWHERE.copy())
+            return bool(span[0] >= end)
 
         def last(goal: Int64) -> Int64:
-            span, unseen = np.array([goal[0], goal[0] + 1, 1], np.int64), np.full(found.size, -1, np.int32)
+            span, unseen = np.array([goal[0], goal[0] + 1, 1, 1], np.int64), np.full(found.size, -1, np.int32)
             best_of_ideals(self.elements.charges, self.choices, lattice, best, unseen, span, goal)
             return difference(found, int(goal[2]), int(goal[0]))
 
         with ThreadPoolExecutor(workers) as pool:
             for size in range(1, self.elements.k + 1):
-                if not goes_on():
-                    return None
                 first, end = lattice.first[size : size + 2].tolist()
-                if workers == 1 or end - first < ALONE:
-                    fill(0, first, end, 1)
-                    continue
-                running = [pool.submit(fill, t, first + t, end, workers) for t in range(workers)]
-                for part in running:
-                    part.result()
+                threads = 1 if end - first < ALONE else workers
+                running = [pool.submit(fill, t, first + t, end, threads) for t in range(1, threads)]
+                if not all([fill(0, first, end, threads), *(part.result() for part in running)]):
+                    return None
         return self._stages(best, last)
 
     def _blank(self, rows: int) -> LeastLoads:
@@ -215,36 +225,34 @@ def value_s(stages: list[Stage]) -> float:
     return max((stage.load_s for stage in stages), default=math.inf)
 
 
-def all_ideals(program: StageProgram, memory_bytes: int) -> Ideals | None:
-    """Return all ideals of a program's elements; None where they, and the program over them, need more memory."""
+def all_ideals(program: StageProgram, memory_bytes: int, goes_on: Callable[[], bool]) -> Ideals | None:
+    """Return all ideals of a program's elements; None where they, and the program over them, need more memory.
+
+    goes_on: asked now and then; without it the answer is None.
+    """
     elements = program.elements
     k = elements.k
-    words = -(-k // 64)
-    need = np.zeros((k, max(words, 1)), np.int64)
+    words = max(1, -(-k // 64))
+    need = np.zeros((k, words), np.int64)
     one = np.int64(1)
     for a, b in elements.edges.T.tolist():
         need[b, a >> 6] |= one << np.int64(a & 63)
     key = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, k)  # how they are hashed, nothing else
-    most = memory_bytes // max(program.bytes_of(1, max(2, int(np.sqrt(k)))), 1)
-    first, found, above, below, taken = ideals(need, key, min(most, 2**31 - 2))
-    if first.size == 0 or program.bytes_of(len(found), above.size) > memory_bytes:
-        return None
-    order = np.argsort(above, kind="stable")
-    ptr = row_ptr(above, len(found))
-    return Ideals(Lattice(first, ptr, below[order], taken[order], _priced(found, program.priced_s)), found)
+    listing, many = Listing.begun(k), WORDS // max(1, k * words) + 1
+    while not listing.complete:
+        if not goes_on():
+            return None
+        listing = listed(need, key, program.priced_s, listing, many)
+        if program.bytes_of(int(listing.counts[1]), int(listing.counts[2])) > memory_bytes:
+            return None
+    size = int(listing.counts[1])
+    lattice = Lattice(listing.first, *by_above(listing), listing.priced_s[:size].copy())
+    return Ideals(lattice, listing.words[:size].copy())
 
 
 def difference(ideals: Ideals, inner: int, outer: int) -> Int64:
     """Return int64, the elements of one ideal that another, inside it, does not hold."""
     return _bits(ideals.words[outer] & ~ideals.words[inner])
-
-
-def _priced(words: Int64, priced_s: Float64) -> Float64:
-    """Return float64 [c], the priced work of ideals."""
-    total = np.zeros(len(words))
-    for e, seconds in enumerate(priced_s.tolist()):
-        total += seconds * ((words[:, e >> 6] >> np.int64(e & 63)) & 1)
-    return total
 
 
 def _bits(words: Int64) -> Int64:
@@ -313,7 +321,7 @@ def best_of_orders(
     for number in range(orders):
         if number and not goes_on():
             break
-        better = program.below(min(value_s(found), NO_LIMIT_S)).of_order(order_of(program.elements, rank))
+        better = program.below(min(value_s(found), NO_LIMIT_S)).of_order(order_of(program.elements, rank), goes_on)
         found, rank = better or found, rng.random(k)
     return found
 

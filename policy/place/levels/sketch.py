@@ -110,16 +110,18 @@ def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
     """Return int32 [k], the first node of each node's cell, after every node joined the one cell it reads, if one."""
     head = np.arange(order.size).astype(np.int32)
     for v in order:
-        only = -1
+        only, apart = -1, False
         for e in range(ptr[v], ptr[v + 1]):
             u = read[e]
             if ptr[u] == ptr[u + 1] and label[u] != label[v]:
+                apart = True
                 continue  # reads nothing itself
             if only >= 0 and head[u] != only:
                 only = -2
                 break
             only = head[u]
-        if only >= 0 and label[only] == label[v]:
+        # What reads nothing must have a cell that reads nothing, or cycles would lead through those left out.
+        if only >= 0 and label[only] == label[v] and not (apart and ptr[only] == ptr[only + 1]):
             head[v] = only
     return head
 

@@ -14,7 +14,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import LocalSearch
+from pipeline.core.simulation import LocalSearch, PipelineModel
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.local.neighbourhood import LONGEST, MoveKinds, Neighbourhood
 from policy.place.local.room import Price, held_bytes, make_room, tight
@@ -23,6 +23,7 @@ from policy.place.search import Method, Search
 WORK = 2_000_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
+LOADS = 8  # times as many as CHUNK where a move changes loads alone, and drawing takes longer than trying
 PRESSED = 0.5  # share of moves forbidden by memory from which a short budget pays for excess; a full one always does
 FREE = 0.3  # share of the budget in which a start that need not fit is annealed as though memory were unlimited
 KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
@@ -54,7 +55,7 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
@@ -119,7 +120,8 @@ class Anneal(Method):
         if search.problem.ordered:
             placement = best_order(search, placement)
         cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
-        chunk = max(8, min(CHUNK, WORK // max(1, search.problem.graph.n)))
+        many = LOADS if isinstance(search.execution, PipelineModel) else 1
+        chunk = max(8, min(many * CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
         if start is not None or (short and hot >= self.hot):
             self._squeeze(search, rng, moves, placement, cooling, free=0.0 if start is None else FREE)

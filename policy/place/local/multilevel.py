@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from policy.place.levels.hierarchy import Level, hierarchy
 from policy.place.levels.layers import Layers, layers_of
 from policy.place.levels.sketch import sketch_of
 from policy.place.levels.starts import starts
+from policy.place.local.anneal import best_order
 from policy.place.search import Method, Search
 
 COARSE = 256  # clusters of the level that starts are made from, about
@@ -29,6 +31,8 @@ TRIED = 24  # starts that are evaluated, where an estimate tells the promising o
 MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
 STRETCH_S = 1.0  # seconds that one local search may take, so that a time limit is kept
+UNORDERED = 0.4  # share of that time which is left to the sketch where there are orders, for it knows none
+ORDERS = (0.3, 0.5, 1.0)  # shares of what is left then after which orders are tried again
 CHEAP = 8  # estimated placements per evaluation left, without a time limit
 MOST = 100_000  # estimated placements without a time limit
 
@@ -44,13 +48,14 @@ class Multilevel(Method):
 
     Where the evaluator is a simulator of devices that work at once, placements are first refined in a sketch, which is
     coarser and several times quicker (see `sketch`), and the evaluator judges what comes out; then, and everywhere
-    else, moves are judged by the evaluator itself on the whole graph.
+    else, moves are judged by the evaluator itself on the whole graph. Where placements may carry priorities, it begins
+    in the best of several orders (see `anneal`), and so again when some of the time is spent.
 
     Source: the scheme is that of Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
@@ -77,11 +82,17 @@ class Multilevel(Method):
         rough = Rough.of(search, chosen) if self.sketched else None
         near_goal = [min(levels, key=lambda level: abs(np.log(level.k / goal))) for goal in (COARSE, 4 * COARSE)]
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
+        skip = 0
         if rough is not None and search.best is not None:
             self._sketch(search, search.best, rough, rng)
-            self._refine(search, search.best, chosen, rng, skip=len(chosen) // 2)
-        else:
-            self._refine(search, search.best or first, chosen, rng, skip=0)
+            skip = len(chosen) // 2
+        for share in ORDERS if problem.ordered else (1.0,):
+            placement = search.best or first
+            seconds = share * search.left_s if np.isfinite(search.left_s) else None
+            with search.limited(search.author, evaluations=math.ceil(share * search.left), seconds=seconds):
+                if problem.ordered and not search.done:
+                    placement = best_order(search, placement)
+                self._refine(search, placement, chosen, rng, skip=skip)
 
     def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
         """Return the levels whose clusters are moved, coarse to fine."""
@@ -95,7 +106,8 @@ class Multilevel(Method):
 
     def _sketch(self, search: Search, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
         """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
-        clock = PartClock.of(search, self.sketched, min(CHEAP * search.left, MOST))
+        share = self.sketched * (UNORDERED if search.problem.ordered else 1.0)
+        clock = PartClock.of(search, share, min(CHEAP * search.left, MOST))
         placement, best_s, count = rough.devices_of(begun), np.inf, MOVES // 4
         while (done := clock.done()) < 1 and not search.done:
             moves = draw(_upto(rough.grains, done), count, search.problem.topology.p, self.near, rng)
