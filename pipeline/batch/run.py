@@ -117,7 +117,7 @@ def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
             interval_row(
                 row["job"],
                 (row["speedup"], row["speedup_low"], row["speedup_high"]),
-                "best" if row is mine[0] else "other",
+                "best" if [r for r in mine if r["speedup"] >= row["speedup"]] == [row] else "other",
             )
             for row in mine
         )

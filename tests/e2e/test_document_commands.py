@@ -22,7 +22,6 @@ from tests.onnx_models import convolution_onnx
 from tests.unit.test_bench_exact import graph as official_graph
 from tests.unit.test_pages import PAGES, ROOT, commands
 
-SLOWER = 7  # what compare may say of two runs
 ELSEWHERE = (
     "tutorials",
     "plugins.md",
@@ -36,6 +35,7 @@ NEEDS = {
     "AUTO": "a device that AUTO chooses: tests/e2e/test_deploy_cli.py",
     "throughput": "a minute of measuring: tests/e2e/test_verdict_cli.py",
     "--to ovms": "a run that plug-ins alone can express: tests/unit/test_emit.py",
+    "compare ": "two runs of several starts: the laptop's tutorial, and tests/e2e/test_deploy_cli.py",
 }
 CHEAP = {("zoo", "list"), ("devices",), ("list", "place"), ("explain",)}  # what they begin with
 LESS = {
@@ -113,7 +113,7 @@ def ended(words: Command) -> str:
     """Return what a command prints; it must do what it says."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         code = run(words)
-    assert code == 0 or (words[0], code) == ("compare", SLOWER), words
+    assert code == 0, words
     return said.getvalue()
 
 
