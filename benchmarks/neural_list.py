@@ -24,8 +24,8 @@ from pipeline.offline.curriculum import best_rule_s, within
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.offline.train import WEIGHTS
 from pipeline.registry import build
+from policy.place.neural.instances import list_instances
 from policy.place.neural.neural_list import NeuralList
-from policy.place.neural.plans import plans_of
 from policy.place.search import Search
 from runtime.workloads.placeto import FAMILIES, split
 
@@ -129,7 +129,7 @@ def one_pass(_: Path | None) -> Iterator[Figure]:
 
         def construct(search: Search = search) -> None:
             rng, placer = np.random.default_rng(0), NeuralList(passes=1)
-            placer.drafted(plans_of(search), placer.policy(rng), rng)
+            placer.drafted(list_instances(search), placer.policy(rng), rng)
 
         how = "median of 20, one core, figures of the graph included"
         yield figure(f"neural_list.pass_ms.{graph}", median_s(construct, 20) * 1e3, "ms", how, target=100.0)

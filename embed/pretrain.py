@@ -48,7 +48,7 @@ def pretrain(encoder: Encoder, features: Tensor, edges: Tensor, *, epochs: int, 
     losses = []
     with seeded(seed):  # for the draws of DeepGraphInfomax's W and of dropout
         model: nn.Module = DeepGraphInfomax(encoder.width, encoder.module, summary, shuffled)
-        encoder.module.load_state_dict(drawn)  # DeepGraphInfomax draws the encoder's parameters anew
+        encoder.module.load_state_dict(drawn)  # DeepGraphInfomax draws the encoder's parameters again
         optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
         model.train()
         for _ in range(epochs):

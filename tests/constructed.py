@@ -13,8 +13,8 @@ from pipeline.core.problem import Instance, Problem
 from pipeline.core.simulation import DataflowModel, Level
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import work_of
+from policy.place.neural.instances import ListInstance
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.plans import Plan
 from tests.strategies import graph_of
 
 
@@ -64,9 +64,9 @@ class Amounts:
         costs = CostTable(graph.names, names, self.op_s, np.zeros(p), ("given",) * p)
         return Problem(Instance(graph, topology, Grouping.identity(graph.n), costs, costs.supported))
 
-    def plan(self, level: Level = "T2") -> Plan:
+    def instance(self, level: Level = "T2") -> ListInstance:
         """Return what the constructor sees."""
-        return Plan.of(work_of(self.problem, execution=DataflowModel(level)))
+        return ListInstance.of(work_of(self.problem, execution=DataflowModel(level)))
 
     def renumbered(self, new: Int64) -> Amounts:
         """Return the same operations with other numbers: operation i becomes new[i]."""
@@ -106,5 +106,5 @@ class Amounts:
 
 def schedule_of(amounts: Amounts, policy: ListPolicy, *, level: Level = "T2", width: int = 1) -> Partial:
     """Return what a policy constructs."""
-    plan = amounts.plan(level)
-    return plan.schedule(policy.scores(plan.context), width=width)
+    instance = amounts.instance(level)
+    return instance.schedule(policy.scores(instance.context), width=width)

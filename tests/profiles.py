@@ -26,3 +26,4 @@ def make_up_profiles(patch: pytest.MonkeyPatch) -> None:
         return Profile(costs, topology, dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), {})
 
     patch.setattr(runtime.measuring.profile, "profile", profile)
+    patch.setattr(runtime.measuring.profile, "slowdown", lambda *_, **__: {})

@@ -1,4 +1,4 @@
-"""Values of an OpenVINO model in portions, and names for what is made anew: what rewrites of a model share."""
+"""Values of an OpenVINO model in portions, and names for what is made again: what rewrites of a model share."""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ def read_policy(path: Path) -> Snapshot:
     try:
         return _read(file, POLICY)[0]
     except _UnusableError as error:
-        raise UsageError(f"{file} cannot be used as a policy: {error}.", "Let a search learn one anew.") from error
+        raise UsageError(
+            f"{file} cannot be used as a policy: {error}.", "Let a search learn one from scratch."
+        ) from error
 
 
 def kept(problem: Problem, folder: Path, *chosen: Any) -> Problem:

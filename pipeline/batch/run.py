@@ -218,7 +218,7 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
     tasks = [_at_home(task) for task, _ in chain]
     makes = [key for _, key in chain]
     context = [task.context for task in tasks]
-    anew = measured_tasks(p.tasks) if remeasure else []
+    again = measured_tasks(p.tasks) if remeasure else []
     return Command(
         name=makes[-1],
         title=f"{p.job.name}: {', '.join(task.stage for task in tasks)}",
@@ -233,7 +233,7 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
         rank=rank,
         reads=tuple(dict.fromkeys(k for task in tasks for k in task.inputs.values() if k not in makes)),
         makes=tuple(makes),
-        forgets=tuple(k for task in anew if task.key in makes for k in (task.key, digest(task.series))),
+        forgets=tuple(k for task in again if task.key in makes for k in (task.key, digest(task.series))),
         files=tuple(each[name] for each in context for name in READ_FROM if each.get(name)),
     )
 

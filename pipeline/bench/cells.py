@@ -121,7 +121,7 @@ def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
         document: dict[str, Any] = payload.read_json(path)
         answered = document["failed"] is None or document["infeasible"]
         known = document["schema"] == SCHEMA and document["key"] == cell.key and answered
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
         return None
     return document if known else None
 

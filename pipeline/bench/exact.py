@@ -217,5 +217,5 @@ def _known(path: Path, key: str) -> ExactRow | None:
         document: dict[str, Any] = payload.read_json(path)
         fits = document["schema"] == SCHEMA and document["key"] == key and not document["row"]["failed"]
         return ExactRow(**document["row"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
         return None

@@ -34,7 +34,7 @@ def final(
     """Return what the best placements of all methods take beside every single device, measured now unless it is on
     file.
 
-    A method's best placement is that of the seed for which the search measured the least; since it is measured anew,
+    A method's best placement is that of the seed for which the search measured the least; since it is measured again,
     that choice does not flatter it. Equal placements are measured once, and placements on one device are that device.
 
     Raises:
@@ -88,7 +88,7 @@ def _on_file(path: Path, key: str) -> dict[str, Any] | None:
     try:
         document: dict[str, Any] = payload.read_json(path)
         return document if (document["schema"], document["key"]) == (SCHEMA, key) else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written anew
+    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
         return None
 
 

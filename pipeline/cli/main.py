@@ -115,7 +115,7 @@ def _after_interrupt(words: Sequence[str]) -> str:
     """Return what to do after an interrupt of the command line `words`."""
     kept = any(word.partition("=")[0] == "--checkpoint" for word in words)
     if not kept and next((word for word in words if word in COMMANDS), "") in KEEPS_NOTHING:
-        return "Run the same command again: it begins anew; a smaller --budget or --evaluations ends a search sooner."
+        return "Run it again: it begins from scratch; a smaller --budget or --evaluations ends a search sooner."
     return "Run the same command again: it goes on where it stopped."
 
 

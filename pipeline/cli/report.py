@@ -78,7 +78,7 @@ def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path
         from pipeline.report.run_page import REPORT, write_report
 
         path = out or runs[0] / REPORT
-        write_report(runs[0], path=path, anew=True)
+        write_report(runs[0], path=path, again=True)
         return [path]
     path = out or runs[0] / INDEX
     with console.progress(quiet=quiet) as progress:

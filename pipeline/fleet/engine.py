@@ -36,7 +36,7 @@ class Command:
     machine to itself. rank: what has the smaller one is started first.
 
     For workers that do not see the store: reads, makes: keys of the artifacts that it needs and leaves there. forgets:
-    keys of artifacts, and of series, that are to be made anew. files: what else it reads, as absolute paths that stand
+    keys of artifacts, and of series, that are to be made again. files: what else it reads, as absolute paths that stand
     in the document; of a model the file that is named.
     """
 

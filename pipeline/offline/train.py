@@ -59,7 +59,7 @@ def _resumed(path: Path, chosen: dict[str, Any]) -> Stand:
     """
     if not path.exists():
         return Stand.first()
-    remedy = "Give another folder with --out, or remove this file to begin anew."
+    remedy = "Give another folder with --out, or remove this file to begin from scratch."
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["chosen"] != chosen:

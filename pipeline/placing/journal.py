@@ -19,7 +19,7 @@ class Journal:
     """Measures placements, and remembers what it measured in a file of JSON Lines.
 
     What was disturbed (killed, out of time or of memory) is tried once more after a pause. If it fails again it is
-    known to this process alone, and whoever opens the file next measures it anew.
+    known to this process alone, and whoever opens the file next measures it again.
 
     context: what the figures depend on beside the placement; lines of another are left alone. known: placement ->
     its answer, in the order of the file. disturbed: gets a sentence part on every answer that is not written down.

@@ -108,5 +108,7 @@ def write_run_trace(run: RunRecords, path: Path) -> None:
 def _placed(run: RunRecords) -> PlacedGraph:
     placed = run.placed_graph()
     if placed is None:
-        raise StoreError(f"{run.path} does not hold its graph.", f"Write it anew: placewright measure --run {run.path}")
+        raise StoreError(
+            f"{run.path} does not hold its graph.", f"Write it again: placewright measure --run {run.path}"
+        )
     return placed

@@ -95,8 +95,8 @@ def certainty(run: RunRecords) -> str:
         return "Not at all: there was no time to compare anything."
     starts = max(r.starts for r in contest.ratios.values())
     text = (
-        f"All intervals hold together at {level}: {count_text(len(compared_with), 'candidate')}, each started anew "
-        f"up to {count_text(starts, 'time')} beside {contest.control}."
+        f"All intervals hold together at {level}: {count_text(len(compared_with), 'candidate')}, each started from "
+        f"scratch up to {count_text(starts, 'time')} beside {contest.control}."
     )
     if contest.disturbed:
         return f"{text} Other processes disturbed the machine: the baseline differs from its own twin."

@@ -41,7 +41,7 @@ def measure_timeline(folder: Path) -> None:
             timed = timed_inferences(split, found.model, seed=settings.seed, dynamic_size=size, count=INFERENCES)
     except PlacedError as error:
         raise MeasurementError(
-            f"The segments in {split} cannot be run: {error}.", f"Write them anew: placewright measure --run {folder}"
+            f"The segments in {split} cannot be run: {error}.", f"Write them again: placewright measure --run {folder}"
         ) from error
     middle = sorted(timed, key=lambda inference: inference.latency_s)[len(timed) // 2]
     steps = [StepRecord(s.name, s.device, s.start_s, s.end_s) for s in middle.segments]

@@ -76,7 +76,7 @@ def is_current(path: Path, key: str) -> bool:
     try:
         with path.open(encoding="utf-8") as page:
             return f'{KEY}{key}"' in page.read(BEGIN)
-    except (OSError, ValueError):  # there is none, or it is no page: it is made anew
+    except (OSError, ValueError):  # there is none, or it is no page: it is made again
         return False
 
 

@@ -71,7 +71,7 @@ class RunRecords:
             samples = _samples(path / SAMPLES)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
-                f"A file of {path} is damaged: {error}.", f"Write it anew: placewright measure --run {path}"
+                f"A file of {path} is damaged: {error}.", f"Write it again: placewright measure --run {path}"
             ) from error
         curve = read_rows(path / CURVE) if (path / CURVE).is_file() else []
         return cls(path, result, manifest, placement, samples, graph, profile, curve, measured_timeline(path))

@@ -38,16 +38,16 @@ SECTIONS = (
 )
 
 
-def write_report(folder: Path, *, path: Path | None = None, anew: bool = False) -> None:
+def write_report(folder: Path, *, path: Path | None = None, again: bool = False) -> None:
     """Write the page of a run; one that was made of the same records is left as it is.
 
-    path: report.html in the run directory unless given. anew: write it in any case.
+    path: report.html in the run directory unless given. again: write it in any case.
 
     Raises:
         StoreError: the folder holds no finished run, a file is damaged, or the page cannot be written.
     """
     target = path if path is not None else folder / REPORT
-    if anew or not is_current(target, page_key(folder, Result.load(folder).record)):
+    if again or not is_current(target, page_key(folder, Result.load(folder).record)):
         write_page(target, page_of(RunRecords.load(folder)))
 
 

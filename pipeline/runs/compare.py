@@ -201,4 +201,4 @@ def _objective(path: Path) -> str:
     try:
         return from_json(PlacementRecord, read_json(file)).objective
     except (OSError, ValueError) as error:
-        raise StoreError(f"{file} is damaged.", f"Write it anew: placewright measure --run {path}") from error
+        raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error

@@ -51,11 +51,11 @@ class Deployment:
         try:
             record = from_json(PlacementRecord, read_json(file))
         except (OSError, ValueError) as error:
-            raise StoreError(f"{file} is damaged.", f"Write it anew: placewright measure --run {path}") from error
+            raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error
         found = cls(path, record)
         for part in (found.model, found.weights):
             if not part.is_file():
-                raise StoreError(f"{part} is missing.", f"Write it anew: placewright measure --run {path}")
+                raise StoreError(f"{part} is missing.", f"Write it again: placewright measure --run {path}")
         return found
 
     @property

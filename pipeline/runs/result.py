@@ -73,7 +73,7 @@ class Result:
             if document["schema"] == SCHEMA:
                 return cls(path, from_json(ResultRecord, document))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{file} is damaged.", "Run `placewright measure` again to write it anew.") from error
+            raise StoreError(f"{file} is damaged.", "Write it again with `placewright measure`.") from error
         raise StoreError(
             f"{file} is of schema {document['schema']!r}; this version reads {SCHEMA}.", "Run `placewright tune`."
         )

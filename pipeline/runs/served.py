@@ -59,7 +59,7 @@ def _segments(found: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
         try:
             return read_manifest(found.path / SPLIT), found.path / SPLIT
         except ManifestError as error:
-            raise StoreError(f"{error}.", f"Write it anew: placewright measure --run {found.path}") from error
+            raise StoreError(f"{error}.", f"Write it again: placewright measure --run {found.path}") from error
     as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
     return split(found.model, found.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
 

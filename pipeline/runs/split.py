@@ -102,7 +102,7 @@ def _is_split(folder: Path) -> bool:
     try:
         document = read_json(file)
     except (OSError, ValueError) as error:
-        raise StoreError(f"{file} is damaged.", "Write it anew with `placewright split`.") from error
+        raise StoreError(f"{file} is damaged.", "Write it again with `placewright split`.") from error
     return isinstance(document, Mapping) and document.get("schema") == SCHEMA
 
 

@@ -38,7 +38,7 @@ def repeated(outputs: Outputs, count: int) -> Outputs:
 def save_batched(source: Path, target: Path, count: int) -> list[str]:
     """Write an IR that computes so many inferences at once, in the place of a model of batch 1; return its operations.
 
-    They need not be those of the model: shapes that are constants for a batch of 1 are computed anew.
+    They need not be those of the model: shapes that are constants for a batch of 1 are computed again.
     """
     model = ov.Core().read_model(source)
     batch(model, count)

@@ -1,7 +1,7 @@
 """Measures a variant beside a control: two resident processes that take turns.
 
-A start of the final compiles the variant anew, and the control once for all variants of that number. They take turns of
-a hundredth of a second in the order control, variant, variant, control and so on, so that what disturbs the machine
+A start of the final compiles the variant again, and the control once for all variants of that number. They take turns
+of a hundredth of a second in the order control, variant, variant, control and so on, so that what disturbs the machine
 disturbs both: its speed changes within tenths of a second, and longer turns were seen to scatter five times as far. The
 processes change roles from start to start: what one of them has more of than the other, an early place in memory, say,
 then goes to neither side. While variants are screened, the control stays as it is.
@@ -110,7 +110,7 @@ class Seat:
             self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
 
     def load(self, variant: Variant, model: Path, *, seed: int, cache: str) -> dict[str, Any]:
-        """Compile a variant afresh, or take it from a folder of compiled models; a process that has died is replaced.
+        """Compile a variant again, or take it from a folder of compiled models; a process that has died is replaced.
 
         Raises:
             ChildError: it cannot be compiled.

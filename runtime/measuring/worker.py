@@ -10,7 +10,7 @@ anything.
                                                   folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
     run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
-                                                 state begins anew, and its last sequence is run to its end; samples
+                                                 state has it reset, and its last sequence is run to its end; samples
                                                  are of whole batches, the next two of one inference of them
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
     burst    {seconds}                        -> {samples_s}, from sending one to every request till all have ended
@@ -291,7 +291,7 @@ def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forget_peak() -> None:
-    """Let the peak of this process's memory begin anew, where the system knows how."""
+    """Let the peak of this process's memory begin at zero, where the system knows how."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

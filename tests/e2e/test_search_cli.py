@@ -379,7 +379,7 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipeline.offline.search.load", interrupt)
-    assert "begins anew" in fails(130, "search", graph, "--topology", "equal:2")[1]
+    assert "begins from scratch" in fails(130, "search", graph, "--topology", "equal:2")[1]
 
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,8 @@ def test_what_a_simulator_remembers_changes_no_count(seed: int) -> None:
     simulator = launches_only(graph, grouping, 2)
     first = simulator.simulate(device).value_s
     assert first.tolist() == simulator.simulate(device).value_s.tolist()
-    afresh = [launches_only(graph, grouping, 2).simulate(row[None]).value_s[0] for row in device]
-    assert first.tolist() == afresh
+    again = [launches_only(graph, grouping, 2).simulate(row[None]).value_s[0] for row in device]
+    assert first.tolist() == again
 
 
 @settings(deadline=None, max_examples=25)

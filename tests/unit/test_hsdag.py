@@ -30,7 +30,7 @@ from policy.place.agent.trainer import HsdagTrainer
 from policy.place.lists.baechi import holdable
 from policy.place.lists.listing import Partial
 from policy.place.neural.constructing import Scores
-from policy.place.neural.plans import Plan
+from policy.place.neural.instances import ListInstance
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
 from tests.slow import slow_where
@@ -152,7 +152,9 @@ def groups_drawn(trainer: HsdagTrainer) -> float:
 
 @pytest.mark.parametrize("learns", [True, False])
 def test_groupings_whose_schedules_are_fast_become_likelier(monkeypatch: pytest.MonkeyPatch, learns: bool):
-    monkeypatch.setattr(learning, "asked", lambda _, plan, __: 1.0 + plan.work.group.max())  # few groups are fast
+    monkeypatch.setattr(
+        learning, "asked", lambda _, instance, __: 1.0 + instance.work.group.max()
+    )  # few groups are fast
     trainer = trainer_of(learning_rate=0.05, learns=learns)
     before = groups_drawn(trainer)
     with seeded(0):
@@ -162,22 +164,22 @@ def test_groupings_whose_schedules_are_fast_become_likelier(monkeypatch: pytest.
 
 
 def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: pytest.MonkeyPatch):
-    made: list[tuple[Plan, Scores]] = []
-    schedule = Plan.schedule
+    made: list[tuple[ListInstance, Scores]] = []
+    schedule = ListInstance.schedule
 
-    def spy(self: Plan, scores: Scores, **options: Any) -> Partial:
+    def spy(self: ListInstance, scores: Scores, **options: Any) -> Partial:
         made.append((self, scores))
         return schedule(self, scores, **options)
 
-    monkeypatch.setattr(Plan, "schedule", spy)
+    monkeypatch.setattr(ListInstance, "schedule", spy)
     trainer = trainer_of(learns=False)  # so that no groups are taken again
     trainer.update()
     made.clear()
     trainer.update()
-    parsed = [scores for plan, scores in made if plan not in trainer.plans]
+    parsed = [scores for instance, scores in made if instance not in trainer.instances]
     assert len(parsed) > 3
     assert len({id(scores) for scores in parsed}) == 1
-    others = [id(scores) for plan, scores in made if plan in trainer.plans]
+    others = [id(scores) for instance, scores in made if instance in trainer.instances]
     assert len(others) == len(set(others)) > 3
 
 
@@ -193,7 +195,7 @@ def test_what_a_policy_has_learned_counts_in_the_context_it_was_learned_in():
     with seeded(0):
         for _ in range(4):
             trainer.update()
-    context, centre = trainer.plans[0].context, trainer.sampler.centre
+    context, centre = trainer.instances[0].context, trainer.sampler.centre
     assert trainer.learned.scores(context).device == pytest.approx(centre.device)
     assert trainer.learned.scores(context).key == pytest.approx(centre.key)
     assert not np.allclose(centre.device, trainer.policy.scores(context).device)
@@ -245,7 +247,7 @@ def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("rules", slow_where(["plain", "listsched", "sequential"], {"sequential"}))
 @pytest.mark.parametrize("warm", [0.0, 0.3])
 def test_a_plan_to_start_from_is_never_lost(rules: str, warm: float):
-    # So good a plan that hardly anything is better.
+    # So good a placement that hardly anything is better.
     good = place(wide_problem(), rules, placer=Portfolio(solvable=0), evaluations=600).best  # type: ignore[arg-type]
     problem = dataclasses.replace(wide_problem(), start=good.placement, start_by="somebody")
     answer = place(problem, rules, placer=dataclasses.replace(SMALL, warm=warm), evaluations=60)
@@ -380,7 +382,7 @@ def test_a_time_limit_ends_the_search():
 
 def test_an_evaluator_that_does_not_reckon_is_asked_for_no_timelines(monkeypatch: pytest.MonkeyPatch):
     timelines: list[Placement] = []
-    monkeypatch.setattr(Search, "timeline", lambda _, plan: timelines.append(plan))
+    monkeypatch.setattr(Search, "timeline", lambda _, placement: timelines.append(placement))
     problem = wide_problem()
     names = problem.topology.names
     alone = [ToyEvaluator.of(problem).value_s(Placement.single(14, d, names)) for d in range(3)]

@@ -203,16 +203,16 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
 def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp_path: Path):
     problem = dataclasses.replace(chain_problem(), ordered=True)
     names, rng = problem.topology.names, np.random.default_rng(0)
-    plans = [Placement(rng.integers(0, 2, CHAIN), names, rng.random(CHAIN) if i % 2 else None) for i in range(50)]
-    evaluator = ToyEvaluator.of(problem, [plans[3].key(), plans[48].key()])
+    instances = [Placement(rng.integers(0, 2, CHAIN), names, rng.random(CHAIN) if i % 2 else None) for i in range(50)]
+    evaluator = ToyEvaluator.of(problem, [instances[3].key(), instances[48].key()])
     first = Search(problem, evaluator, Budget(200, seconds=1000.0), silent, author="one")
-    first.evaluate(plans[:30], planned_s=[1e-3 * i for i in range(30)])
+    first.evaluate(instances[:30], planned_s=[1e-3 * i for i in range(30)])
     first.prove(2e-3, "hand")
     folder = FolderCheckpointer(tmp_path, "context")
     folder.save(first.state())
     state = folder.load()
     assert state is not None
-    again = Search(problem, ToyEvaluator.of(problem, [plans[48].key()]), Budget(200, seconds=1000.0), silent)
+    again = Search(problem, ToyEvaluator.of(problem, [instances[48].key()]), Budget(200, seconds=1000.0), silent)
     again.author = "one"
     again.resume(state)
     assert again.spent == first.spent == 32
@@ -224,10 +224,10 @@ def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp
     planned = [[c.planned_s for c in s.answer().candidates] for s in (again, first)]
     assert planned[0] == pytest.approx(planned[1], nan_ok=True)
     assert np.isnan(planned[0]).sum() == 2  # the devices alone
-    again.evaluate(plans[:40])
+    again.evaluate(instances[:40])
     assert again.spent == 42  # what was seen before costs nothing
-    first.evaluate(plans)
-    again.evaluate(plans)
+    first.evaluate(instances)
+    again.evaluate(instances)
     assert told(again.answer()) == told(first.answer())
     assert [told_by.to_json(problem.graph.names) for _, told_by in again.leaders(9)] == [
         told_by.to_json(problem.graph.names) for _, told_by in first.leaders(9)

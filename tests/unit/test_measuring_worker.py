@@ -117,7 +117,7 @@ def test_outputs_are_those_at_the_end_of_a_sequence(tmp_path: Path) -> None:
     for steps in (1, 1, 4):
         settings = MeasureSettings(decode_steps=steps)
         with start(reference_variant(), model, settings, seed=0)[0] as child:
-            for _ in range(2):  # the second begins anew, too
+            for _ in range(2):  # the second begins from scratch, too
                 found.append(outputs_of(child)["output_0"])
     one, again, other, _, four, last = found
     assert np.array_equal(one, again)

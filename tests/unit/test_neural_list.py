@@ -25,9 +25,9 @@ from pipeline.core.start import HOME
 from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
 from pipeline.registry import build
 from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Scores, Script, constructed
+from policy.place.neural.instances import list_instances
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
 from policy.place.neural.neural_list import NeuralList
-from policy.place.neural.plans import plans_of
 from policy.place.neural.sampling import Noise, Sampler, asked, drafts, ways_of
 from policy.place.neural.training import CrossEntropy, ListLesson, Stand, grades, trained
 from policy.place.search import Search
@@ -57,9 +57,9 @@ def answer_of(problem: Problem, placer: NeuralList, evaluations: int = 200, *, s
 
 def described(amounts: Amounts, devices: list[int]) -> np.ndarray:
     """Return what devices look like, float64 [n, p, FIGURES], while operations go to `devices`."""
-    plan, n, p = amounts.plan(), *amounts.op_s.shape
+    instance, n, p = amounts.instance(), *amounts.op_s.shape
     script = Script(np.array(devices), np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
-    constructed(plan.work, plan.scene, ListPolicy.uniform().scores(plan.context), script)
+    constructed(instance.work, instance.scene, ListPolicy.uniform().scores(instance.context), script)
     return script.figure
 
 
@@ -227,12 +227,12 @@ def test_all_passes_stay_within_the_budget():
 def test_a_schedule_made_when_the_budget_has_ended_counts_nothing(ordered: bool):
     problem = replace(Amounts.drawn(1, 20, 3).problem, ordered=ordered)
     search = Search(problem, simulator_of(problem), Budget(4), lambda _: None)
-    plan = plans_of(search)[0]
-    schedule = plan.schedule(shipped().scores(plan.context))
-    assert math.isfinite(asked(search, plan, schedule))
+    instance = list_instances(search)[0]
+    schedule = instance.schedule(shipped().scores(instance.context))
+    assert math.isfinite(asked(search, instance, schedule))
     with search.limited("ended", evaluations=0):
-        other = plan.schedule(ListPolicy.untrained(np.random.default_rng(0)).scores(plan.context))
-        assert asked(search, plan, other) == math.inf
+        other = instance.schedule(ListPolicy.untrained(np.random.default_rng(0)).scores(instance.context))
+        assert asked(search, instance, other) == math.inf
 
 
 def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginning():
@@ -374,9 +374,9 @@ def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
 def test_samples_follow_scores_and_ways_of_the_best():
     scores = Scores(np.array([1.0, 2.0]), np.array([1.0]), np.zeros((0, 0)))
     sampler = Sampler(scores, ["slow", "fast"], Noise(0.5, 0.0), np.random.default_rng(0))
-    plan = EASY.plan()
+    instance = EASY.instance()
     for _ in range(8 * 32):
-        way, sample = sampler.way(), sampler.scores(plan)
+        way, sample = sampler.way(), sampler.scores(instance)
         sampler.note(float(sample.device[0]) + 10 * (way == "slow"), sample, way)
     assert sampler.centre.device[0] < -1
     assert {sample.way for sample in sampler.best} == {"fast"}
@@ -386,7 +386,7 @@ def test_samples_follow_scores_and_ways_of_the_best():
 def test_one_pass_asks_about_the_schedule_that_is_planned_fastest():
     problem, placer = Amounts.drawn(3, 40, 4).problem, NeuralList(passes=1, samples=0, improve=False)
     search = Search(problem, simulator_of(problem), Budget(100), lambda _: None)
-    found = drafts(shipped(), ways_of(plans_of(search)), placer.noise, np.random.default_rng(0))
+    found = drafts(shipped(), ways_of(list_instances(search)), placer.noise, np.random.default_rng(0))
     assert [draft.planned_s for draft in found] == sorted(draft.planned_s for draft in found)
     assert found[0].planned_s < found[-1].planned_s
     made = [c for c in answer_of(problem, placer).candidates if c.found_by == "neural_list"]

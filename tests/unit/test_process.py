@@ -17,9 +17,9 @@ QUESTIONS = {
     "runtime.measuring.launch": ({"do": "realtime"}, "allowed"),
     "pipeline.runs.worker": (
         {
-            "task": {"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}},
+            "tasks": [{"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}}],
             "store": "store",
-            "previous": None,
+            "previous": {},
             "alone": False,
         },
         "The x artifact 0 is not in the store.",

@@ -39,7 +39,7 @@ def test_the_page_answers_what_won_by_how_much_how_sure_where_and_what_to_do(fol
     text = page(folder).text
     assert "Use greedy 1: 1.500 times as fast as the best baseline, CPU default (1.400 to 1.600)." in text
     assert "1.500 times as fast as CPU default (1.400 to 1.600)." in text
-    assert "All intervals hold together at 95 %: 1 candidate, each started anew up to 3 times" in text
+    assert "All intervals hold together at 95 %: 1 candidate, each started from scratch up to 3 times" in text
     assert "A 62 % of the time, B 38 % of the time, in 2 sub-graphs" in text
     assert "core.register_plugin('openvino_intel_cpu_plugin', 'CPU_A')" in text
     assert f"placewright emit {folder} --to python" in text
@@ -106,7 +106,7 @@ def test_a_page_of_the_same_records_is_left_and_one_of_others_is_made_anew(folde
     path.write_text(marked, encoding="utf-8")
     write_report(folder)
     assert path.read_text(encoding="utf-8") == marked
-    write_report(folder, anew=True)
+    write_report(folder, again=True)
     assert path.read_text(encoding="utf-8") == marked.removesuffix("<!-- mine -->")
     path.write_text(marked, encoding="utf-8")
     document = Result.load(folder).document | {"verdict": "Another."}

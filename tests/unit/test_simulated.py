@@ -75,7 +75,7 @@ def test_a_renewed_sum_is_the_sum_made_anew_bit_for_bit() -> None:
         kept = tree_of(n)
         for _ in range(50):
             renewed(kept, int(rng.integers(n)), float(rng.choice([rng.random() * 10.0 ** rng.integers(-9, 9), np.inf])))
-            anew = tree_of(n)
-            anew[anew.size // 2 :] = kept[kept.size // 2 :]
-            summed(anew)
-            assert kept[1:].tobytes() == anew[1:].tobytes()
+            again = tree_of(n)
+            again[again.size // 2 :] = kept[kept.size // 2 :]
+            summed(again)
+            assert kept[1:].tobytes() == again[1:].tobytes()

@@ -121,7 +121,7 @@ def test_leaving_ends_busy_and_idle_workers() -> None:
 def command(store: Path) -> dict[str, Any]:
     """Return a task whose input is missing, as a worker is handed it."""
     task = Task("coarsen", "none", {}, {"use": []}, 0, {"read": "0" * 64})
-    return {"task": asdict(task), "store": str(store), "previous": None, "alone": False}
+    return {"tasks": [asdict(task)], "store": str(store), "previous": {}, "alone": False}
 
 
 def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> None:

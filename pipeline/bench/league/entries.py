@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pipeline import registry
 from pipeline.artifacts.declared import draws
 from pipeline.bench.methods import BenchMethod
-from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.errors import MissingPackageError, UnknownNameError
 from pipeline.core.stages import ControlledPlacer, LearningPlacer
 
 RULES = ("rules", "lists")  # kinds whose best answer is a yardstick of its own
@@ -47,7 +47,7 @@ def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
 
     Raises:
         UnknownNameError: there is no placer of that name.
-        PlacewrightError: a named placer cannot be built.
+        MissingPackageError: a named placer needs a package that is not installed.
     """
     known = registry.table("place")
     for name in names:
@@ -58,9 +58,7 @@ def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
     for name in dict.fromkeys(names or known):
         try:
             found += _entries_of(name, known[name])
-        except UsageError:
-            raise
-        except PlacewrightError as error:
+        except MissingPackageError as error:
             if names:
                 raise
             left_out.append(f"{name} does not take part: {error}")

@@ -50,7 +50,7 @@ def lesson(
     """Return what a placer learns on the instances one after another; None if it publishes no policy.
 
     budget: of each instance. Every step has a folder of its own, whose name is the digest of all that decided it: an
-    interrupted lesson goes on with the step it was at, and a changed placer begins anew. check: raises where the run is
+    interrupted lesson goes on with its step, and a changed placer begins from scratch. check: raises where the run is
     to end.
 
     Raises:
@@ -103,7 +103,7 @@ def _on_file(step: Path, key: str) -> Lesson | None:
         if told["key"] != key:
             return None
         return Lesson(key, read_policy(step), told["seconds"], step)
-    except (OSError, ValueError, KeyError, PlacewrightError):  # absent or torn: it is learned anew
+    except (OSError, ValueError, KeyError, PlacewrightError):  # absent or torn: it is learned from scratch
         return None
 
 

@@ -25,7 +25,7 @@ INTERVALS = (
 )
 
 ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
-was interrupted, runs only what a changed placer concerns, and writes this page anew. Everything here is predicted by
+was interrupted, runs only what a changed placer concerns, and writes this page again. Everything here is predicted by
 the simulator `listsched`, on one machine for all; nothing is measured on devices.
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same

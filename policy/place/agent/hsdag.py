@@ -37,7 +37,7 @@ class Hsdag(Method):
     a policy learned before. First the portfolio has `warm` of the budget, unless there is a start; then schedules
     without noise; then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as
     in the best samples so far. Every 32 samples the weights' centre becomes the mean of the best: a cross-entropy
-    method. Groups parsed anew in a batch are scheduled under the same scores, so that their times differ by the groups
+    method. Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups
     alone, and encoder and grouper learn from these by REINFORCE with a leave-one-out baseline on log times
     (`LeaveOneOut`). `anneal` spends what is left, from the best. Equal seed and evaluation budget give equal answers,
     interrupted or not.

@@ -19,18 +19,20 @@ from policy.place.agent.leave_one_out import LeaveOneOut
 from policy.place.lists.baechi import holdable
 from policy.place.lists.submit import submit
 from policy.place.neural.constructing import Scores
+from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.plans import Plan, plans_of
 from policy.place.neural.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
 from policy.place.search import Search, stacked
 from policy.place.training import Adam, spent_share
 
 FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
-ANEW = 0.5  # share of the samples in the way of a parsed one that are parsed anew, in place of taking its groups
+PARSED_AGAIN = (
+    0.5  # share of the samples in the way of a parsed one that are parsed again, in place of taking its groups
+)
 CLIP_NORM = 1.0  # greatest norm of a gradient
 
-Way = tuple[Plan | None, int]
-"""A plan, None where the graph is parsed for it, and how many ready operations are compared."""
+Way = tuple[ListInstance | None, int]
+"""An instance, None where the graph is parsed for it, and how many ready operations are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def _joined(values: list[Tensor]) -> Float32:
 class HsdagTrainer:
     """Draws groupings and scores for one search, and follows those whose schedules were fastest.
 
-    policy: what it began with. plans: with groups that are not parsed. sampler: draws scores around the best so far.
+    policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
     updates: how many there were; idle: of these, the last ones in a row that asked about nothing. annealed: whether
     annealing met nothing new. warm_up: what searches before the first draw.
     """
@@ -109,9 +111,9 @@ class HsdagTrainer:
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parser.vector())
         self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
-        self.plans = plans_of(search)
-        ways: list[Way] = [*ways_of(self.plans), (None, 1), (None, WIDTH)]
-        self.sampler = Sampler(policy.scores(self.plans[0].context), ways, self.hyper.noise, self.rng)
+        self.instances = list_instances(search)
+        ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
+        self.sampler = Sampler(policy.scores(self.instances[0].context), ways, self.hyper.noise, self.rng)
         self.updates = self.idle = 0
         self.annealed = False
 
@@ -132,39 +134,39 @@ class HsdagTrainer:
 
     def _begin(self) -> None:
         self.warm_up(self.search)
-        for draft in drafts(self.policy, ways_of(self.plans), self.hyper.noise, self.rng):
-            submit(self.search, draft.plan.work, (), (draft.schedule,))
+        for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng):
+            submit(self.search, draft.instance.work, (), (draft.schedule,))
 
     def _draw(self) -> None:
-        """Ask about a batch of schedules; groups parsed anew are compared under the same scores."""
+        """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
         room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
         ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
-        known = [(plan, width) for plan, width in ways if plan is not None]
-        for plan, width in known:
+        known = [(instance, width) for instance, width in ways if instance is not None]
+        for instance, width in known:
             if self.done:
                 return
-            sample = self.sampler.scores(plan)
-            self._note(asked(self.search, plan, plan.schedule(sample, width=width)), sample, (plan, width))
-        widths = [width for plan, width in ways if plan is None]
+            sample = self.sampler.scores(instance)
+            self._note(asked(self.search, instance, instance.schedule(sample, width=width)), sample, (instance, width))
+        widths = [width for instance, width in ways if instance is None]
         if widths and not self.done:
             self._parse(len(widths), widths[0])
 
     def _way(self) -> Way:
-        plan, width = self.sampler.way()
-        parsed = plan is not None and all(plan is not other for other in self.plans)
-        return (None, width) if parsed and self.rng.random() < ANEW else (plan, width)
+        instance, width = self.sampler.way()
+        parsed = instance is not None and all(instance is not other for other in self.instances)
+        return (None, width) if parsed and self.rng.random() < PARSED_AGAIN else (instance, width)
 
     def _parse(self, r: int, width: int) -> None:
-        """Ask about r groupings, drawn anew, under the same scores; learn which were good."""
+        """Ask about r groupings, drawn again, under the same scores; learn which were good."""
         samples = self.parser.draws(r, self.rng)
-        scores = self.sampler.scores(self.plans[0])
+        scores = self.sampler.scores(self.instances[0])
         value_s: list[float] = []
         for sample in samples:
             if self.done:
                 break
-            plan = self.plans[0].on(self.search, holdable(self.search.problem, sample.grouping))
-            value_s.append(asked(self.search, plan, plan.schedule(scores, width=width)))
-            self._note(value_s[-1], scores, (plan, width))
+            instance = self.instances[0].on(self.search, holdable(self.search.problem, sample.grouping))
+            value_s.append(asked(self.search, instance, instance.schedule(scores, width=width)))
+            self._note(value_s[-1], scores, (instance, width))
         self._learn(samples[: len(value_s)], np.array(value_s))
 
     def _note(self, seconds: float, scores: Scores, way: Way) -> None:
@@ -194,7 +196,7 @@ class HsdagTrainer:
     @property
     def learned(self) -> ListPolicy:
         """Return the policy whose scores in this search's context are those that samples are drawn around."""
-        return self.policy.adapted(self.plans[0].context, self.sampler.centre)
+        return self.policy.adapted(self.instances[0].context, self.sampler.centre)
 
     def state(self) -> Snapshot:
         """Return everything on which the next update depends."""
@@ -233,18 +235,18 @@ class HsdagTrainer:
             Sample(
                 seconds,
                 self.sampler.centre._replace(device=best["device"][i], key=best["key"][i]),
-                (self._plan(int(best["way"][i, 0]), best["group"][i]), int(best["way"][i, 1])),
+                (self._instance(int(best["way"][i, 0]), best["group"][i]), int(best["way"][i, 1])),
             )
             for i, seconds in enumerate(best["seconds"].tolist())
         ]
 
-    def _number(self, plan: Plan | None) -> int:
-        """Return which of the plans that are not parsed this is; -1 if it is none of them."""
-        return next((i for i, other in enumerate(self.plans) if other is plan), -1)
+    def _number(self, instance: ListInstance | None) -> int:
+        """Return which of the instances that are not parsed this is; -1 if it is none of them."""
+        return next((i for i, other in enumerate(self.instances) if other is instance), -1)
 
-    def _group(self, plan: Plan | None) -> Int64:
-        """Return the groups of a sample's plan, int64 [n]."""
-        return self.plans[0].work.group if plan is None else plan.work.group
+    def _group(self, instance: ListInstance | None) -> Int64:
+        """Return the groups of a sample's instance, int64 [n]."""
+        return self.instances[0].work.group if instance is None else instance.work.group
 
-    def _plan(self, number: int, group: Int32) -> Plan:
-        return self.plans[number] if number >= 0 else self.plans[0].on(self.search, Grouping(group))
+    def _instance(self, number: int, group: Int32) -> ListInstance:
+        return self.instances[number] if number >= 0 else self.instances[0].on(self.search, Grouping(group))

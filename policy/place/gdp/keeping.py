@@ -84,7 +84,10 @@ def check_learned(learned: Snapshot, inputs: PolicyInputs, *, devices: int) -> i
     Raises:
         UsageError: it is of another kind, of an older recipe, for other features, or for fewer devices.
     """
-    facts, remedy = learned.facts, "Learn one anew: search with --checkpoint FOLDER, then give that folder as --policy."
+    facts, remedy = (
+        learned.facts,
+        "Learn one from scratch: search with --checkpoint FOLDER, then give that folder as --policy.",
+    )
     if facts.get("schema") != POLICY_SCHEMA or not learned.arrays:
         raise UsageError(
             f"The policy is of kind {facts.get('schema')!r}, not {POLICY_SCHEMA!r}, or empty.",
@@ -101,7 +104,7 @@ def check_learned(learned: Snapshot, inputs: PolicyInputs, *, devices: int) -> i
     if known < devices:
         raise UsageError(
             f"The policy tells {known} devices apart, and there are {devices}.",
-            "Learn one anew with place.gdp.devices at least as large, or use fewer devices.",
+            "Learn one from scratch with place.gdp.devices at least as large, or use fewer devices.",
         )
     return known
 
@@ -116,5 +119,7 @@ def adopt(policy: SingleShotPolicy, learned: Snapshot) -> None:
     wrong = sorted(name for name in mine if mine[name] != other.get(name))
     if wrong:
         told = ", ".join(f"{name} {other.get(name)} instead of {mine[name]}" for name in wrong)
-        raise UsageError(f"The policy was learned with {told}.", "Set place.gdp.* as they were, or learn one anew.")
+        raise UsageError(
+            f"The policy was learned with {told}.", "Set place.gdp.* as they were, or learn one from scratch."
+        )
     policy.load({name: np.asarray(values, np.float32) for name, values in learned.arrays.items()})

@@ -15,8 +15,8 @@ from pipeline.core.params import param
 from policy.place.lists.submit import submit
 from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
+from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import ListPolicy, shipped
-from policy.place.neural.plans import Plan, plans_of
 from policy.place.neural.sampling import ListDraft, Noise, Sampler, asked, drafts, ways_of
 from policy.place.search import Method, Search
 
@@ -70,14 +70,14 @@ class NeuralList(Method):
         if search.done:
             return
         rng = np.random.default_rng(seed)
-        policy, plans = self.policy(rng), plans_of(search)
-        for draft in self.drafted(plans, policy, rng)[: self.passes]:
-            submit(search, draft.plan.work, (), (draft.schedule,))
+        policy, instances = self.policy(rng), list_instances(search)
+        for draft in self.drafted(instances, policy, rng)[: self.passes]:
+            submit(search, draft.instance.work, (), (draft.schedule,))
         if self.samples:
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-                self._sample(search, Sampler(policy.scores(plans[0].context), ways_of(plans), self.noise, rng))
+                self._sample(search, Sampler(policy.scores(instances[0].context), ways_of(instances), self.noise, rng))
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
@@ -100,17 +100,19 @@ class NeuralList(Method):
             return ListPolicy.untrained(rng)
         return ListPolicy.read(Path(self.weights)) if self.weights else shipped()
 
-    def drafted(self, plans: Sequence[Plan], policy: ListPolicy, rng: np.random.Generator) -> list[ListDraft]:
+    def drafted(
+        self, instances: Sequence[ListInstance], policy: ListPolicy, rng: np.random.Generator
+    ) -> list[ListDraft]:
         """Return schedules without noise, planned fastest first; on large problems no more than are asked about."""
-        ways = ways_of(plans)
-        large = plans[0].work.op_s.size > LARGE
+        ways = ways_of(instances)
+        large = instances[0].work.op_s.size > LARGE
         return drafts(policy, ways[: self.passes] if large else ways, self.noise, rng)
 
-    def _sample(self, search: Search, sampler: Sampler[tuple[Plan, int]]) -> None:
+    def _sample(self, search: Search, sampler: Sampler[tuple[ListInstance, int]]) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""
         for _ in range(self.samples):
             if search.done:
                 return
-            plan, width = sampler.way()
-            sample = sampler.scores(plan)
-            sampler.note(asked(search, plan, plan.schedule(sample, width=width)), sample, (plan, width))
+            instance, width = sampler.way()
+            sample = sampler.scores(instance)
+            sampler.note(asked(search, instance, instance.schedule(sample, width=width)), sample, (instance, width))

@@ -14,8 +14,8 @@ from pipeline.core.problem import Problem
 from policy.place.lists.listing import Partial
 from policy.place.lists.submit import fitted
 from policy.place.neural.constructing import Scores
+from policy.place.neural.instances import ListInstance
 from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.plans import Plan
 from policy.place.search import Search
 
 WIDTH = 4  # ready operations compared as pairs with devices, in half of the ways to construct
@@ -37,7 +37,7 @@ class Noise:
     spread: float
     temperature: float
 
-    def on(self, scores: Scores, plan: Plan, rng: np.random.Generator) -> Scores:
+    def on(self, scores: Scores, instance: ListInstance, rng: np.random.Generator) -> Scores:
         """Return scores with normal noise on their weights and Gumbel noise on what they score."""
         mean = float(np.abs(scores.device).mean())
 
@@ -49,7 +49,7 @@ class Noise:
         return scores._replace(
             device=drawn(scores.device),
             key=drawn(scores.key),
-            noise=(self.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=plan.work.op_s.shape),
+            noise=(self.temperature * mean if mean > 0 else 1.0) * rng.gumbel(size=instance.work.op_s.shape),
         )
 
 
@@ -80,9 +80,9 @@ class Sampler(Generic[Way]):
         among = best if best and self.rng.random() < FOLLOWED else self.ways
         return among[int(self.rng.integers(len(among)))]
 
-    def scores(self, plan: Plan) -> Scores:
+    def scores(self, instance: ListInstance) -> Scores:
         """Return scores with noise."""
-        return self.noise.on(self.centre, plan, self.rng)
+        return self.noise.on(self.centre, instance, self.rng)
 
     def note(self, seconds: float, scores: Scores, way: Way) -> None:
         """Take note of what a sample took."""
@@ -96,16 +96,16 @@ class Sampler(Generic[Way]):
             self.centre = self.centre._replace(device=device, key=key)
 
 
-def ways_of(plans: Sequence[Plan]) -> list[tuple[Plan, int]]:
-    """Return the ways to construct: plans, and how many ready operations are compared as pairs with devices."""
-    return [(plan, width) for width in (1, WIDTH) for plan in plans]
+def ways_of(instances: Sequence[ListInstance]) -> list[tuple[ListInstance, int]]:
+    """Return the ways to construct: instances, and how many ready operations are compared as pairs with devices."""
+    return [(instance, width) for width in (1, WIDTH) for instance in instances]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListDraft:
     """A schedule that nobody was asked about yet."""
 
-    plan: Plan
+    instance: ListInstance
     schedule: Partial
 
     @property
@@ -115,26 +115,26 @@ class ListDraft:
 
 
 def drafts(
-    policy: ListPolicy, ways: Sequence[tuple[Plan, int]], noise: Noise, rng: np.random.Generator
+    policy: ListPolicy, ways: Sequence[tuple[ListInstance, int]], noise: Noise, rng: np.random.Generator
 ) -> list[ListDraft]:
     """Return what a policy schedules in several ways without noise, planned fastest first.
 
     Where it prefers nothing, these are draws.
     """
     found: list[ListDraft] = []
-    for plan, width in ways:
-        scores = policy.scores(plan.context)
-        drawn = scores if np.any(scores.device) else noise.on(scores, plan, rng)
-        found.append(ListDraft(plan, plan.schedule(drawn, width=width)))
+    for instance, width in ways:
+        scores = policy.scores(instance.context)
+        drawn = scores if np.any(scores.device) else noise.on(scores, instance, rng)
+        found.append(ListDraft(instance, instance.schedule(drawn, width=width)))
     return sorted(found, key=lambda draft: draft.planned_s)
 
 
-def asked(search: Search, plan: Plan, schedule: Partial) -> float:
+def asked(search: Search, instance: ListInstance, schedule: Partial) -> float:
     """Return the seconds of a schedule's placement, with its order where placements have one.
 
     inf where it does not fit, or where the budget has ended while it was made.
     """
-    device = fitted(search.problem, plan.work, schedule.homes.device)
+    device = fitted(search.problem, instance.work, schedule.homes.device)
     if search.simulator is not None and not search.problem.ordered:
         found = search.simulate(device[None])
         return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))

@@ -13,8 +13,8 @@ from pipeline.core.arrays import Float64
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Simulator
 from policy.place.lists.submit import fitted
+from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy
-from policy.place.neural.plans import Plan, plans_of
 from policy.place.search import Search
 
 SPARE = 0.2  # what counts of the part of a loss by which another answer, one device alone, is better anyway
@@ -40,7 +40,7 @@ class ListLesson:
 
     family: str
     problem: Problem
-    plan: Plan
+    instance: ListInstance
     simulator: Simulator
     reference_s: float
     single_s: float
@@ -49,16 +49,16 @@ class ListLesson:
     def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> ListLesson:
         """Return the lesson of a problem."""
         search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
-        return cls(family, problem, plans_of(search)[0], simulator, reference_s, search.best_s)
+        return cls(family, problem, list_instances(search)[0], simulator, reference_s, search.best_s)
 
     def losses(self, policies: Sequence[ListPolicy]) -> Float64:
         """Return float64 [len(policies)], logarithms of the time of one pass over the reference.
 
         What one device alone would better counts for a share.
         """
-        work = self.plan.work
+        work = self.instance.work
         devices = [
-            fitted(self.problem, work, self.plan.schedule(policy.scores(self.plan.context)).homes.device)
+            fitted(self.problem, work, self.instance.schedule(policy.scores(self.instance.context)).homes.device)
             for policy in policies
         ]
         found = self.simulator.simulate(np.stack(devices))

@@ -22,7 +22,7 @@ ABLATIONS = {"": (), "shape": ("dims",), "id": ("index_encoding",), "structure":
 
 @dataclass(frozen=True, slots=True)
 class HsdagPaper(Method):
-    """Learns placements on groups that it parses anew at every step.
+    """Learns placements on groups that it parses again at every step.
 
         Z = GCN(features) + state,  S_vu = sigmoid(phi(z_v * z_u)) on the edges
         each node keeps its edge of the highest score; the clusters are what stays connected

@@ -1,1 +1,1 @@
-"""Placeto: one node after another is placed anew by a network that sees the whole graph."""
+"""Placeto: one node after another is placed again by a network that sees the whole graph."""

@@ -1,4 +1,4 @@
-"""Placeto: one node after another is placed anew, each step rewarded by how much faster it made the placement."""
+"""Placeto: one node after another is placed again, each step rewarded by how much faster it made the placement."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Placeto(Method):
     rounds: int = param(8, "rounds of messages; 0: one exact sweep in topological order")
     memory: bool = param(True, "tell the network how many bytes each node holds")
     initial: Literal["random", "fresh", "first", "best"] = param(
-        "random", "where episodes begin: random (drawn once), fresh (drawn anew), first, best"
+        "random", "where episodes begin: random (drawn once), fresh (drawn again), first, best"
     )
     order: Literal["topological", "shuffled"] = param("topological", "in which nodes come up: topological or shuffled")
     steps: int = param(0, "steps of an episode; 0: as many as groups")

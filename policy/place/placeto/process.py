@@ -1,4 +1,4 @@
-"""Placement as Placeto sees it: a decision process in which every step places one node anew."""
+"""Placement as Placeto sees it: a decision process in which every step places one node again."""
 
 from __future__ import annotations
 

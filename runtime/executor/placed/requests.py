@@ -35,7 +35,7 @@ class PlacedRequest:
     """One inference at a time of a model in segments, in the manner of openvino.InferRequest.
 
     Tensors between segments are shared: what one writes the next reads, where it lies. Those of unknown shape are bound
-    anew in every inference. Several requests of one model may run at the same time.
+    again in every inference. Several requests of one model may run at the same time.
     """
 
     def __init__(self, wiring: Wiring, runner: Runs) -> None:

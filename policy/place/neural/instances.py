@@ -18,7 +18,7 @@ from policy.place.search import Search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class ListInstance:
     """A problem as the constructor sees it: its work, and what scores know of it."""
 
     work: ScheduleInputs
@@ -26,12 +26,12 @@ class Plan:
     context: Float64
 
     @classmethod
-    def of(cls, work: ScheduleInputs) -> Plan:
-        """Return the plan of a problem's work."""
+    def of(cls, work: ScheduleInputs) -> ListInstance:
+        """Return the instance of a problem's work."""
         return cls(work, scene_of(work), context_of(work))
 
-    def on(self, search: Search, grouping: Grouping) -> Plan:
-        """Return the plan of the same problem with other groups; what scores know of operations stays."""
+    def on(self, search: Search, grouping: Grouping) -> ListInstance:
+        """Return the instance of the same problem with other groups; what scores know of operations stays."""
         return replace(self, work=work_on(search, grouping))
 
     def schedule(self, scores: Scores, *, width: int = 1) -> Partial:
@@ -41,13 +41,13 @@ class Plan:
         return constructed(self.work, self.scene, scores, script, width=width)
 
 
-def plans_of(search: Search) -> list[Plan]:
+def list_instances(search: Search) -> list[ListInstance]:
     """Return the problem as it is, and with neighbours joined if any are."""
     whole, joined = work_on(search), search.problem.derived(fused)
-    plans = [Plan.of(whole)]
+    instances = [ListInstance.of(whole)]
     if joined.k < whole.demand.size:
-        plans.append(Plan.of(work_on(search, joined)))
-    return plans
+        instances.append(ListInstance.of(work_on(search, joined)))
+    return instances
 
 
 def work_on(search: Search, grouping: Grouping | None = None) -> ScheduleInputs:
