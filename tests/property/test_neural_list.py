@@ -60,7 +60,7 @@ def test_renumbering_operations_renumbers_them_in_the_answer(seed: int, n: int, 
 @given(seeds, sizes, machines, levels)
 def test_the_first_weights_are_those_of_a_list_scheduler(seed: int, n: int, p: int, level: Level):
     amounts = Amounts.drawn(seed, n, p)
-    work = amounts.plan(level).work
+    work = amounts.instance(level).work
     known = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
     found = schedule_of(amounts, ListPolicy.of_vector(Stand.first().mean), level=level)
     assert found.homes.device.tolist() == known.homes.device.tolist()
