@@ -143,8 +143,8 @@ QUICK = LeagueEffort(
     parts=QUICK_PARTS,
 )
 # Families that `--quick` searches, and those of its further parts; the others are left to the full league.
-QUICK_FAMILIES = ("nas-cnn", "nas-rnn", "nas-nmt", "layered", "tiled")
-BRIEF_FAMILIES = ("nas-cnn", "nas-rnn", "nas-nmt")
+QUICK_FAMILIES = ("nas-cnn", "nas-nmt", "layered", "tiled")
+BRIEF_FAMILIES = ("nas-cnn", "nas-nmt")
 
 CAPS = (1.5, 1.1)
 WEIGHTLESS = (*DRAWN, "stochastic-block", "watts-strogatz", "barabasi-albert", "series-parallel", "tiled")
