@@ -14,8 +14,8 @@ import pytest
 from pipeline.cli.main import run
 from tests.unit.test_pages import ROOT, blocks
 
-SHORTER = {"5s": "1s", "60s": "20s"}  # budgets
-SLOWER = 7  # what compare may say of two runs
+SHORTER = {"5s": "1s"}  # budgets; those of tuning are hardly more than it needs
+TOLD = (5, 7)  # what compare may say of two runs: too few starts on a busy machine, or slower
 
 
 @pytest.mark.slow
@@ -34,9 +34,8 @@ def test_every_command_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch
             continue
         with contextlib.redirect_stdout(io.StringIO()) as said:
             code = run(arguments)
-        assert code == 0 or (arguments[0], code) == ("compare", SLOWER), line
+        assert code == 0 or (arguments[0] == "compare" and code in TOLD), line
         if target:
             Path(target).write_text(said.getvalue(), encoding="utf-8")
     for block in blocks(page, "python"):
-        code = block.replace("budget_s=60", "budget_s=20")
-        assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        assert subprocess.run([sys.executable, "-c", block], check=True, capture_output=True, text=True).stdout
