@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.charts import RatioInterval, forest
+from pipeline.report.charts import forest
+from pipeline.report.comparison import interval_row
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell
 from pipeline.report.run_page import REPORT
 from pipeline.report.text import count_text, seconds_text
-from pipeline.runs.records import ResultRecord
 from pipeline.runs.result import Result
 
 BATCH_PAGE = "batch.html"
@@ -69,7 +69,8 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
     """Return what a job came to on each kind of machine, the fastest first."""
     done = sorted((row for row in rows if not row["failed"]), key=lambda row: row["median_s"])
     found = [(row, Result.load(folder / row["job"]).record) for row in done]
-    intervals = [_interval(row, record) for row, record in found]
+    gains = [(row["machine"][:NAMED_BY], record.speedup_over_best_single) for row, record in found]
+    intervals = [interval_row(name, (g.ratio, g.low, g.high), words=f"{g.ratio:.3f}x") for name, g in gains]
     shown: list[list[str | TableCell]] = [
         [
             TableCell(row["machine"], row["machine"], f"{row['job']}/{REPORT}"),
@@ -98,13 +99,6 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
         numbers=(3, 5),
         filtered=True,
     )
-
-
-def _interval(row: Row, record: ResultRecord) -> RatioInterval:
-    """Return how many times as fast a run's answer is as the best single device, with the interval if it has one."""
-    gain = record.speedup_over_best_single
-    low, high = (gain.low, gain.high) if gain.low != gain.high else (None, None)
-    return RatioInterval(row["machine"][:NAMED_BY], gain.ratio, low, high, f"{gain.ratio:.3f}x")
 
 
 def _in_words(done: Sequence[Row]) -> str:
