@@ -35,18 +35,19 @@ def measure_company(command: Mapping[str, Any]) -> dict[str, Any]:
     inputs = inputs_of(model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
     runs: list[Callable[[], float]] = []
     for device in devices:
-        request = core.compile_model(model, device.openvino_name, dict(entries[device.name].properties))
-        runs.append(partial(_inference_s, request.create_infer_request(), inputs, bool(model.get_variables())))
+        compiled = core.compile_model(model, device.openvino_name, dict(entries[device.name].properties))
+        request = compiled.create_infer_request()
+        for i, array in enumerate(inputs):
+            request.set_input_tensor(i, ov.Tensor(array))
+        runs.append(partial(_inference_s, request, bool(model.get_variables())))
     for run in runs:
         run()  # some compile on the way
     affordable = command["seconds"] / (2 * ROUNDS * sum(run() for run in runs))
     return {"slowdown": slowdown(runs, max(LEAST, int(min(command["count"] / ROUNDS, affordable))))}
 
 
-def _inference_s(request: ov.InferRequest, inputs: Sequence[Any], stateful: bool) -> float:
+def _inference_s(request: ov.InferRequest, stateful: bool) -> float:
     """Return the seconds of one inference, the first of a sequence."""
-    for i, array in enumerate(inputs):
-        request.set_input_tensor(i, ov.Tensor(array))
     if stateful:
         request.reset_state()
     begun = time.perf_counter()
