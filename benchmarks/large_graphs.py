@@ -77,7 +77,7 @@ def searched(graph: str, placer: str, *limit: str) -> tuple[dict[str, Any], floa
         "--quiet",
     ]
     begun = time.perf_counter()
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     document: dict[str, Any] = json.loads(done.stdout)
     return document, time.perf_counter() - begun
 

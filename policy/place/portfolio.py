@@ -99,13 +99,13 @@ class Portfolio(Method):
     with memory left aside, and minds memory only after a while: what it goes through first is the same however much the
     devices hold.
 
-    With a time limit, `workers` local searches anneal at the same time, of different seeds. With evaluations alone, two
+    With a time limit, `workers` local searches run at the same time, of different seeds. With evaluations alone, two
     local searches share a round if each gets 200 per group, else there is one; then equal seeds give equal answers,
     whatever the number of workers, and the solver's effort is counted in its own steps, in proportion to the
     evaluations left.
     """
 
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
@@ -115,7 +115,7 @@ class Portfolio(Method):
     solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")
     solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
     effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
-    workers: int = param(2, "threads that anneal, and threads of the solver")
+    workers: int = param(2, "threads of local search, and of the solver")
     learned: bool = param(True, "where devices work at once, sample schedules by learned scores before annealing")
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class Portfolio(Method):
         if additive and search.problem.topology.p > 2:
             _part(search, "min_cut", MinCut(), seed)
         if search.problem.graph.n > LARGE:
-            _part(search, "multilevel", Multilevel(), seed)
+            _part(search, "multilevel", Multilevel(workers=self.workers), seed)
         else:
             self._improve(search, seed)
 

@@ -92,6 +92,15 @@ def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enume
     assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
 
 
+# Cases of which no start of multilevel fits.
+@pytest.mark.parametrize("number", [28, 112, 184, 208, 234, 434, 436])
+def test_multilevel_makes_room_where_none_of_its_starts_fits(number: int) -> None:
+    case = small_case(number)
+    placer = build("place", "multilevel", {})
+    answer = placer.place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    assert case.again_s(answer.best.placement) == pytest.approx(answer.value_s, rel=1e-12)
+
+
 def test_making_room_in_vain_leaves_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(c for c in map(small_case, range(CASES)) if math.isinf(c.optimum_s()))
     now = itertools.count(0.0, 0.01)  # seconds, one hundredth at every look

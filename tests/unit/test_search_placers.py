@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from pipeline.core.graph import Graph, Grouping, contract, is_acyclic
 from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
+from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
@@ -27,6 +30,7 @@ from policy.place.levels.layers import layers_of, spread
 from policy.place.levels.matching import CROWD, LIGHT, MatchingWeights, Neighbours, clusters, quotient
 from policy.place.levels.sketch import cells_of, sketch_of
 from policy.place.levels.starts import contiguous, earliest, small_cut, split, starts
+from policy.place.local import multilevel
 from policy.place.local.brkga import Brkga, _keys_of, decoded
 from policy.place.local.cem import Cem
 from policy.place.local.multilevel import Multilevel
@@ -116,6 +120,7 @@ def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(
         lambda: Brkga(population=3),
         lambda: Multilevel(near=2),
         lambda: Multilevel(patience=0),
+        lambda: Multilevel(workers=0),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(build):
@@ -500,6 +505,29 @@ def test_refining_ends_no_worse_than_every_start():
     levels = hierarchy(problem, least=3)
     begun = [evaluator.value_s(p) for p in starts([levels[0], levels[-1]], layers_of(levels))]
     assert evaluator.value_s(found.best.placement) <= min(begun)
+
+
+@pytest.mark.parametrize(("budget", "seeds"), [(Budget(200, seconds=600.0), 2), (Budget(200), 1)])
+def test_workers_refine_with_seeds_of_their_own_where_time_is_limited(
+    budget: Budget, seeds: int, monkeypatch: pytest.MonkeyPatch
+):
+    problem, _, _, simulator = sketch_and_simulator(1)
+    drawn = []
+
+    def noted(*arguments: Any) -> Moves:
+        moves = draw(*arguments)
+        drawn.append((threading.get_ident(), moves.device.tobytes()))
+        return moves
+
+    monkeypatch.setattr(multilevel, "draw", noted)
+    answer = Multilevel(workers=2, sketched=0).place(problem, simulator, budget, seed=0, progress=silent)
+    first = dict(reversed(drawn))
+    assert len(set(first.values())) >= seeds
+    assert len({thread for thread, _ in drawn if thread != threading.get_ident()}) >= seeds - 1
+    assert answer.evaluations <= 200
+    assert (
+        answer.value_s <= Multilevel(sketched=0).place(problem, simulator, Budget(5), seed=0, progress=silent).value_s
+    )
 
 
 def test_twenty_thousand_operations_are_placed_better_than_on_one_device():

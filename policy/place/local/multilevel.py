@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -24,7 +25,9 @@ from policy.place.levels.layers import Layers, layers_of
 from policy.place.levels.sketch import sketch_of
 from policy.place.levels.starts import starts
 from policy.place.local.anneal import best_order
+from policy.place.local.room import make_room
 from policy.place.search import Method, Search
+from policy.place.together import together
 
 COARSE = 256  # clusters of the level that starts are made from, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
@@ -51,24 +54,27 @@ class Multilevel(Method):
     else, moves are judged by the evaluator itself on the whole graph. Where placements may carry priorities, it begins
     in the best of several orders (see `anneal`), and so again when some of the time is spent.
 
+    With a time limit, `workers` local searches, of different seeds, refine at the same time; all go on from the best.
+
     Source: the scheme is that of Karypis and Kumar, A Fast and High Quality Multilevel Scheme for Partitioning
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
     near: float = param(0.75, "share of moves to the device of a neighbour")
     sketched: float = param(0.7, "share of the time that is spent on the sketch; 0 for none")
     patience: int = param(20, "stop after so many local searches without a move that was new")
+    workers: int = param(1, "with a time limit, local searches at the same time, each on a thread")
 
     def __post_init__(self) -> None:
         shares = 0 <= self.near <= 1 and 0 <= self.sketched <= 1
-        if self.finest < 0 or self.heat < 0 or not shares or self.patience < 1:
+        if self.finest < 0 or self.heat < 0 or not shares or min(self.patience, self.workers) < 1:
             raise UsageError(
-                f"{self} has a negative level or heat, a share outside [0, 1] or no patience.",
-                "Use a level and a heat of at least 0, shares from 0 to 1 and a patience of at least 1.",
+                f"{self} has a negative level or heat, a share outside [0, 1], no patience or no worker.",
+                "Use a level and a heat of at least 0, shares from 0 to 1, a patience and workers of at least 1.",
             )
 
     def run(self, search: Search, *, seed: int) -> None:
@@ -82,9 +88,11 @@ class Multilevel(Method):
         rough = Rough.of(search, chosen) if self.sketched else None
         near_goal = [min(levels, key=lambda level: abs(np.log(level.k / goal))) for goal in (COARSE, 4 * COARSE)]
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
+        if search.best is None:
+            make_room(search, seed=seed)
         skip = 0
         if rough is not None and search.best is not None:
-            self._sketch(search, search.best, rough, rng)
+            self._at_once(search, partial(self._sketch, begun=search.best, rough=rough), rng)
             skip = len(chosen) // 2
         for share in ORDERS if problem.ordered else (1.0,):
             placement = search.best or first
@@ -92,7 +100,18 @@ class Multilevel(Method):
             with search.limited(search.author, evaluations=math.ceil(share * search.left), seconds=seconds):
                 if problem.ordered and not search.done:
                     placement = best_order(search, placement)
-                self._refine(search, placement, chosen, rng, skip=skip)
+                self._at_once(search, partial(self._refine, placement=placement, chosen=chosen, skip=skip), rng)
+
+    def _at_once(self, search: Search, part: Callable[..., None], rng: np.random.Generator) -> None:
+        """Call part(search, rng=...) as often as there are workers, at the same time; once without a time limit.
+
+        Once, too, where the evaluator is no simulator.
+        """
+        if self.workers == 1 or search.simulator is None or not np.isfinite(search.left_s) or search.done:
+            part(search, rng=rng)
+        else:
+            seeded = [partial(part, rng=child) for child in rng.spawn(self.workers)]
+            together(search, seeded, workers=self.workers)
 
     def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
         """Return the levels whose clusters are moved, coarse to fine."""
@@ -104,7 +123,7 @@ class Multilevel(Method):
             parts *= 2
         return sorted(chosen, key=lambda level: level.k)
 
-    def _sketch(self, search: Search, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
+    def _sketch(self, search: Search, *, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
         """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
         share = self.sketched * (UNORDERED if search.problem.ordered else 1.0)
         clock = PartClock.of(search, share, min(CHEAP * search.left, MOST))
@@ -123,7 +142,7 @@ class Multilevel(Method):
                 placement = best
 
     def _refine(
-        self, search: Search, placement: Placement, chosen: list[Level], rng: np.random.Generator, skip: int
+        self, search: Search, *, placement: Placement, chosen: list[Level], skip: int, rng: np.random.Generator
     ) -> None:
         """Anneal with the evaluator; skip: how many of the levels are left behind from the beginning.
 
