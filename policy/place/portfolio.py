@@ -61,10 +61,10 @@ SAMPLING = 0.2  # share of what the rules of thumb leave that goes to schedules 
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
 GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
-STAGES = 0.1  # share of what is left that goes to contiguous stages, by each of three ways
-REFUTING = 0.35  # share of what is left then in which one solver mostly refutes that a pipeline can be better
+STAGES = 0.05  # share of what is left that goes to contiguous stages, by each of three ways
+REFUTING = 0.7  # share of what is left then in which one solver mostly refutes that a pipeline can be better
 CALLS = 0.2  # share of what is left that goes to annealing calls, before a solver tries
-SOLVERS = 0.7  # share of what is left then in which two solvers prove a pipeline optimal
+SOLVERS = 0.9  # share of what is left then in which two solvers prove a pipeline optimal
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 
