@@ -149,7 +149,10 @@ def node_features(
         "degree_values": partial(degree_values, quotient),
         "shapes": partial(_shapes, quotient),
         "dims": partial(dims, quotient),
-        "fractal": partial(_fractal, quotient, exact_up_to),
+        "fractal": lambda: (
+            ("fractal",),
+            fractal_dimension(quotient.n, quotient.edges, exact_up_to=exact_up_to)[:, None],
+        ),
         "sizes": partial(_sizes, quotient),
         **_from_order(graph, grouping, quotient, costs, blocks),
     }
@@ -210,11 +213,6 @@ def _shapes(quotient: Graph) -> Block:
     logs = np.where(present, np.log1p(dims), 0.0) / LOG_SCALE
     any_dynamic = np.bincount(owner[dynamic], minlength=quotient.n) > 0
     return (*(f"axis:{i}" for i in range(AXES)), "dynamic"), np.column_stack([logs, any_dynamic])
-
-
-def _fractal(quotient: Graph, exact_up_to: int) -> Block:
-    """Return the fractal dimension."""
-    return ("fractal",), fractal_dimension(quotient.n, quotient.edges, exact_up_to=exact_up_to)[:, None]
 
 
 def _sizes(quotient: Graph) -> Block:

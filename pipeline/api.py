@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
 from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
-from pipeline.runs.execution import execute, forecast
+from pipeline.runs.execution import Forecast, execute, forecast
 from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, plan
 from pipeline.runs.remeasure import forget_measured, forgetting
 from pipeline.runs.result import Result, write_result
@@ -155,9 +155,9 @@ def forget(path: Path, settings: Settings, store: Store, *, upto: str) -> None:
     forget_measured(plan(look_at_model(path), settings, machine, upto=upto), store)
 
 
-def outlook(
+def dry_run(
     path: Path, settings: Settings, folder: Path, store: Store, *, upto: str, remeasure: bool = False
-) -> list[dict[str, Any]]:
+) -> list[Forecast]:
     """Return for every stage up to one whether it would run, and why; nothing is written.
 
     remeasure: whether what was measured of this run would be forgotten first.

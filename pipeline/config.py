@@ -237,10 +237,10 @@ def parse_budget(value: Any) -> float:
 
 
 def parse_share(value: str, what: str) -> float:
-    """Return a share from "1%" or "0.01"; what: it is, for the error.
+    """Return a share from a percentage, or from a number below 1; what: it is, for the error.
 
-    >>> parse_share("1%", "gap")
-    0.01
+    >>> parse_share("1%", "gap"), parse_share("2.5 %", "gap"), parse_share("0.1", "gap")
+    (0.01, 0.025, 0.1)
 
     Raises:
         UsageError: it is no share of at least 0 and less than 1.
@@ -251,7 +251,7 @@ def parse_share(value: str, what: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share < 1:
-        raise UsageError(f"The {what} is {value!r}.", "Give a share of at least 0 and less than 1, such as 1% or 0.01.")
+        raise UsageError(f"The {what} {value!r} is not a share.", "Write a percentage below 100, such as 2%, or 0.02.")
     return share
 
 
@@ -284,7 +284,7 @@ def parse_bytes(value: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", value.lower())
     if match is None or match[2] not in UNITS_BYTES:
-        raise UsageError(f"{value!r} is no size.", "Write for example 500MB or 2GB.")
+        raise UsageError(f"{value!r} is not a size.", "Write for example 500MB or 2GB.")
     return int(float(match[1]) * UNITS_BYTES[match[2]])
 
 
@@ -314,14 +314,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file.
 
     Raises:
-        UsageError: it does not exist or is no TOML.
+        UsageError: it does not exist or is not valid TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a TOML file.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
+        raise UsageError(f"{path} is not valid TOML: {error}.", "Correct the line it names.") from error
 
 
 def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,7 +17,7 @@ RELEASE, BUS, DEVICE = range(3)  # at one moment ends come first, then arrivals,
 
 @dataclass
 class Run:
-    """What one plan gave: seconds of the whole, of every operation, and every transfer."""
+    """What one placement gave: seconds of the whole, of every operation, and every transfer."""
 
     value_s: float = 0.0
     start_s: dict[int, float] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Run:
 
 
 class PlainMachine:
-    """One run of one plan; `quirks` as in `ListSched`."""
+    """One run of one placement; `quirks` as in `ListSched`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A walk by evaluating one plan after another, as the docstring of `LocalSearch` says; the reference for compiled
+"""A walk by evaluating one placement after another, as the docstring of `LocalSearch` says; the reference for compiled
 walks.
 """
 
@@ -14,22 +14,24 @@ from pipeline.core.stages import Simulator
 
 
 def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.ndarray, limit: int) -> LocalSearch:
-    """Return where moves lead from a plan."""
+    """Return where moves lead from a placement."""
 
-    def cost(plan: Placement) -> tuple[float, float, float]:
-        found = simulator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
+    def cost(placement: Placement) -> tuple[float, float, float]:
+        found = simulator.simulate(
+            placement.device[None], None if placement.priority is None else placement.priority[None]
+        )
         value_s, over = float(found.value_s[0]), float(found.over_bytes[0])
         if simulator.execution.kind == "listsched" and math.isinf(value_s):
-            over = math.inf  # a plan that cannot run holds nothing
+            over = math.inf  # a placement that cannot run holds nothing
         return value_s, over, math.inf if over else value_s
 
     tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
-    plan, best = start, start
+    placement, best = start, start
     (plan_s, plan_over, best_s) = cost(start)
     for i in range(moves.r):
-        moved = moves.applied(i, plan)
+        moved = moves.applied(i, placement)
         nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
-        if tried.sum() == limit or moved.key() == plan.key() or not allowed[nodes, moved.device[nodes]].all():
+        if tried.sum() == limit or moved.key() == placement.key() or not allowed[nodes, moved.device[nodes]].all():
             continue
         moved_s, over, value_s[i] = cost(moved)
         tried[i] = True
@@ -42,5 +44,5 @@ def stepwise(simulator: Simulator, start: Placement, moves: Moves, allowed: np.n
         else:
             accepted = moved_s + moves.price_s_per_byte * (over - plan_over) <= plan_s + moves.threshold_s[i]
         if accepted:
-            taken[i], plan, plan_s, plan_over = True, moved, moved_s, over
-    return LocalSearch(tried, value_s, taken, plan, math.inf if plan_over else plan_s, best, best_s)
+            taken[i], placement, plan_s, plan_over = True, moved, moved_s, over
+    return LocalSearch(tried, value_s, taken, placement, math.inf if plan_over else plan_s, best, best_s)

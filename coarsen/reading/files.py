@@ -34,7 +34,7 @@ def model_files(path: Path) -> tuple[Path, ...]:
     external data that it names.
 
     Raises:
-        ModelError: there is no such file, or a folder that is no model.
+        ModelError: there is no such file, or a folder that is not a model.
     """
     return tuple(file for _, file in _named_files(path))
 
@@ -139,7 +139,7 @@ def check_exists(path: Path) -> None:
     """Check that there is a model under `path`: a file, or the folder of a TensorFlow SavedModel.
 
     Raises:
-        ModelError: nothing is there, or a folder that is no model.
+        ModelError: nothing is there, or a folder that is not a model.
     """
     if path.is_dir() and not (path / "saved_model.pb").is_file():
         raise ModelError(

@@ -30,7 +30,7 @@ def load_inputs(path: Path, sha256: str) -> Inputs:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", REMEDY) from error
     except (ValueError, AttributeError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"{path} is no npz file of arrays of numbers.", REMEDY) from error
+        raise UsageError(f"{path} is not an npz file of arrays of numbers.", REMEDY) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UsageError(f"{path} changed while the model was being read.", "Run again.")
     return found

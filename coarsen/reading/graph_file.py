@@ -60,7 +60,7 @@ def read_graph(
         _check_scale(cost_scale, path)
         return _of_model(path, limits or ReadLimits(), shapes or InputShapes(), rewrites or Rewrites())
     if shapes is not None and shapes.given:
-        raise UsageError(f"{path} is no model: it has no inputs to give a shape.", "Leave --shape out.")
+        raise UsageError(f"{path} is not a model: it has no inputs to give a shape.", "Leave --shape out.")
     if rewrites is not None:
         rewrites.refuse(str(path))
     document, source = _json(path)
@@ -68,7 +68,7 @@ def read_graph(
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
     if "operations" not in document:
         raise ModelError(
-            f"{path} is no graph: it has the keys {', '.join(map(str, document)) or 'none'}.",
+            f"{path} is not a graph: it has the keys {', '.join(map(str, document)) or 'none'}.",
             "Give operations and edges, or nodes and edges; docs/graph.md describes both formats.",
         )
     _check_scale(cost_scale, path)
@@ -88,7 +88,7 @@ def _json(path: Path) -> tuple[Mapping[str, Any], str]:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is no JSON: {error}.", "Correct the file, or write it again.") from error
+        raise ModelError(f"{path} is not valid JSON: {error}.", "Correct the file, or write it again.") from error
     if not isinstance(document, Mapping):
         raise ModelError(f"{path} holds no JSON object.", "docs/graph.md describes the formats.")
     return document, hashlib.sha256(content).hexdigest()

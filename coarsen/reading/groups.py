@@ -2,7 +2,7 @@
 
 Groups and heads do not wait for one another. What follows a convolution channel by channel, a bias or an activation, is
 halved with it, so that the runtime can go on running both as one kernel. Depthwise convolutions are left as they are,
-and so are convolutions whose weights are computed: halving them would tear what quantises them.
+and so are convolutions whose weights are computed: halving them would split what quantises them.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]
     """Return a graph, its costs and devices as a document of this format.
 
     The format knows accelerators that are equal, and CPUs that are: others are refused. Where outputs of one operation
-    are read in different sizes, or over different links, its edges cost what the dearest takes.
+    are read in different sizes, or over different links, its edges cost what the most expensive takes.
 
     Raises:
         UsageError: devices of one kind differ, or a CPU does not support an operation.
@@ -136,10 +136,10 @@ def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]
     accelerators, cpus = groups
     acc_s = costs.op_s[:, accelerators[0]] if accelerators else np.full(graph.n, math.inf)
     cpu_s = costs.op_s[:, cpus[0]] if cpus else np.where(np.isfinite(acc_s), acc_s, 0.0)
-    homeless = np.flatnonzero(~np.isfinite(cpu_s))
-    if homeless.size:
+    unsupported = np.flatnonzero(~np.isfinite(cpu_s))
+    if unsupported.size:
         raise UsageError(
-            f"No CPU runs {listed([graph.names[i] for i in homeless])}, which the format cannot say.",
+            f"No CPU runs {listed([graph.names[i] for i in unsupported])}, which the format cannot say.",
             "Give times for CPUs, or a topology without any.",
         )
     cost_ms = _edge_costs(graph, topology) / MS
@@ -172,7 +172,7 @@ def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]
 
 
 def _edge_costs(graph: Graph, topology: Topology) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return float64 [n], the seconds that the dearest output of each operation takes over the slowest link."""
+    """Return float64 [n], the seconds that the most expensive output of each operation takes over the slowest link."""
     apart = ~np.eye(topology.p, dtype=bool)
     size = np.zeros(graph.n)
     np.maximum.at(size, makers(graph)[graph.reads.tensor], graph.reads.size)

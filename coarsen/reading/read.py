@@ -95,7 +95,8 @@ def read_with_inputs(
                 return model, chosen, data
             if all(shape.given for shape in chosen):
                 raise _unsuited(declared, model, path, why_not, shapes)
-            failed.append(f"with {_shapes_in_words(chosen)} it fails: {why_not}")
+            sizes = ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
+            failed.append(f"with {sizes} it fails: {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
     raise _without_sizes(declared, path, failed)
@@ -139,10 +140,6 @@ def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, sha
         f"{path} does not run with {tried}, what its dynamic inputs are measured with: it fails: {why_not}.",
         f"Set measure.dynamic_size to another size. {other_sizes(declared)}",
     )
-
-
-def _shapes_in_words(chosen: Sequence[ChosenShape]) -> str:
-    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
 
 
 def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelError:
@@ -399,7 +396,7 @@ def to_graph(model: ov.Model, *, source: str, dynamic_cuts: bool = False) -> Gra
 
     model: its operation names must be unique, as `read_model` makes them.
     source: sha256 of the model's files. dynamic_cuts: whether who makes a tensor of dynamic shape may be parted from
-    who takes it, which HETERO does not bear.
+    who takes it, which HETERO does not support.
     """
     operations = _operations(model)
     edges, edge_bytes, reads = _edges(operations)

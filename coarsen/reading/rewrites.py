@@ -25,14 +25,14 @@ class Rewrites:
         return cls(settings.split_directions, settings.split_groups)
 
     def refuse(self, graph: str) -> None:
-        """Check that nothing is to be rewritten in a graph that is no model.
+        """Check that nothing is to be rewritten in a graph that is not a model.
 
         Raises:
             UsageError: something is.
         """
         if self != Rewrites():
             raise UsageError(
-                f"{graph} is no model: it has no operations to split.",
+                f"{graph} is not a model: it has no operations to split.",
                 "Leave coarsen.split_directions and split_groups out.",
             )
 

@@ -1,4 +1,4 @@
-"""Dynamic inputs made concrete: with the sizes that are given, else with the likeliest ones that the model bears."""
+"""Dynamic inputs made concrete: with the sizes that are given, else with the likeliest with which the model runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ChosenShape:
     given: bool
 
 
-def concretes(model: Any, wish: InputShapes) -> Iterator[tuple[Any, list[ChosenShape]]]:
+def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[ChosenShape]]]:
     """Yield an OpenVINO model with the shapes that are wished for, and which inputs changed, the likeliest first.
 
     Of dynamic inputs whose shapes are not given, the first dimension becomes 1, and the others what `shapes_to_try`
@@ -78,13 +78,13 @@ def concretes(model: Any, wish: InputShapes) -> Iterator[tuple[Any, list[ChosenS
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
     """
-    given = _given(model, wish.given)
+    given = _given(model, requested.given)
     shaped = _with_given(model, given) if given else model
     open_ports = [
         port for port in shaped.inputs if port.get_partial_shape().is_dynamic and input_name(port) not in given
     ]
     told = [ChosenShape(name, declared, shape, given=True) for name, (declared, shape) in given.items()]
-    if wish.keep_dynamic or not open_ports or any(p.get_partial_shape().rank.is_dynamic for p in open_ports):
+    if requested.keep_dynamic or not open_ports or any(p.get_partial_shape().rank.is_dynamic for p in open_ports):
         yield shaped, told
         return
     declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
@@ -157,7 +157,7 @@ def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
         shaped.reshape({name: shape for name, (_, shape) in given.items()})
     except RuntimeError as error:
         raise UsageError(
-            f"The model does not bear the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
+            f"The model does not run with the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
             f"{in_words(str(error))}.",
             other_sizes(model),
         ) from error

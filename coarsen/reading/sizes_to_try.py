@@ -2,7 +2,7 @@
 
 First come the usual ones; then those that constants of the graph imply, such as a table of positions or a matrix behind
 a flattening; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that
-differ, as those of lines of text. A usual size that fits a graph which implies another is one that it bears as well.
+differ, as those of lines of text. A usual size that fits a graph which implies another suits that model as well.
 """
 
 from __future__ import annotations

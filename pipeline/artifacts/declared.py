@@ -83,7 +83,7 @@ def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> 
     """
 
     def ask() -> dict[str, Any]:
-        return asdict(_declaration(registry.build(stage, name, values)))
+        return asdict(_declaration(stage, registry.build(stage, name, values)))
 
     if not is_ours(stage, name):
         return Declaration(**ask())
@@ -124,12 +124,12 @@ def is_ours(stage: str, name: str) -> bool:
     return registry.table(stage).get(name, "").partition(".")[0] in PACKAGES
 
 
-def _declaration(built: Any) -> Declaration:
+def _declaration(stage: str, built: Any) -> Declaration:
     recipe = built.recipe if isinstance(built, LearningPlacer) else None
     brought: list[tuple[str, str]] = []
     if recipe is not None:
         brought = [*(("coarsen", c) for c, _ in recipe.coarsen), ("embed", recipe.embed[0]), ("group", recipe.group[0])]
     files = [str(getattr(built, name)) for name in registry.file_parameters(built)]
     placers = list(built.placers) if isinstance(built, CompositePlacer) else []
-    real, learns = getattr(built, "real", False), isinstance(built, LearningPlacer)
+    real, learns = stage == "measure" and built.real, isinstance(built, LearningPlacer)
     return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns)

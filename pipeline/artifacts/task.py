@@ -177,7 +177,7 @@ def run_task(
     *,
     alone: Alone = measuring_alone,
 ) -> Outcome:
-    """Return the outcome of a task: its artifact from the store, or made now, before the deadline if the step heeds it.
+    """Return the outcome of a task: its artifact from the store, or made now, by the deadline if the step keeps to it.
 
     alone: holds the machine while a task measures.
 

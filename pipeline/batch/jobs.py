@@ -58,7 +58,7 @@ def read_jobs(path: Path) -> list[Job]:
     document = read_toml(path)
     _check_keys("jobs file", document, TOP_KEYS)
     if not isinstance(document.get("defaults", {}), dict):
-        raise UsageError(f"`defaults` of {path} is no table.", "Write it as [defaults].")
+        raise UsageError(f"`defaults` of {path} is not a table.", "Write it as [defaults].")
     base = Settings().updated(flatten(document.get("defaults", {})), f"[defaults] of {path}")
     entries = document.get("jobs", [])
     if not isinstance(entries, list) or not entries:
@@ -82,7 +82,7 @@ def _check_keys(kind: str, document: Mapping[str, Any], known: Sequence[str]) ->
 def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) -> list[Job]:
     """Return the product of an entry's models, devices, settings and seeds."""
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is no table.", "Write it as [[jobs]].")
+        raise UsageError(f"{where} is not a table.", "Write it as [[jobs]].")
     _check_keys("job", entry, JOB_KEYS)
     models = _list_of(str, entry, "models", [], where)
     if not models:

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.artifacts.store import Store, write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase, simulated
-from pipeline.bench.cells import BenchCell, run_cell
+from pipeline.bench.cells import BenchCell, CellRecord, run_cell
 from pipeline.bench.methods import chosen
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.workers import serve
@@ -36,7 +36,7 @@ def run_beside(
     *,
     engine: Engine,
     progress: Progress,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[CellRecord]:
     """Yield the records of cells as they are done, each written to its file in a folder as well.
 
     A cell of several threads has a machine to itself. paths: model -> its file.
@@ -57,7 +57,7 @@ def run_beside(
         for i, (name, cell) in enumerate(by_name.items())
     ]
     for settled in answers_beside(commands, engine=engine, progress=progress):
-        record = dict(settled.answer["record"])
+        record: CellRecord = settled.answer["record"]
         write_json(by_name[settled.name].file(folder), record)
         yield record
 
@@ -95,22 +95,22 @@ def _document(cell: BenchCell, path: Path, store: Store) -> dict[str, Any]:
 def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     case, single_s = _case(*(command[key] for key in ("model", "path", "evaluator", "store")))
     (method,) = chosen([command["method"]])
-    rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=_silent)
+    rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=silent)
     cell = BenchCell(case, method, method.build(), command["evaluations"], command["seed"])
-    return {"record": run_cell(cell, None, single_s, _go_on)}
+    return {"record": run_cell(cell, None, single_s, go_on)}
 
 
 @cache
 def _case(model: str, path: str, evaluator: str, store: str) -> tuple[BenchCase, dict[str, float]]:
-    case = simulated(model, Path(path), Store(Path(store)), _silent, evaluator=evaluator)
+    case = simulated(model, Path(path), Store(Path(store)), silent, evaluator=evaluator)
     return case, case.alone()
 
 
-def _silent(_: str) -> None:
+def silent(_: str) -> None:
     """Tell nobody."""
 
 
-def _go_on() -> None:
+def go_on() -> None:
     """Never end a cell early: the process is ended instead."""
 
 

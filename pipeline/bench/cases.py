@@ -39,7 +39,7 @@ DESKTOP = "cpu+gpu"
 SIMULATOR = "sequential"
 # Evaluators without hardware: what stands between the CPU and the GPU. None: the desktop's own PCIe link.
 LINKS: Mapping[str, Link | None] = MappingProxyType({"sequential": None, "shared": Link(40e9, 2e-6)})
-# Named devices take the precision of the machine unless told; random weights do not bear bf16.
+# Named devices take the precision of the machine unless told; random weights do not tolerate bf16.
 HALVES = ",".join(f"{name}=CPU{{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}}" for name in "AB")
 
 
@@ -99,9 +99,9 @@ class BenchCase:
     def alone(self) -> dict[str, float]:
         """Return device -> seconds of all operations on it; inf where that cannot be."""
         n, names = self.subject.graph.n, self.devices
-        plans = [Placement.single(n, d, names) for d in range(len(names))]
-        found = self.bind(Grouping.identity(n)).evaluate(plans)
-        return {d: seconds_of(r) for d, r in zip(names, found, strict=True)}
+        singles = [Placement.single(n, d, names) for d in range(len(names))]
+        results = self.bind(Grouping.identity(n)).evaluate(singles)
+        return {d: seconds_of(r) for d, r in zip(names, results, strict=True)}
 
 
 def simulated(model: str, path: Path, store: Store, progress: Progress, *, evaluator: str = "sequential") -> BenchCase:

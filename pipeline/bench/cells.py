@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from pipeline import registry
 from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, versions_of
 from pipeline.core.errors import DeviceError, PlacewrightError
-from pipeline.core.graph import Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
@@ -103,6 +102,46 @@ class BenchCell:
         return folder / (re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words)) + ".json")
 
 
+class CellOutcome(TypedDict):
+    """What a method came to on a case.
+
+    failed: why there is no value, else None. infeasible: whether no placement fits. nodes: how many it placed. curve:
+    [evaluations, seconds, best value so far in seconds] whenever that fell. placement, priority: of the operations.
+    """
+
+    failed: str | None
+    value_s: float | None
+    infeasible: bool
+    evaluations: NotRequired[int]
+    nodes: NotRequired[int]
+    found_by: NotRequired[str]
+    proven: NotRequired[bool]
+    curve: NotRequired[list[list[float]]]
+    placement: NotRequired[dict[str, str]]
+    priority: NotRequired[dict[str, float] | None]
+
+
+class CellRecord(CellOutcome):
+    """A cell as its file holds it: what was run, what came of it, and what that took.
+
+    single_s: the best single device's; None where there is none. ratio: that over the value.
+    """
+
+    schema: str
+    key: str
+    model: str
+    evaluator: str
+    method: str
+    seed: int
+    learned: bool
+    seeded: bool
+    single_s: float | None
+    ratio: float | None
+    seconds: float
+    cpu_s: float
+    settings: dict[str, Any]
+
+
 def cells_of(case: BenchCase, method: BenchMethod, seeds: int, evaluations: int) -> list[BenchCell]:
     """Return the cells of a method on a case: one per seed, or per device of a single device's row."""
     placer = method.build()
@@ -111,24 +150,27 @@ def cells_of(case: BenchCase, method: BenchMethod, seeds: int, evaluations: int)
     return [BenchCell(case, method, placer, evaluations, seed) for seed in range(seeds if method.seeded else 1)]
 
 
-def finished(cell: BenchCell, folder: Path) -> dict[str, Any] | None:
+def on_file(path: Path, schema: str, key: str) -> dict[str, Any] | None:
+    """Return the document of a file that was written for a key; None where it is absent, torn, or another's."""
+    try:
+        document: dict[str, Any] = payload.read_json(path)
+        return document if (document["schema"], document["key"]) == (schema, key) else None
+    except (OSError, ValueError, KeyError, TypeError):  # it is written again
+        return None
+
+
+def finished(cell: BenchCell, folder: Path) -> CellRecord | None:
     """Return the record of a cell that was run with these very settings; None if there is none, or it failed.
 
     That no placement fits is an answer.
     """
-    path = cell.file(folder)
-    try:
-        document: dict[str, Any] = payload.read_json(path)
-        answered = document["failed"] is None or document["infeasible"]
-        known = document["schema"] == SCHEMA and document["key"] == cell.key and answered
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
-        return None
-    return document if known else None
+    record = cast(CellRecord | None, on_file(cell.file(folder), SCHEMA, cell.key))
+    return record if record is not None and (record["failed"] is None or record["infeasible"]) else None
 
 
 def run_cell(
     cell: BenchCell, folder: Path | None, single_s: Mapping[str, float], check: Callable[[], None]
-) -> dict[str, Any]:
+) -> CellRecord:
     """Return the record of a cell, run now and written to its file, unless its measurements were disturbed.
 
     folder: of the file; None where whoever asked writes it. single_s: device -> seconds of everything on it. check:
@@ -136,7 +178,13 @@ def run_cell(
     """
     begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _disturbed(cell)
     best_single_s = min(single_s.values())
-    record: dict[str, Any] = {
+    try:
+        outcome = _single(cell, single_s) if cell.device else _searched(cell, check)
+    except PlacewrightError as error:
+        infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
+        outcome = {"failed": str(error), "value_s": None, "infeasible": infeasible}
+    value_s, alone = outcome["value_s"], math.isfinite(best_single_s)
+    record: CellRecord = {
         "schema": SCHEMA,
         "key": cell.key,
         "model": cell.case.model,
@@ -145,18 +193,13 @@ def run_cell(
         "seed": cell.seed,
         "learned": cell.method.learned,
         "seeded": cell.method.seeded,
-        "single_s": best_single_s if math.isfinite(best_single_s) else None,
-        "infeasible": False,
+        "single_s": best_single_s if alone else None,
+        **outcome,
+        "ratio": best_single_s / value_s if value_s and alone else None,
+        "seconds": time.monotonic() - begun,
+        "cpu_s": time.process_time() - begun_cpu,
+        "settings": cell.settings,
     }
-    try:
-        record |= _single(cell, single_s) if cell.device else _searched(cell, check)
-    except PlacewrightError as error:
-        infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
-        record |= {"failed": str(error), "value_s": None, "infeasible": infeasible}
-    value_s = record["value_s"]
-    record["ratio"] = best_single_s / value_s if value_s and math.isfinite(best_single_s) else None
-    record |= {"seconds": time.monotonic() - begun, "cpu_s": time.process_time() - begun_cpu}
-    record["settings"] = cell.settings
     if folder is not None and _disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
@@ -167,15 +210,16 @@ def _disturbed(cell: BenchCell) -> int:
     return 0 if cell.case.journal is None else len(cell.case.journal.disturbed)
 
 
-def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
+def _single(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
     value_s = single_s[cell.device]
     if not math.isfinite(value_s):
-        return {"failed": f"{cell.device} cannot run everything.", "value_s": None}
+        return {"failed": f"{cell.device} cannot run everything.", "value_s": None, "infeasible": False}
     graph, devices = cell.case.subject.graph, cell.case.devices
     placement = Placement.single(graph.n, devices.index(cell.device), devices)
     return {
         "failed": None,
         "value_s": value_s,
+        "infeasible": False,
         "evaluations": 1,
         "nodes": 1,
         "found_by": SINGLE,
@@ -185,7 +229,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def _searched(cell: BenchCell, check: Callable[[], None]) -> dict[str, Any]:
+def _searched(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
     """Return what a placer found, and its way there; its preparation counts among the seconds."""
     curve = Improvements()
 
@@ -208,15 +252,10 @@ def _searched(cell: BenchCell, check: Callable[[], None]) -> dict[str, Any]:
         "evaluations": evaluator.evaluations,
         "nodes": grouping.k,
         "found_by": answer.best.found_by,
-        "proven": answer.proven and _finest(cell, grouping),
+        "proven": answer.proven and grouping.k == cell.case.subject.graph.n,  # of the operations, not of nodes alone
         "curve": [list(point) for point in curve.points],
         **answer.best.placement.lift(grouping).to_document(cell.case.subject.graph.names),
     }
-
-
-def _finest(cell: BenchCell, grouping: Grouping) -> bool:
-    """Return whether what is optimal for the nodes is optimal for the operations."""
-    return grouping.k == cell.case.subject.graph.n
 
 
 @dataclass(slots=True)
@@ -242,7 +281,7 @@ class Optimum:
 
 
 def optimum(case: BenchCase, method: BenchMethod) -> Optimum | None:
-    """Return what an exact method finds where operations are placed one by one; None if the case is no simulator's."""
+    """Return what an exact method finds where operations are placed one by one; None on real devices."""
     if case.journal is not None:
         return None
     evaluator = case.bind(case.subject.grouping)

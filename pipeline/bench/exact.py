@@ -11,6 +11,7 @@ import psutil
 
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import digest, file_digest, write_json
+from pipeline.bench.cells import on_file
 from pipeline.bench.intervals import over_graphs
 from pipeline.bench.pages import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
@@ -19,7 +20,6 @@ from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
-from pipeline.shared import payload
 
 SCHEMA = "placewright.bench-exact/1"
 RESULTS, PAGE = "results.json", "results.md"
@@ -142,11 +142,13 @@ def run(asked: Sequence[ExactCell], out: Path, progress: Callable[[str], None]) 
     check_writable(out / "cells" / RESULTS)
     for cell in asked:
         path, key = cell.file(out / "cells"), digest(cell.settings)
-        row = _known(path, key)
-        if row is None:
-            progress(f"{cell.name}: {cell.method.name}")
-            row = answered(cell)
-            write_json(path, {"schema": SCHEMA, "key": key, "settings": cell.settings, "row": row._asdict()})
+        known = on_file(path, SCHEMA, key)
+        if known is not None and not known["row"]["failed"]:
+            yield ExactRow(**known["row"])
+            continue
+        progress(f"{cell.name}: {cell.method.name}")
+        row = answered(cell)
+        write_json(path, {"schema": SCHEMA, "key": key, "settings": cell.settings, "row": row._asdict()})
         yield row
 
 
@@ -209,13 +211,3 @@ def _is_graph(path: Path) -> bool:
         return is_msr(read_object(path, "a graph"))
     except UsageError:
         return False
-
-
-def _known(path: Path, key: str) -> ExactRow | None:
-    """Return the row of a cell that was run with these very settings; None if there is none, or it failed."""
-    try:
-        document: dict[str, Any] = payload.read_json(path)
-        fits = document["schema"] == SCHEMA and document["key"] == key and not document["row"]["failed"]
-        return ExactRow(**document["row"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
-        return None

@@ -10,22 +10,22 @@ from typing import Any
 from pipeline.artifacts.store import digest, write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase
+from pipeline.bench.cells import on_file
 from pipeline.bench.methods import SINGLE
 from pipeline.core.deadline import Deadline
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
+from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
 from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
-from pipeline.shared import payload
 from runtime.measuring.claims import ratio_of
 
 SCHEMA = "placewright.bench-final/2"
 FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise
 
 Record = Mapping[str, Any]
-Plans = Mapping[str, Placement]
 
 
 def final(
@@ -45,7 +45,7 @@ def final(
     key = digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
     stem = Path(case.model).stem
     path = folder / f"{stem}.json"
-    known = _on_file(path, key)
+    known = on_file(path, SCHEMA, key)
     if known is not None:
         return known
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,26 +83,19 @@ def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Pla
     return found
 
 
-def _on_file(path: Path, key: str) -> dict[str, Any] | None:
-    """Return the document of an earlier measurement of the very same placements."""
-    try:
-        document: dict[str, Any] = payload.read_json(path)
-        return document if (document["schema"], document["key"]) == (SCHEMA, key) else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, torn, or not ours: it is written again
-        return None
-
-
-def _distinct(case: BenchCase, placements: Plans) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def _distinct(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dict[str, str], list[FinalistRow]]:
     """Return method -> the candidate that stands for its placement, and the placements to measure."""
     names: dict[str, str] = {}
-    rows: list[dict[str, Any]] = []
+    rows: list[FinalistRow] = []
     known: dict[bytes, str] = {}
     for method, placement in placements.items():
         used = placement.devices_used
-        name = used[0] if len(used) == 1 else known.get(placement.device.tobytes())  # devices heed no priorities
+        name = used[0] if len(used) == 1 else known.get(placement.device.tobytes())  # devices take no priorities
         if name is None:
             name = f"{method} 1"
-            rows.append({"placer": method, "rank": 0, **placement.to_document(case.subject.graph.names)})
+            graph = case.subject.graph
+            placed, order = placement.to_json(graph.names), placement.order_json(graph.names)
+            rows.append({"placer": method, "rank": 0, "placement": placed, "priority": order})
             known[placement.device.tobytes()] = name
         names[method] = name
     return names, rows

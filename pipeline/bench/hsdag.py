@@ -21,7 +21,7 @@ from pipeline.bench import methods as table
 from pipeline.bench import paper_tables
 from pipeline.bench.beside import on_one_thread, run_beside
 from pipeline.bench.cases import LINKS, PUBLISHED, SIMULATOR, BenchCase, plain_settings, real, simulated
-from pipeline.bench.cells import BenchCell, Optimum, cells_of, finished, optimum, run_cell
+from pipeline.bench.cells import BenchCell, CellRecord, Optimum, cells_of, finished, optimum, run_cell
 from pipeline.bench.finals import final
 from pipeline.bench.methods import BenchMethod
 from pipeline.bench.summary import over_models, rows_of
@@ -80,7 +80,7 @@ class Question:
         """Return the models, evaluators and methods.
 
         Raises:
-            UsageError: a name is unknown, or two files of models bear one name.
+            UsageError: a name is unknown, or two files of models share one name.
         """
         from runtime import zoo
 
@@ -115,11 +115,11 @@ class _Run:
     settings: Settings
     effort: BenchEffort
     progress: Progress
-    records: list[dict[str, Any]]
+    records: list[CellRecord]
     optima: dict[tuple[str, str], Optimum]  # by model and evaluator
     finals: list[dict[str, Any]]
     cases: list[dict[str, Any]]
-    done: dict[str, dict[str, Any]]  # records of cells that ran side by side, by the cells' keys
+    done: dict[str, CellRecord]  # records of cells that ran side by side, by the cells' keys
     notes: list[str]
     fleet: Engine | None  # what runs the cells of simulators, already entered; None for this machine
 
@@ -244,7 +244,7 @@ def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod
 
 def _cells(
     run: _Run, case: BenchCase, methods: Sequence[BenchMethod], seeds: int, evaluations: int
-) -> list[dict[str, Any]]:
+) -> list[CellRecord]:
     """Return the records of all cells of a case; those on file are not run again."""
     cells = [cell for method in methods for cell in cells_of(case, method, seeds, evaluations)]
     run.progress(f"{case.model}, {case.evaluator}: every device alone")
@@ -261,8 +261,8 @@ def _cells(
     return records
 
 
-def _work(run: _Run, cell: BenchCell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], dict[str, Any]]:
-    def work(check: Callable[[], None]) -> dict[str, Any]:
+def _work(run: _Run, cell: BenchCell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], CellRecord]:
+    def work(check: Callable[[], None]) -> CellRecord:
         rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
         return run_cell(cell, run.out / "cells", single_s, check)
 
@@ -326,7 +326,7 @@ def _over_models(run: _Run) -> list[dict[str, Any]]:
     return found
 
 
-def _of(records: Sequence[dict[str, Any]], model: str, evaluator: str) -> list[dict[str, Any]]:
+def _of(records: Sequence[CellRecord], model: str, evaluator: str) -> list[CellRecord]:
     return [r for r in records if (r["model"], r["evaluator"]) == (model, evaluator)]
 
 

@@ -26,7 +26,7 @@ class BenchMethod:
     """One row of a table.
 
     placer, params: what is built. coarsen: coarseners applied to the operations before it works; a placer that brings
-    a recipe of its own does not heed it. seeded: whether the answer depends on the seed. learned: whether it is one
+    a recipe of its own ignores it. seeded: whether the answer depends on the seed. learned: whether it is one
     of those that the simple ones stand against.
     """
 

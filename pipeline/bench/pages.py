@@ -82,7 +82,7 @@ def sentence(rows: Sequence[Table], case: Table) -> str:
         )
     else:
         known = ", the proven optimum" if optimal else ""
-        words = f"{best['method']} is best with {_ratio(best['ratio'])} times the best single device's speed{known}"
+        words = f"{best['method']} is best with {ratio_text(best['ratio'])} times the best single device's speed{known}"
     return f"{words}; {_learned_or_simple(alive)}."
 
 
@@ -100,7 +100,7 @@ def _learned_or_simple(rows: Sequence[Table]) -> str:
         return f"{pair[0]} does not beat {pair[1]}: its placements take {1 / (1 + share) - 1:.2%} longer"
     if ours["ratio"]["low"] > theirs["ratio"]["high"]:
         return f"{pair[0]} beats {pair[1]} by {share:.2%}"
-    return f"{pair[0]} is {share:.2%} ahead of {pair[1]}, which the spread over seeds does not bear out"
+    return f"{pair[0]} is {share:.2%} ahead of {pair[1]}, which the spread over seeds does not confirm"
 
 
 def _first_best(rows: Sequence[Table]) -> Table:
@@ -158,8 +158,8 @@ def _overview(document: Table, evaluator: str) -> list[str]:
     for mean in document["all_models"]:
         if mean["evaluator"] == evaluator:
             found = [rows.get((mean["method"], case["model"])) for case in cases]
-            cells = ["-" if row is None else _ratio(row["ratio"]) for row in found]
-            lines.append([mean["method"], *cells, *([_ratio(mean["ratio"])] if len(cases) > 1 else [])])
+            cells = ["-" if row is None else ratio_text(row["ratio"]) for row in found]
+            lines.append([mean["method"], *cells, *([ratio_text(mean["ratio"])] if len(cases) > 1 else [])])
     return markdown(["method", *(c["model"] for c in cases), *(["all"] if len(cases) > 1 else [])], lines)
 
 
@@ -173,7 +173,7 @@ def _of_case(document: Table, case: Table) -> list[str]:
         "ms",
         "ratio",
         "above optimum",
-        "plans",
+        "evaluations",
         f"to {NEAR:.0%}",
         "s",
         f"s to {NEAR:.0%}",
@@ -183,7 +183,7 @@ def _of_case(document: Table, case: Table) -> list[str]:
         [
             row["method"],
             "-" if row["value_s"] is None else f"{row['value_s'] * 1e3:.4g}",
-            _ratio(row["ratio"]),
+            ratio_text(row["ratio"]),
             "-" if row["gap"] is None else f"{max(row['gap'], 0.0):.2%}",
             _number(row["evaluations"]),
             _number(row["near_evaluations"]),
@@ -214,7 +214,7 @@ def _of_final(document: Table, case: Table) -> list[str]:
         "",
         "The final, the best placement of every method in turns:",
         "",
-        *markdown(["method", "plan", f"ratio to {final['best_single']}"], ratios),
+        *markdown(["method", "placement", f"ratio to {final['best_single']}"], ratios),
         "",
         *markdown(["measured", "ms", "95 %"], rows),
     ]
@@ -252,13 +252,12 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(header)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def _ratio(ratio: Table | None) -> str:
+def ratio_text(ratio: Table | None, digits: int = 4) -> str:
     """Return a ratio, with its interval if that has a width."""
     if ratio is None:
         return "-"
-    if ratio["high"] - ratio["low"] < 1e-9:
-        return f"{ratio['median']:.4f}"
-    return f"{ratio['median']:.4f} [{ratio['low']:.4f}, {ratio['high']:.4f}]"
+    median, low, high = (f"{ratio[key]:.{digits}f}" for key in ("median", "low", "high"))
+    return median if ratio["high"] - ratio["low"] < 1e-9 else f"{median} [{low}, {high}]"
 
 
 def _interval(ratio: Table) -> str:

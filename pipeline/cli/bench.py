@@ -200,4 +200,4 @@ def _show(document: Mapping[str, Any]) -> None:
             if (row["model"], row["evaluator"]) == (case["model"], case["evaluator"])
         ]
         title = f"{case['model']}, {case['evaluator']}"
-        console.table(title, ["method", "ratio to best single", "above optimum", "plans to 1 %", "s"], rows)
+        console.table(title, ["method", "ratio to best single", "above optimum", "evaluations to 1 %", "s"], rows)

@@ -89,7 +89,7 @@ def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool
     from pipeline.core.errors import UnknownNameError
 
     path, settings = api.resume(folder)
-    rows = api.outlook(path, settings, folder, open_store(store), upto="measure")
+    rows = api.dry_run(path, settings, folder, open_store(store), upto="measure")
     by_stage = {row["stage"]: row for row in rows}
     if stage not in by_stage:
         raise UnknownNameError("stage in this run", stage, by_stage)

@@ -76,9 +76,10 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
     that the interval is wider than those within a run; it needs 3 starts in each.
     """  # noqa: D301  click wants the real backspace character
+    from pipeline.config import parse_share
     from pipeline.runs import compare as comparing
 
-    found = comparing.compare(run_a, run_b, least=comparing.parse_share(least), across=across)
+    found = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
     if as_json:
         console.print_json(asdict(found))
     else:

@@ -147,7 +147,11 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
         raise UnknownNameError("part", what, names, "`placewright list STAGE`")
     rows: list[dict[str, Any]] = [
         # Learners are built by the placer that uses them: their parameters are no keys.
-        {"key": f"{what}.{p.name}" if stage in SECTIONS else p.name, "default": _plain(p.default), "help": p.help}
+        {
+            "key": f"{what}.{p.name}" if stage in SECTIONS else p.name,
+            "default": list(p.default) if isinstance(p.default, tuple) else p.default,
+            "help": p.help,
+        }
         for p in parameters
         if p.name in {f.name for f in fields(cls)}
     ]
@@ -157,10 +161,6 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     click.echo(f"{what}: {(cls.__doc__ or '').strip()}\n")
     for row in rows:
         click.echo(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _echo(document: Mapping[str, Any], indent: str = "") -> None:

@@ -73,7 +73,7 @@ def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path
     from pipeline.report.index import INDEX, is_run, write_index
 
     if not runs[0].is_dir():
-        raise UsageError(f"{runs[0]} is no folder.", "Name a run directory, two, or a folder of some.")
+        raise UsageError(f"{runs[0]} is not a folder.", "Name a run directory, two, or a folder of some.")
     if is_run(runs[0]):
         from pipeline.report.run_page import REPORT, write_report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline.artifacts.store import Entry
-    from pipeline.runs.records import CandidateRecord
+    from pipeline.runs.execution import Forecast
     from pipeline.runs.result import Result
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
@@ -140,8 +140,8 @@ def _advance(
     if choices.dry_run:
         with tempfile.TemporaryDirectory(prefix="placewright-") as aside:
             path = path if model is None else api.model_path(model, store, aside=Path(aside))
-            rows = api.outlook(path, settings, folder, store, upto=upto, remeasure=remeasure)
-            _show_outlook(rows, choices)
+            rows = api.dry_run(path, settings, folder, store, upto=upto, remeasure=remeasure)
+            _show_dry_run(rows, choices)
         return
     path = path if model is None else api.model_path(model, store)
     if remeasure:
@@ -165,7 +165,7 @@ def _advance(
         _show_summary(upto, summary)
 
 
-def _show_outlook(rows: list[dict[str, Any]], choices: Choices) -> None:
+def _show_dry_run(rows: Sequence[Forecast], choices: Choices) -> None:
     if choices.as_json:
         console.print_json(rows)
         return
@@ -226,10 +226,6 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
     return [name, f"{candidate['value_s'] * 1e3:.2f}", level, counts, candidate["found_by"]]
 
 
-def _per_second(candidate: CandidateRecord) -> str:
-    return "" if candidate.rate is None else f"{candidate.rate:.1f}"
-
-
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
     from pipeline.runs.words import (
@@ -254,10 +250,11 @@ def show_result(result: Result) -> None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
             rows.append([mark + c.name, "-", "", "", failure[:MOST_WORDS]])
             continue
-        cells = [f"{c.latency_s.median * 1e3:.3f}", _per_second(c), compared(c, record.contest), c.limit or c.about]
+        rate = "" if c.rate is None else f"{c.rate:.1f}"
+        cells = [f"{c.latency_s.median * 1e3:.3f}", rate, compared(c, record.contest), c.limit or c.about]
         rows.append([mark + c.name, *cells])
-    yardstick = f"times as fast as {record.contest.control}" if record.contest else ""
-    console.table("", ["candidate", "ms", "per second", yardstick, "what it is"], rows)
+    ratio = f"times as fast as {record.contest.control}" if record.contest else ""
+    console.table("", ["candidate", "ms", "per second", ratio, "what it is"], rows)
     metric = record.contest.metric if record.contest else ""
     rates = pipelines_text(record.searches, record.candidates)
     told = (untried_text(record.candidates), winner_text(record.candidates), rates, *record.notes)

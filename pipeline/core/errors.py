@@ -23,7 +23,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-NAMED = 5  # culprits that a message lists
+NAMED = 5  # names that a message lists
 CHOICES = 12  # names to choose from that a message lists
 
 

@@ -327,7 +327,7 @@ def contract(graph: Graph, grouping: Grouping) -> Graph:
         edges=edges,
         flops=sum_per_group(graph.flops, grouping),
         weight_bytes=sum_per_group(graph.weight_bytes, grouping),
-        out_bytes=_bytes_leaving(graph, grouping),
+        out_bytes=sum_per_group(np.where(_leaves(graph, grouping), graph.out_bytes, 0), grouping),
         edge_bytes=edge_bytes,
         shape_ptr=ptr,
         shape_dim=graph.shape_dim[np.repeat(graph.shape_ptr[head], lengths) + within],
@@ -374,8 +374,3 @@ def _leaves(graph: Graph, grouping: Grouping) -> Bool:
     leaves: Bool = graph.out_degree == 0
     leaves[producer[grouping.group[producer] != grouping.group[consumer]]] = True
     return leaves
-
-
-def _bytes_leaving(graph: Graph, grouping: Grouping) -> Int64:
-    """Return int64 [k], the bytes of tensors that leave each group; an operation without consumers counts."""
-    return sum_per_group(np.where(_leaves(graph, grouping), graph.out_bytes, 0), grouping)

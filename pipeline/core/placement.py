@@ -7,13 +7,20 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, frozen, frozen_indices
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.graph import Grouping
+
+
+class PlacementDocument(TypedDict):
+    """A placement in files: {operation: device}, and {operation: number}, or None for no stated order."""
+
+    placement: dict[str, str]
+    priority: dict[str, float] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +96,8 @@ class Placement:
             )
         return replace(placement, priority=np.array(list(found.values()), np.float64))
 
-    def to_document(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return {"placement": {operation: device}, "priority": {operation: number}, or None for no stated order}."""
+    def to_document(self, names: Sequence[str]) -> PlacementDocument:
+        """Return the placement of operations as files hold it."""
         return {"placement": self.to_json(names), "priority": self.order_json(names)}
 
     def order_json(self, names: Sequence[str]) -> dict[str, float] | None:

@@ -1,8 +1,8 @@
 """How much of the machine's processors this process may use: which ones, and what share of their time.
 
-A container's limit is one of two kinds. A cpuset, or an affinity, says which processors: the runtime heeds it. A quota
-says how much processor time all threads together get in a period of usually 0.1 s: once it is used up they all stand
-still until the period ends. The runtime does not look at quotas and starts a thread for every processor it sees.
+A container's limit is one of two kinds. A cpuset, or an affinity, says which processors: the runtime respects it. A
+quota says how much processor time all threads together get in a period of usually 0.1 s: once it is used up they all
+stand still until the period ends. The runtime does not look at quotas and starts a thread for every processor it sees.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class MeasureSettings:
     turn_s: float = param(0.01, "seconds of one turn; it holds one inference at least")
     level: float = param(0.95, "with which all claims of a result hold together")
     least: float = param(0.02, "share that a gain must be worth to be claimed")
-    alone_s: float = param(2.0, "seconds for which the answer and its yardstick run alone, for their percentiles")
+    alone_s: float = param(2.0, "seconds for which the answer and its baseline run alone, for their percentiles")
     rate: float = param(0.0, "requests that arrive in a second when they run alone; 0 for back to back")
     samples_per_query: int = param(1, "inferences sent at once when they run alone, which count until the last ended")
     p99_s: float = param(0.0, "latency that 99 % of the answer's inferences must keep; 0 for any")

@@ -137,7 +137,7 @@ class Moves:
     device: int32 [r], where they go; -1 leaves them where they are.
     like: int32 [r], a node to whose device they go instead, as it is when the move is tried; -1 for none.
     shift: float64 [r], added to their priorities, if the placement has any; 0 leaves them.
-    threshold_s: float64 [r], how much slower than the plan it changes a move may make it and still be taken.
+    threshold_s: float64 [r], how much slower than the placement it changes a move may make it and still be taken.
     back: int64 [r], in [ptr[i], ptr[i + 1]]: if a move sends nodes anywhere, those from node[back[i]] on go where its
     first node was instead, so that two sets of nodes swap devices. Left out: all nodes of a move go one way.
     price_s_per_byte: what a byte beyond the memory counts as in seconds, so that a local search may pass through
@@ -208,7 +208,7 @@ class LocalSearch:
 
     A move that would change nothing, or put a node where it is not allowed, is skipped and costs no evaluation. A
     move is taken if its time and the price of what exceeds memory are together at most `threshold_s` more than those
-    of the plan it changes; at a price of inf, if it exceeds memory less, or as much and its time is at most
+    of the placement it changes; at a price of inf, if it exceeds memory less, or as much and its time is at most
     `threshold_s` longer.
 
     tried: bool [r], the moves that were evaluated; those behind the last within the limit were not.

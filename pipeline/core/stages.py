@@ -46,8 +46,8 @@ class Coarsener(Protocol):
 class Candidate:
     """A placement a placer looked at, and what its evaluator said.
 
-    found_by: the method that came up with it. planned_s: the seconds its author planned for it, where the author
-    planned start times; nan where not.
+    found_by: the method that came up with it. planned_s: the makespan of the schedule that the method made with
+    it; nan where it makes none.
     """
 
     placement: Placement

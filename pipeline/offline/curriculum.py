@@ -121,9 +121,9 @@ def within(case: LoadedScenario, share: float) -> LoadedScenario:
     """Return a case on devices that hold a share of an equal part of what one device alone would hold."""
     topology = case.topology
     free = tuple(replace(d, memory_bytes=0) for d in topology.devices)
-    roomy = replace(case, problem=case.problem.on(topology=replace(topology, devices=free)))
+    unlimited = replace(case, problem=case.problem.on(topology=replace(topology, devices=free)))
     alone = np.zeros((1, case.graph.n), np.int32)
-    total = float(roomy.simulator().simulate(alone).peak_bytes.sum())
+    total = float(unlimited.simulator().simulate(alone).peak_bytes.sum())
     tight = tuple(replace(d, memory_bytes=int(share * total / topology.p)) for d in topology.devices)
     return replace(case, problem=case.problem.on(topology=replace(topology, devices=tight)))
 

@@ -110,7 +110,7 @@ class Scenario:
         """Return what builds the simulator.
 
         Raises:
-            UsageError: there is no evaluator of that name, it is no simulator, or the options do not fit it.
+            UsageError: there is no evaluator of that name, it is not a simulator, or the options do not fit it.
         """
         name = self.evaluator
         known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
@@ -132,7 +132,7 @@ class Scenario:
         found = registry.build("measure", name, values)
         if not isinstance(found, Predictor):
             raise UsageError(
-                f"The evaluator {name} is no simulator.", "Use listsched, sequential, pipelined or latency."
+                f"The evaluator {name} is not a simulator.", "Use listsched, sequential, pipelined or latency."
             )
         if self.ordered and not found.execution.ordered:
             raise UsageError(f"To the evaluator {name} no order matters.", "Use listsched, or --mode placement.")
@@ -181,7 +181,7 @@ class LoadedScenario:
         if self.members is not None:
             names, grouping = self.members
             whole = placement.lift(grouping)
-        return {"placement": whole.to_json(names), "priority": whole.order_json(names)}
+        return whole.to_document(names)
 
 
 def load(scenario: Scenario) -> LoadedScenario:
@@ -257,7 +257,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
         raise UnknownNameError("graph in the zoo", name, known, "`placewright zoo list`")
     reading = scenario.reading()
     if reading["shapes"].given:
-        raise UsageError(f"{scenario.graph} is no model: it has no inputs to give a shape.", "Leave --shape out.")
+        raise UsageError(f"{scenario.graph} is not a model: it has no inputs to give a shape.", "Leave --shape out.")
     reading["rewrites"].refuse(scenario.graph)
     return GraphFile(workloads.build(text, seed=scenario.seed))
 
@@ -289,7 +289,7 @@ def read_object(path: Path, what: str) -> Mapping[str, Any]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", f"Give {what} as a JSON file.") from error
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}.", f"Give {what} as a JSON file.") from error
+        raise UsageError(f"{path} is not valid JSON: {error}.", f"Give {what} as a JSON file.") from error
     if not isinstance(document, Mapping):
         raise UsageError(f"{path} holds no JSON object.", f"Give {what} as {{operation: device}}.")
     return document

@@ -179,26 +179,26 @@ def simulate(
         check_writable(Path(trace))
     case = load(scenario)
     simulator = case.simulator()
-    plan, checked = read_official(placement, case) if official else (read_placement(placement, case), None)
-    unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), plan.device])
+    given, checked = read_official(placement, case) if official else (read_placement(placement, case), None)
+    unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), given.device])
     if unsupported.size:
-        some = [f"{case.graph.names[i]} on {plan.devices[plan.device[i]]}" for i in unsupported[:5].tolist()]
+        some = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
         raise DeviceError(
             f"Devices do not support {unsupported.size} operation(s): {', '.join(some)}.", "Move them to other devices."
         )
-    figures = _figures(case, simulator, plan)
+    figures = _figures(case, simulator, given)
     ordered_s = figures["priority_s"]
     value_s = figures["fifo_s"] if ordered_s is None else ordered_s
     document: SimulateRecord = {
         **_words(case, simulator),
         "value_s": value_s,
-        "stages": stage_records(case, plan),
-        "calls": call_records(case, plan),
+        "stages": stage_records(case, given),
+        "calls": call_records(case, given),
         "official": checked,
         **figures,
-        **case.lifted(plan),
+        **case.lifted(given),
     }
-    _trace(simulator, plan, trace)
+    _trace(simulator, given, trace)
     return document
 
 

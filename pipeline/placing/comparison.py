@@ -18,7 +18,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
-from pipeline.placing.finals import candidate_name
+from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
 from pipeline.shared import payload
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from runtime.measuring.pairs import PairBench
     from runtime.measuring.variant import Variant
 
-Rows = Sequence[Mapping[str, Any]]
 ENOUGH_STARTS = 3  # for an interval
 PROMISING = 2  # settings that are tried before any split
 # Settings that the figures of a start depend on, or whether it counts.
@@ -43,19 +42,19 @@ PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000
 class Conditions:
     """On what terms variants are compared.
 
-    tried: what became of the model in low precisions; nothing is tried in those it does not bear. everyone: compare all
-    finalists with the best of the devices alone, and let none of them leave.
+    tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
+    all finalists with the best of the devices alone, and let none of them leave.
     """
 
     settings: MeasureSettings
     deadline: Deadline
-    tried: Rows = ()
+    tried: Sequence[Mapping[str, Any]] = ()
     everyone: bool = False
 
 
 def on_devices(
     subject: Subject,
-    finalists: Rows,
+    finalists: Sequence[FinalistRow],
     terms: Conditions,
     *,
     journal: Path,
@@ -121,7 +120,7 @@ def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Varian
 
 
 def _splits(
-    subject: Subject, finalists: Rows, objective: str, runtime: str = "hetero"
+    subject: Subject, finalists: Sequence[FinalistRow], objective: str, runtime: str = "hetero"
 ) -> tuple[list[Variant], dict[str, Placement]]:
     """Return the variants that run the finalists, and by name the placements as they are deployed.
 
@@ -138,9 +137,7 @@ def _splits(
     return variants, placements
 
 
-def _by_hetero(
-    subject: Subject, row: Mapping[str, Any], placement: Placement, objective: str
-) -> tuple[Variant, Placement]:
+def _by_hetero(subject: Subject, row: FinalistRow, placement: Placement, objective: str) -> tuple[Variant, Placement]:
     """Return the variant by which HETERO runs a finalist, and the placement as it is deployed.
 
     Where throughput counts, as many requests are in flight as the runtime advises.
@@ -273,19 +270,19 @@ def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]
     }
 
 
-def _over(found: Contest, yardstick: str) -> dict[str, Any]:
-    """Return how many times as fast as a yardstick every variant of the final is, with an interval."""
+def _over(found: Contest, reference: str) -> dict[str, Any]:
+    """Return how many times as fast as a reference every variant of the final is, with an interval."""
     from runtime.measuring.claims import ratio_of
 
-    if not yardstick or found.judgement is None:
+    if not reference or found.judgement is None:
         return {}
-    names = [n for n in found.judgement.ratios if n != yardstick]
-    logs = {name: found.between(name, yardstick) for name in names}
+    names = [n for n in found.judgement.ratios if n != reference]
+    logs = {name: found.between(name, reference) for name in names}
     level = 1 - (1 - found.rules.level) / max(1, len(names))
     return {name: asdict(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
 
 
-def in_simulator(subject: Subject, measurer: Measurer, finalists: Rows) -> dict[str, Any]:
+def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[FinalistRow]) -> dict[str, Any]:
     """Return the records of the single devices and the finalists, as an evaluator without hardware sees them.
 
     See `on_devices`; there is no contest.

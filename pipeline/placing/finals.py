@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 
 from pipeline.core.errors import MeasurementError, OutputMismatchError
+from pipeline.core.placement import PlacementDocument
 from pipeline.core.stages import Candidate
 
 CALIBRATION = "calibration"  # stands for the placer where a placement is drawn, not searched
+
+
+class FinalistRow(PlacementDocument):
+    """A placement that may be measured; rank: among its placer's, from 0."""
+
+    placer: str
+    rank: int
+    found_by: NotRequired[str]
+    measured: NotRequired[bool]
+    value_s: NotRequired[float | None]
+    failed: NotRequired[dict[str, Any] | None]
 
 
 def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
@@ -42,13 +54,13 @@ def shortlist(found: Sequence[Candidate], most: int) -> Sequence[Candidate]:
     return found[: int(np.searchsorted(split, most)) + 1]
 
 
-def distinct_finalists(rows: list[dict[str, Any]], most: int, *, ordered: bool = True) -> list[dict[str, Any]]:
+def distinct_finalists(rows: Sequence[FinalistRow], most: int, *, ordered: bool = True) -> list[FinalistRow]:
     """Return the placements to measure: each placer's best before any placer's second, equal placements once.
 
     A placement that uses a single device is left out: it stands among the baselines. ordered: whether placements that
     differ in priorities alone are different; to real devices they are not.
     """
-    chosen: list[dict[str, Any]] = []
+    chosen: list[FinalistRow] = []
     seen: set[tuple[Any, ...]] = set()
     for row in sorted(rows, key=lambda r: (r["value_s"] is None, r["rank"], r["value_s"])):
         priority = (row.get("priority") if ordered else None) or {}
@@ -59,7 +71,7 @@ def distinct_finalists(rows: list[dict[str, Any]], most: int, *, ordered: bool =
     return chosen[:most]
 
 
-def candidate_name(row: Mapping[str, Any]) -> str:
+def candidate_name(row: FinalistRow) -> str:
     """Return what a placer's placement is called among the candidates."""
     placer = "drawn split" if row["placer"] == CALIBRATION else row["placer"]
     return f"{placer} {row['rank'] + 1}"

@@ -28,7 +28,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Subject, is_simulator
 from pipeline.placing.finals import CALIBRATION
-from pipeline.placing.searchers import Say, Searcher, Sought, in_turn
+from pipeline.placing.searchers import Say, Searcher, SearchOutcome, in_turn
 from runtime.calibration.calibrate import median_error, relative_noise
 from runtime.calibration.plausible import plausible_placements
 from runtime.calibration.ridge import fit
@@ -142,7 +142,7 @@ class Found:
     """
 
     proposals: tuple[Proposal, ...]
-    last: tuple[Sought, ...]
+    last: tuple[SearchOutcome, ...]
     evaluations: dict[str, int]
     rounds: tuple[Round, ...]
     used: int
@@ -174,14 +174,14 @@ def alternate(
     settled placement of the operations; it is asked at most `rounds.measurements` times, and never twice for one.
 
     Raises:
-        UsageError: the evaluator is no simulator, or the subject has no cost table.
+        UsageError: the evaluator is not a simulator, or the subject has no cost table.
         PlacewrightError: whatever a placer raises.
     """
     campaign = Campaign.of(subject, simulator)
     end_s = math.inf if rounds.seconds is None else time.monotonic() + rounds.seconds
     evaluations = dict.fromkeys((s.name for s in searchers), 0)
     history: list[Round] = []
-    last: list[Sought] = []
+    last: list[SearchOutcome] = []
     for turn in range(rounds.number):
         left, left_s = rounds.number - turn, end_s - time.monotonic()
         if turn and left_s <= 0:
@@ -191,9 +191,9 @@ def alternate(
         spent = max(evaluations.values(), default=0)
         budget = Budget(max(1, (rounds.evaluations - spent) // left), seconds)
         last = in_turn(searchers, campaign.belief.subject, campaign.best, budget, seed=seed + turn, say=say)
-        for sought in last:
-            evaluations[sought.placer] += sought.evaluations
-            campaign.note(sought.placer, [(c.placement, c.found_by) for c in sought.answer.candidates])
+        for outcome in last:
+            evaluations[outcome.placer] += outcome.evaluations
+            campaign.note(outcome.placer, [(c.placement, c.found_by) for c in outcome.answer.candidates])
         if not turn:
             campaign.note(CALIBRATION, _drawn(subject, searchers[0].grouping, seed))
         campaign.predict()
@@ -237,12 +237,12 @@ class Campaign:
         """Return the campaign of a subject before any placement is known.
 
         Raises:
-            UsageError: the evaluator is no simulator, or the subject has no cost table.
+            UsageError: the evaluator is not a simulator, or the subject has no cost table.
         """
         predicting = simulator.bind(subject)
         if not is_simulator(predicting):
             raise UsageError(
-                f"{type(simulator).__name__} is no simulator: it cannot be calibrated to measurements.",
+                f"{type(simulator).__name__} is not a simulator: it cannot be calibrated to measurements.",
                 "Set place.evaluator to sequential, or choose --reward simulated or measured.",
             )
         # Simulators that know no launches must find the cost of a sub-graph in the latencies.
@@ -255,7 +255,7 @@ class Campaign:
         return [p for p in self.proposals.values() if p.measured is not None]
 
     @property
-    def hopeless(self) -> bool:
+    def all_refused(self) -> bool:
         """Return whether placements were refused several times, and none on several devices has ever run."""
         refused = [p for p in self.measured if math.isinf(p.measured_s)]
         ran = [p for p in self.measured if math.isfinite(p.measured_s) and len(p.placement.devices_used) > 1]
@@ -294,7 +294,7 @@ class Campaign:
         """
         asked: list[tuple[float, Proposal]] = []
         took_s = 0.0
-        while len(asked) < quota and not self.hopeless:
+        while len(asked) < quota and not self.all_refused:
             if len(asked) >= least and time.monotonic() + took_s >= until_s:
                 break
             proposal = self.most_promising(alone=not self.measured)

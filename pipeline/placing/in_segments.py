@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate, Evaluator, Subject
-from pipeline.placing.finals import candidate_name
+from pipeline.placing.finals import FinalistRow, candidate_name
 
 if TYPE_CHECKING:
     from runtime.measuring.variant import Variant
@@ -22,7 +22,7 @@ RUNNERS: Mapping[str, Sequence[str]] = {"latency": ("threads", "level"), "throug
 
 
 def in_segments(
-    subject: Subject, row: Mapping[str, Any], placement: Placement, objective: str, *, first: bool
+    subject: Subject, row: FinalistRow, placement: Placement, objective: str, *, first: bool
 ) -> list[tuple[Variant, Placement]]:
     """Return the variants that run a finalist in segments, each with the placement as it is deployed.
 

@@ -61,7 +61,7 @@ class _Plain:
 def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> None:
     """Let placers, and those they may call, search tiny problems in a simulator; bounds as well.
 
-    What was rehearsed before in this process is not rehearsed again. evaluator: its name; one that is no simulator is
+    What was rehearsed before in this process is not rehearsed again. evaluator: its name; what is not a simulator is
     stood in for. n: how many nodes the real problem has. say: told that kernels are compiled, if any are, and how many
     by now.
     """

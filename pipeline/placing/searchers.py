@@ -23,7 +23,7 @@ Bind = Callable[[Subject], Evaluator]
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SearchOutcome:
     """What one search found: an answer whose placements are of the n operations, and how much was asked for it."""
 
     placer: str
@@ -48,7 +48,9 @@ class Searcher:
     watch: Watcher = unwatched
     keep: Path | None = None
 
-    def search(self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say) -> Sought:
+    def search(
+        self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
+    ) -> SearchOutcome:
         """Return what the placer finds for a subject of n operations, given where to begin.
 
         A start that gives members of one node different devices is rounded, and is then nobody's find any more.
@@ -72,7 +74,7 @@ class Searcher:
         found = apart(work)
         lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in found.candidates)
         spent = evaluator.evaluations if found.evaluations is None else found.evaluations
-        return Sought(self.name, replace(found, candidates=lifted), spent)
+        return SearchOutcome(self.name, replace(found, candidates=lifted), spent)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
         instance = self.problem.derived(_on_devices, subject.topology, subject.costs, self.grouping)
@@ -92,18 +94,18 @@ def _on_devices(problem: Problem, topology: Topology, costs: CostTable | None, g
 
 def in_turn(
     searchers: Sequence[Searcher], subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
-) -> list[Sought]:
+) -> list[SearchOutcome]:
     """Return what the searchers find one after another, each from the best that was found before it.
 
     budget: of each of them.
     """
-    found: list[Sought] = []
+    found: list[SearchOutcome] = []
     best_s = np.inf
     for searcher in searchers:
-        sought = searcher.search(subject, start, budget, seed=seed, say=say)
-        found.append(sought)
-        if sought.answer.value_s < best_s:
-            start, best_s = sought.answer.best, sought.answer.value_s
+        outcome = searcher.search(subject, start, budget, seed=seed, say=say)
+        found.append(outcome)
+        if outcome.answer.value_s < best_s:
+            start, best_s = outcome.answer.best, outcome.answer.value_s
     return found
 
 

@@ -37,14 +37,14 @@ class RatioInterval:
     kind: str = "other"
 
 
-def forest(rows: Sequence[RatioInterval], *, label: str, yardstick: str, better: str = "as fast") -> Markup:
-    """Return intervals of ratios on one axis, with a line at 1, the yardstick; better: what they count."""
+def forest(rows: Sequence[RatioInterval], *, label: str, reference: str, better: str = "as fast") -> Markup:
+    """Return intervals of ratios on one axis, with a line at 1, the reference; better: what they count."""
     values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 66
     parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}x", top=18.0)]
-    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 42, "yardstick"))
-    parts.append(svg.text(scale(1.0), 12, shortened(yardstick, 40), anchor="middle"))
+    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 42, "reference"))
+    parts.append(svg.text(scale(1.0), 12, shortened(reference, 40), anchor="middle"))
     for i, r in enumerate(rows):
         y = 32 + ROW * i
         parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, NAMED), anchor="end", kind=f"label {r.kind}"))
@@ -156,7 +156,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     y = svg.over([float(np.quantile(values, 0.0)), float(np.quantile(values, 0.98))], base, top, log=True)
     parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, seconds_text)]
     for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
-        parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "yardstick"))
+        parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "reference"))
         parts.append(svg.text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
     for i, (name, (done, found)) in enumerate(lines.items()):
         stairs = _stairs(done, found, end)
@@ -168,7 +168,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def ratio_curves(
-    lines: Mapping[str, Sequence[tuple[float, float]]], *, label: str, along: str, yardstick: str
+    lines: Mapping[str, Sequence[tuple[float, float]]], *, label: str, along: str, reference: str
 ) -> Markup | None:
     """Return ratios over what was spent, both by their logarithms, with a line at 1; None where there are none.
 
@@ -182,8 +182,8 @@ def ratio_curves(
     x = svg.over([spent for points in known.values() for spent, _ in points], 90, right, log=True)
     y = svg.over([1.0, *(r for points in known.values() for _, r in points)], base, top, log=True)
     parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, lambda v: f"{v:.3g}")]
-    parts.append(svg.line(90, y(1.0), right, y(1.0), "yardstick"))
-    parts.append(svg.text(right + 6, y(1.0) + 4, yardstick, kind="small"))
+    parts.append(svg.line(90, y(1.0), right, y(1.0), "reference"))
+    parts.append(svg.text(right + 6, y(1.0) + 4, reference, kind="small"))
     for i, (name, points) in enumerate(known.items()):
         parts.append(svg.path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
         parts += [_point(x(spent), y(ratio), f"fill{i % 7}", f"{name}: {ratio:.4g}") for spent, ratio in points]
@@ -219,7 +219,7 @@ def predictions(rows: Sequence[tuple[str, float, float]]) -> Markup:
     x = svg.over(scale, 90, 470, log=True, margin=0.08)
     y = svg.Scale(x.low, x.high, PLOT - 44, 14, log=True)
     parts = [*_bottom_axis(x, PLOT - 44, seconds_text, top=14.0), *_left_axis(y, 90, 470, seconds_text)]
-    parts.append(svg.line(x(x.low), y(x.low), x(x.high), y(x.high), "yardstick"))
+    parts.append(svg.line(x(x.low), y(x.low), x(x.high), y(x.high), "reference"))
     for name, predicted, measured in rows:
         words = f"{name}: predicted {seconds_text(predicted)}, measured {seconds_text(measured)}"
         parts.append(_point(x(predicted), y(measured), "point other", words))

@@ -28,7 +28,7 @@ FEW = 12  # rows that need neither sorting nor a filter
 
 @dataclass(frozen=True, slots=True)
 class DrawnComparison:
-    """Ratios to a yardstick, with intervals where there are any.
+    """Ratios to a reference, with intervals where there are any.
 
     file: name of the picture. about: what is divided by what, and what the intervals are of. better: what ratios count.
     """
@@ -42,7 +42,7 @@ class DrawnComparison:
 
     def drawing(self) -> Markup:
         """Return the picture."""
-        return forest(self.rows[:DRAWN], label=self.title, yardstick=self.yardstick, better=self.better)
+        return forest(self.rows[:DRAWN], label=self.title, reference=self.yardstick, better=self.better)
 
     def section(self, place: str = "") -> Section:
         """Return the part of a page about it; place: the folder in which it lies, if that is to be said."""
@@ -112,7 +112,7 @@ def read_comparisons(path: Path) -> list[DrawnComparison]:
         found = [from_json(DrawnComparison, each) for each in document["comparisons"]]
         ratios = [v for each in found for r in each.rows for v in (r.middle, r.low, r.high) if v is not None]
         if not all(0 < v < math.inf for v in ratios):
-            raise ValueError("a ratio is no positive number")
+            raise ValueError("a ratio is not a positive number")
         return found
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged.", "Run what made it once more.") from error

@@ -176,11 +176,11 @@ def program(run: RunRecords) -> str:
             lines.append(f"core.set_property({device.openvino_name!r}, {python_literal(dict(device.properties))})")
     lines.append(f"model = core.read_model({model!r})")
     if _is_split(record):
-        plan = str(run.path / "placement.json")
+        path = str(run.path / "placement.json")
         lines = ["import json", "import pathlib", *lines]
-        lines.append(f"plan = json.loads(pathlib.Path({plan!r}).read_text())")
+        lines.append(f"document = json.loads(pathlib.Path({path!r}).read_text())")
         lines.append("for op in model.get_ops():  # OpenVINO forgets affinities when it saves a model")
-        lines.append('    device = plan["devices"][plan["placement"][op.get_friendly_name()]]')
+        lines.append('    device = document["devices"][document["placement"][op.get_friendly_name()]]')
         lines.append('    op.get_rt_info()["affinity"] = device["openvino_name"]')
     lines.append(f"compiled = core.compile_model(model, {record.target!r}, {python_literal(dict(record.properties))})")
     return "\n".join(lines)
@@ -260,7 +260,7 @@ def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str
 
 
 def _telling(run: RunRecords) -> Sequence[CandidateRecord]:
-    """Return the answer, the yardsticks, and the fastest others."""
+    """Return the answer, the baselines, and the fastest others."""
     contest = run.result.contest
     known = {c.name: c for c in run.result.candidates if c.latency_s is not None and c.name != TWIN}
     names = [run.result.best]

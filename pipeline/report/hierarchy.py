@@ -186,7 +186,7 @@ def _common_scope(names: Sequence[str]) -> str:
 
 
 def _balanced(label: Int64) -> bool:
-    """Return whether parts are few enough to be seen at once, none of them is nearly all, and most are no crumbs."""
+    """Return whether parts are few enough to be seen at once, none of them is nearly all, and most are not tiny."""
     size = np.bincount(label)
     return 2 <= size.size <= min(MOST, label.size / LEAST) and size.max() <= MAIN * label.size
 

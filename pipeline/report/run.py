@@ -129,7 +129,7 @@ class RunRecords:
             name = CONCURRENT if self.in_segments else settings.place.evaluator
             measurer = registry.build("measure", name, settings.params_of("measure", name))
             if not isinstance(measurer, Predictor):
-                return "The run's evaluator is no simulator."
+                return "The run's evaluator is not a simulator."
             subject = Subject(None, self.graph, Grouping.identity(self.graph.n), topology, costs, self.result.seed)
             return measurer.bind(subject).timeline(placement)
         except PlacewrightError as error:
@@ -144,9 +144,9 @@ class RunRecords:
         record = self.placement
         if not record.placement:
             raise UsageError("The runtime decides where operations go, so there is no placement to predict.")
-        strange = set(record.placement.values()) - set(topology.names)
-        if strange:
-            names = ", ".join(sorted(strange))
+        unprofiled = set(record.placement.values()) - set(topology.names)
+        if unprofiled:
+            names = ", ".join(sorted(unprofiled))
             raise UsageError(f"{names} was measured as a whole; its operations were not profiled one by one.")
         document = {"placement": record.placement, "priority": record.priority}
         return Placement.from_document(document, self.graph.names if self.graph else (), topology.names)

@@ -90,15 +90,15 @@ def _candidates(run: RunRecords) -> dict[str, Any]:
     keys = ("name", "latency", "interval", "p99", "rate", "ratio", "memory", "load", "about")
     there = [{"kind": "best" if r["best"] else "", "cells": [r[k] for k in keys]} for r in rows if r["latency"]]
     intervals = findings.intervals(run)
-    yardstick = run.control.name if run.control is not None else ""
-    label = f"How each candidate compares with {yardstick}: how many times {run.better}"
+    reference = run.control.name if run.control is not None else ""
+    label = f"How each candidate compares with {reference}: how many times {run.better}"
     return {
         "candidate_columns": ["candidate", run.taken, *COLUMNS[:3], f"times {run.better}", *COLUMNS[3:]],
         "better": run.better,
         "candidates": there,
         "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["latency"]],
-        "forest": charts.forest(intervals, label=label, yardstick=yardstick, better=run.better) if intervals else None,
-        "yardstick": yardstick,
+        "forest": charts.forest(intervals, label=label, reference=reference, better=run.better) if intervals else None,
+        "reference": reference,
     }
 
 

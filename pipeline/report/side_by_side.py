@@ -49,7 +49,7 @@ def side_by_side(a: RunRecords, b: RunRecords) -> str:
             words=f"How many times as fast each is in B as in A, with unpaired intervals at {100 * LEVEL:g} %."
             if ratios
             else "No candidate of one name was measured in both.",
-            chart=charts.forest(ratios, label="B against A, candidate by candidate", yardstick="as fast as A")
+            chart=charts.forest(ratios, label="B against A, candidate by candidate", reference="as fast as A")
             if ratios
             else None,
             columns=("candidate", "latency in A", "latency in B", "times as fast"),

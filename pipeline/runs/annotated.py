@@ -31,7 +31,7 @@ def onnx_session(found: Deployment, out: Path) -> list[Path]:
     """Write the annotated ONNX file, its session options, and a program that needs onnxruntime and numpy only.
 
     Raises:
-        UsageError: the model is no ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
+        UsageError: the model is not an ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
         StoreError: the model is not there any more, or has changed.
     """
     source = _source(found)
@@ -69,7 +69,8 @@ def _source(found: Deployment) -> Path:
     path = Path(manifest["model"]["path"]) if manifest is not None else found.model
     if path.suffix != ".onnx":
         raise UsageError(
-            f"{found.path} is a run of {path.name}, which is no ONNX file.", f"The targets {EVERYTHING} take any model."
+            f"{found.path} is a run of {path.name}, which is not an ONNX file.",
+            f"The targets {EVERYTHING} take any model.",
         )
     if not path.is_file():
         raise StoreError(f"The model {path} of {found.path} is not there.", "Put it back, or run again where it is.")
@@ -88,10 +89,10 @@ def _designators(found: Deployment) -> dict[str, str]:
     used = set(found.record.placement.values())
     devices = {name: device for name, device in found.record.devices.items() if name in used}
     known = {name: device.plugin.partition(".")[0].lower() for name, device in devices.items()}
-    strange = sorted(name for name, kind in known.items() if kind not in DESIGNATORS)
-    if strange:
+    unsupported = sorted(name for name, kind in known.items() if kind not in DESIGNATORS)
+    if unsupported:
         raise UsageError(
-            f"{found.path} runs on {', '.join(strange)}, which ONNX Runtime has no word for; "
+            f"{found.path} runs on {', '.join(unsupported)}, which ONNX Runtime has no word for; "
             f"it knows {', '.join(DESIGNATORS)}.",
             f"The targets {EVERYTHING} can.",
         )

@@ -168,7 +168,7 @@ def _measure(
     while len(fitted) < sampling.measurements:
         if not waiting:
             check_splits_run(fitted)
-            known = {plan.key() for plan, _ in fitted}
+            known = {placement.key() for placement, _ in fitted}
             waiting = refit(fitted).next_placements(open_, BATCH, known=known)
         if not waiting:
             break

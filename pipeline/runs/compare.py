@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -97,22 +95,6 @@ def refuse_slower(found: ComparisonRecord) -> None:
         raise SlowerError(
             found.text, f"See what changed between the runs; --least allows more than {share_text(found.least)}."
         )
-
-
-def parse_share(text: str) -> float:
-    """Return a share that is written as a percentage, or as a number below 1.
-
-    >>> parse_share("2%"), parse_share("2.5 %"), parse_share("0.1")
-    (0.02, 0.025, 0.1)
-
-    Raises:
-        UsageError: it is neither.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
-    value = math.nan if match is None else float(match[1]) / (100 if match[2] else 1)
-    if not 0 <= value < 1:
-        raise UsageError(f"{text!r} is not a share.", "Write a percentage below 100, such as 2%.")
-    return value
 
 
 def share_text(share: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store
@@ -46,9 +46,19 @@ def execute(
     return outcomes
 
 
-def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[dict[str, Any]]:
+class Forecast(TypedDict):
+    """Whether a task would run, and why."""
+
+    stage: str
+    name: str
+    key: str
+    would_run: bool
+    why: str
+
+
+def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[Forecast]:
     """Return for every task whether it would run, and why."""
-    rows = []
+    rows: list[Forecast] = []
     for task in tasks:
         entry, why = look_up(task, store, previous.get(task.stage))
         rows.append({"stage": task.stage, "name": task.name, "key": task.key, "would_run": entry is None, "why": why})

@@ -174,7 +174,7 @@ def _read_and_coarsen(planned: _Planned) -> None:
 
 
 def _profile(planned: _Planned) -> None:
-    """Add what is measured before placements are: which precisions the model bears, and what operations take."""
+    """Add what is measured before placements are: which precisions the model tolerates, and what operations take."""
     s, machine = planned.settings, _machine(planned.machine)
     if machine.low and (machine.open_names or s.measure.use == "hetero"):
         alike = {name: getattr(s.measure, name) for name in MEASURED_ALIKE}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.artifacts.store import Store, digest
 from pipeline.artifacts.task import Task
+
+if TYPE_CHECKING:
+    from pipeline.runs.execution import Forecast
 
 WHY = "--remeasure"
 
@@ -31,7 +34,7 @@ def forget_measured(tasks: Sequence[Task], store: Store) -> None:
             store.forget_series(digest(task.series))
 
 
-def forgetting(rows: Sequence[dict[str, Any]], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+def forgetting(rows: Sequence[Forecast], tasks: Sequence[Task]) -> list[Forecast]:
     """Return the forecast of a run whose measurements would be forgotten."""
     gone = {task.stage for task in measured_tasks(tasks)}
-    return [row | {"would_run": True, "why": WHY} if row["stage"] in gone else row for row in rows]
+    return [{**row, "would_run": True, "why": WHY} if row["stage"] in gone else row for row in rows]

@@ -199,11 +199,6 @@ def _rate(row: Mapping[str, Any], objective: str) -> float | None:
     return float(1 / seconds) if seconds > 0 else None
 
 
-def _limited(rows: Sequence[CandidateRecord], limits: Limits) -> list[CandidateRecord]:
-    """Return the candidates with the limits that they do not keep."""
-    return [replace(r, limit=limits.broken_by(r)) if r.latency_s is not None else r for r in rows]
-
-
 def write_result(
     path: Path, model: ModelFile, settings: Settings, machine: HostMachine, outcomes: Mapping[str, Outcome]
 ) -> Result:
@@ -220,7 +215,10 @@ def write_result(
     costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
     check_something_ran(measured)
     limits = Limits(asked.p99_s, asked.min_rate, asked.max_memory_bytes, asked.max_load_s)
-    rows = _limited(candidate_rows(measured, asked.objective, (graph, costs)), limits)
+    rows = [
+        replace(row, limit=limits.broken_by(row)) if row.latency_s is not None else row
+        for row in candidate_rows(measured, asked.objective, (graph, costs))
+    ]
     contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
     verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)

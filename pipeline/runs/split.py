@@ -135,7 +135,9 @@ def _document(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a placement.") from error
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}.", "Give a placement.json, or {operation: device}.") from error
+        raise UsageError(
+            f"{path} is not valid JSON: {error}.", "Give a placement.json, or {operation: device}."
+        ) from error
     if not isinstance(document, Mapping):
         raise UsageError(f"{path} holds no placement.", "Give a placement.json, or {operation: device}.")
     found = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
@@ -158,10 +160,10 @@ def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSp
             raise UsageError("The placement's `devices` are damaged.", "Name them with --devices.") from error
         return _specs(records)
     here = discover()
-    strange = [name for name in used if name not in here]
-    if strange:
+    unknown = [name for name in used if name not in here]
+    if unknown:
         raise UsageError(
-            f"The placement does not say what {', '.join(strange)} is.", "Name the devices: --devices 'A=CPU{...},GPU'."
+            f"The placement does not say what {', '.join(unknown)} is.", "Name the devices: --devices 'A=CPU{...},GPU'."
         )
     return parse_devices(used, here)
 

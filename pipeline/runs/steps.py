@@ -26,12 +26,12 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
-from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
+from pipeline.placing.finals import FinalistRow, check_something_ran, distinct_finalists, shortlist
 from pipeline.placing.in_segments import fewer_segments
 from pipeline.placing.journal import Journal, Remembered, disturbed_rows
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
-from pipeline.placing.searchers import Bind, Searcher, Sought, in_turn
+from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
@@ -68,7 +68,7 @@ def kernels(work: StepContext) -> None:
 
 
 def precisions(work: StepContext) -> None:
-    """Write precisions.json: which low precisions the model bears."""
+    """Write precisions.json: which low precisions the model tolerates."""
     from runtime.measuring.precisions import to_json, try_precisions
 
     pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
@@ -243,7 +243,7 @@ def _until(work: StepContext, seconds: float = 0.0) -> Deadline:
     return work.deadline.share(of_left)
 
 
-def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
+def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], Rows]:
     """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
     params, seed = work.task.params, work.task.seed
     measured = params["reward"] == "measured"
@@ -253,19 +253,19 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Row
     budget = Budget(params["evaluations"], max(LEAST_S, _placing(work, subject).left_s / len(searchers)))
     found = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
     rows, searches = [], []
-    for sought in found:
-        short = shortlist(sought.answer.candidates, params["finalists"])
+    for outcome in found:
+        short = shortlist(outcome.answer.candidates, params["finalists"])
         if "boundary_s" in params and not measured:
             predicting = measurer.bind(subject)
             short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
-        rows += [_row(sought.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
-        row = _search_row(sought, params, sought.evaluations)
-        row |= {"measurements": measured * sought.evaluations, "measured_s": row["value_s"] if measured else None}
+        rows += [_row(outcome.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
+        row = _search_row(outcome, params, outcome.evaluations)
+        row |= {"measurements": measured * outcome.evaluations, "measured_s": row["value_s"] if measured else None}
         searches.append(row)
     return rows, searches
 
 
-def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, Rows]:
+def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], Rows]:
     """Return the rows of the candidates and of the searches where a few placements are measured in between.
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
@@ -282,8 +282,8 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[Rows, 
     found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
     told = {"used": found.used, "refused": found.refusal, "rounds": [asdict(r) for r in found.rounds]}
     searches = [
-        _search_row(sought, params, found.evaluations[sought.placer]) | _proposed(found.of(sought.placer)) | told
-        for sought in found.last
+        _search_row(outcome, params, found.evaluations[outcome.placer]) | _proposed(found.of(outcome.placer)) | told
+        for outcome in found.last
     ]
     proposals = every_best_first(found.proposals, [searcher.name for searcher in searchers])
     short = shortlist([p.candidate for p in proposals], params["finalists"])
@@ -345,7 +345,7 @@ def _problem(work: StepContext, subject: Subject, grouping: Grouping) -> Problem
     return replace(problem.on(grouping=groups), policy=policy)
 
 
-def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> dict[str, Any]:
+def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> FinalistRow:
     """Return the record of a placement of the graph's operations."""
     result: Evaluation = candidate.result
     return {
@@ -359,10 +359,10 @@ def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured
     }
 
 
-def _search_row(sought: Sought, params: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
-    found = sought.answer
+def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
+    found = outcome.answer
     return {
-        "placer": sought.placer,
+        "placer": outcome.placer,
         "reward": params["reward"],
         "evaluator": params["evaluator"][0],
         "evaluations": evaluations,

@@ -54,7 +54,7 @@ class Limits:
             found.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
         return "; ".join(found)
 
-    def untold(self, candidate: CandidateRecord) -> tuple[str, ...]:
+    def unmeasured(self, candidate: CandidateRecord) -> tuple[str, ...]:
         """Return a sentence on a limit of which too few latencies were seen to tell whether it is kept."""
         if not self.p99_s or "99" in candidate.percentiles:
             return ()
@@ -90,7 +90,7 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
     verdict = _claim(_simplest(allowed, known), known, contest) if allowed else _no_claim(contest, known)
-    verdict = replace(verdict, notes=(*verdict.notes, *limits.untold(known[verdict.best])))
+    verdict = replace(verdict, notes=(*verdict.notes, *limits.unmeasured(known[verdict.best])))
     if allowed:
         return verdict
     if not broken.get(contest.control):
@@ -132,7 +132,7 @@ def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestReco
 
 
 def _over(best: str, ratios: Mapping[str, RatioRecord], what: str, name: str, control: str) -> str:
-    """Return how much faster than another yardstick the answer is; "" where that is the best baseline or unknown."""
+    """Return how much faster than another baseline the answer is; "" where that is the best baseline or unknown."""
     if best not in ratios or name in (control, ""):
         return ""
     return f"{ratios[best].ratio:.3f} times {what}, {name} ({_interval(ratios[best])})"

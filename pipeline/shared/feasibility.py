@@ -42,7 +42,7 @@ def made_feasible(problem: Problem, grouping: Grouping) -> Grouping:
 
 def _split_homeless(problem: Problem, grouping: Grouping, parts: Grouping) -> Grouping:
     """Return the grouping with each group that no device may run replaced by the `parts` it consists of."""
-    homed = np.any(problem.group_allowed(grouping)[grouping.group], axis=1)  # [n]
-    if homed.all():
+    has_device = np.any(problem.group_allowed(grouping)[grouping.group], axis=1)  # [n]
+    if has_device.all():
         return grouping
-    return Grouping.of_labels(np.where(homed, grouping.group, grouping.k + parts.group))
+    return Grouping.of_labels(np.where(has_device, grouping.group, grouping.k + parts.group))

@@ -144,7 +144,7 @@ def has_metis() -> bool:
     """Return whether pymetis is installed; it is not imported."""
     try:
         return importlib.util.find_spec("pymetis") is not None
-    except (ModuleNotFoundError, ValueError):  # somebody, or something, has barred it
+    except (ModuleNotFoundError, ValueError):  # sys.modules holds None, or a module without a spec, in its place
         return False
 
 

@@ -43,7 +43,7 @@ PAGE = """# Placers
 `placewright explain place.NAME` prints its whole description and its parameters. `portfolio`, the default, runs the
 others in turn ([how](search.md#what-the-portfolio-does-with-its-budget)).
 
-All of them stay within the budget, evaluate the start and the devices on their own first, heed memory, pins and
+All of them stay within the budget, evaluate the start and the devices on their own first, respect memory, pins and
 colocation constraints, place whole groups (but for those that learn groups of their own), and answer the same for equal
 seed and number of evaluations. [`pipeline.testing`](plugins.md#test-it) holds them to that.
 
@@ -79,7 +79,7 @@ class Facts:
     docstring has no paragraph for it.
     """
 
-    without_costs: str = "plans from FLOPs"
+    without_costs: str = "estimates from FLOPs"
     bounds: tuple[str, ...] = ()
     optimal: str = ""
     priorities: bool = True

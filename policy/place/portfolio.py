@@ -65,14 +65,14 @@ STAGES = 0.05  # share of what is left that goes to contiguous stages, by each o
 REFUTING = 0.7  # share of what is left then in which one solver mostly refutes that a pipeline can be better
 CALLS = 0.2  # share of what is left that goes to annealing calls, before a solver tries
 SOLVERS = 0.9  # share of what is left then in which two solvers prove a pipeline optimal
-MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is no simulator
+MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 
 
 def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     """Return the names of the placers that a portfolio may call for n nodes.
 
-    execution: the simulator's rules; None where the evaluator is no simulator.
+    execution: the simulator's rules; None where the evaluator is not a simulator.
     """
     if execution is None:
         return (*RULES, "greedy", "anneal")
@@ -120,7 +120,7 @@ class Portfolio(Method):
 
     def __post_init__(self) -> None:
         if not (0 <= self.annealing <= 1 and 0 <= self.solving <= 1) or self.solvable < 0 or self.workers < 1:
-            raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1, and at least one worker.")
+            raise UsageError(f"{self} has a share out of range.", "Shares must lie in [0, 1]; use at least one worker.")
         if not self.effort > 0:
             raise UsageError(f"The effort of the solver is {self.effort}.", "Set it to more than 0.")
 
@@ -226,9 +226,9 @@ class Portfolio(Method):
         if search.done or not tight(search) or self._local_searches(search) == 1:
             return None
         with search.limited("anneal"):
-            roomy = unlimited(search, seconds=RULING * search.left_s)
-            self._rules(roomy, seed)
-        return roomy.best
+            relaxed = unlimited(search, seconds=RULING * search.left_s)
+            self._rules(relaxed, seed)
+        return relaxed.best
 
     def _anneal(self, search: Search, seed: int, *, share: float, start: Placement | None = None) -> None:
         """Anneal, by several local searches if each gets enough; every other one from the start, if there is one."""

@@ -1,31 +1,28 @@
-"""What every placer shares: asking the evaluator within the budget, and remembering what it said."""
+"""What every placer shares: asking the evaluator within the budget; `history` remembers what it said."""
 
 from __future__ import annotations
 
 import copy
-import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.measurement import Evaluation, Prediction, seconds_of
+from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven, is_simulator, tells_starts
-from pipeline.shared.payload import result_from_json, result_to_json
+from policy.place.history import ANSWERS, History
 
 MANY = 10**12  # evaluations, more than any search gets to
-ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
 
 
 class Method(Protocol):
@@ -47,7 +44,7 @@ class Method(Protocol):
         Raises:
             DeviceError: no placement fits the devices.
         """
-        name = type(self).__module__.rpartition(".")[2]  # one method per module, which bears its name
+        name = type(self).__module__.rpartition(".")[2]  # one method per module, which has its name
         search = Search(problem, evaluator, budget, progress, author=name)
         self.run(search, seed=seed)
         return search.answer()
@@ -75,12 +72,7 @@ class Search:
         self._began_s = time.monotonic()
         self._last_evaluation = MANY if budget.evaluations is None else budget.evaluations
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
-        self._turn = 0
-        self._seen: dict[bytes, float] = {}
-        self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
-        self._best: tuple[float, Placement] | None = None
-        self._bound: tuple[float, str] = (0.0, "")
-        self._single_s = math.nan
+        self._history = History(problem.graph.n, problem.topology.names)
         self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._forks: list[Search] = []
@@ -128,17 +120,17 @@ class Search:
     @property
     def best(self) -> Placement | None:
         """Return the placement of the least value; None while nothing has a finite value."""
-        return None if self._best is None else self._best[1]
+        return self._history.best
 
     @property
     def best_s(self) -> float:
         """Return the least value in seconds; inf while there is none."""
-        return math.inf if self._best is None else self._best[0]
+        return self._history.best_s
 
     @property
     def bound_s(self) -> float:
         """Return the greatest lower bound proven so far, in seconds; 0 if none is."""
-        return self._bound[0]
+        return self._history.bound[0]
 
     @property
     def proven(self) -> bool:
@@ -147,8 +139,7 @@ class Search:
 
     def prove(self, bound_s: float, by: str) -> None:
         """Note that no placement is faster than `bound_s`."""
-        if bound_s > self._bound[0]:
-            self._bound = (bound_s, by)
+        self._history.prove(bound_s, by)
 
     @contextmanager
     def limited(self, author: str, *, evaluations: int | None = None, seconds: float | None = None) -> Iterator[None]:
@@ -171,14 +162,14 @@ class Search:
         the progress that is told here. progress: called on that thread.
 
         Raises:
-            ValueError: the evaluator is no simulator.
+            ValueError: the evaluator is not a simulator.
         """
         if self.simulator is None:
             raise ValueError("only a simulator can be asked by several threads")
         twin = copy.copy(self)
         twin._evaluator = twin._simulator = self.simulator.fork()
         twin._progress = progress
-        twin._seen, twin._kept, twin._forks, twin.details = dict(self._seen), [], [], {}
+        twin._history, twin._forks, twin.details = self._history.fork(), [], {}
         twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
         self._forks.append(twin)
         return twin
@@ -189,12 +180,7 @@ class Search:
         self.spent += fork.spent
         if self.simulator is not None and fork.simulator is not None:
             self.simulator.absorb(fork.simulator)
-        for _, _, found in sorted(fork._kept, key=lambda entry: -entry[1]):  # in the order in which they were seen
-            if (key := found.placement.digest()) not in self._seen:
-                self._seen[key] = self._note(found.placement, found.result, found.found_by, found.planned_s)
-        self._seen = fork._seen | self._seen
-        self._single_s = float(np.fmin(self._single_s, fork._single_s))
-        self.prove(*fork._bound)
+        self._history.join(fork._history)
 
     def tell(self) -> None:
         """Tell the progress, if anything was spent since it was told last."""
@@ -210,18 +196,18 @@ class Search:
         A placement seen before costs nothing. author: who came up with them, the search's own unless given.
         planned_s: what their author planned for each.
         """
-        keys = [placement.digest() for placement in placements]
+        keys, seen = [placement.digest() for placement in placements], self._history.value_s
         values = np.full(len(placements), math.nan)
         fresh: dict[bytes, tuple[Placement, float]] = {}
         for i, (key, placement) in enumerate(zip(keys, placements, strict=True)):
-            if key not in self._seen and not self._fits(placement):
+            if key not in seen and not self._fits(placement):
                 values[i] = math.inf
-            elif key not in self._seen:
+            elif key not in seen:
                 fresh.setdefault(key, (placement, math.nan if planned_s is None else planned_s[i]))
         self._ask(fresh, author or self.author)
         for i, key in enumerate(keys):
-            if key in self._seen:
-                values[i] = self._seen[key]
+            if key in seen:
+                values[i] = seen[key]
         return values
 
     def local_search(self, start: Placement, moves: Moves) -> LocalSearch:
@@ -234,8 +220,8 @@ class Search:
         local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
         self.spent += local_search.evaluations
         key = local_search.best.digest()
-        if math.isfinite(local_search.best_s) and key not in self._seen:
-            self._seen[key] = self._note(local_search.best, Prediction(local_search.best_s), self.author, math.nan)
+        if math.isfinite(local_search.best_s) and key not in self._history.value_s:
+            self._history.note(key, Candidate(local_search.best, Prediction(local_search.best_s), self.author))
         if local_search.evaluations:
             self._tell()
         return local_search
@@ -246,7 +232,7 @@ class Search:
         The best of those that fit are kept, all others forgotten; they must be allowed. author: as in `evaluate`.
 
         Raises:
-            UsageError: the evaluator is no simulator.
+            UsageError: the evaluator is not a simulator.
         """
         if self.simulator is None:
             raise UsageError("Only a simulator tells how much memory a placement needs.", "Call `evaluate`.")
@@ -257,7 +243,7 @@ class Search:
         """Return what `simulate` does, and float64 [b, n], when each node starts; None where nobody tells that.
 
         Raises:
-            UsageError: the evaluator is no simulator.
+            UsageError: the evaluator is not a simulator.
         """
         simulator = self.simulator
         if simulator is None or not tells_starts(simulator):
@@ -273,16 +259,15 @@ class Search:
         for i in np.argsort(value_s, kind="stable")[:ANSWERS].tolist():
             placement = Placement(device[i], self.problem.topology.names)
             key = placement.digest()
-            if math.isfinite(value_s[i]) and key not in self._seen and self._fits(placement):
-                result = Prediction(float(value_s[i]))
-                self._seen[key] = self._note(placement, result, author or self.author, math.nan)
+            if math.isfinite(value_s[i]) and key not in self._history.value_s and self._fits(placement):
+                self._history.note(key, Candidate(placement, Prediction(float(value_s[i])), author or self.author))
         self._tell()
         return found
 
     def timeline(self, placement: Placement) -> Timeline | None:
         """Return when everything happens under a placement that has a finite value; it counts as an evaluation.
 
-        None without one left, or where the evaluator is no simulator.
+        None without one left, or where the evaluator is not a simulator.
         """
         if self.simulator is None or self.left <= 0:
             return None
@@ -309,75 +294,34 @@ class Search:
                 best, best_s = moved, value
         return LocalSearch(tried, value_s, taken, placement, plan_s, best, best_s)
 
-    def leaders(self, limit: int) -> list[tuple[float, Placement]]:
-        """Return the `limit` best placements of finite value, best first, with their values in seconds."""
-        ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
-        return [(-value, c.placement) for value, _, c in ranked[:limit] if math.isfinite(value)]
-
     def answer(self, limit: int = ANSWERS) -> Answer:
         """Return the `limit` best placements seen, best first, failed ones last, and what was proven.
 
         Raises:
             DeviceError: not one placement that was looked at fits the devices.
         """
-        if not self._kept:
+        ranked = self._history.ranked()
+        if not ranked:
             raise DeviceError(
                 f"No placement of {self.problem.graph.n} nodes was found that keeps within memory and allowed devices.",
                 "Allow more devices, take pins away, use devices with more memory, or search longer.",
             )
-        ranked = sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))
-        return Answer(tuple(candidate for _, _, candidate in ranked[:limit]), *self._bound, self.spent)
+        return Answer(tuple(ranked[:limit]), *self._history.bound, self.spent)
 
     def state(self) -> Snapshot:
         """Return what has been seen, kept and spent, from which `resume` goes on in another process."""
-        kept = sorted(self._kept, key=lambda entry: -entry[1])  # in the order in which they were seen
-        candidates = [candidate for _, _, candidate in kept]
-        unordered = np.full(self.problem.graph.n, math.nan)
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "seen": np.frombuffer(b"".join(self._seen), np.uint8),
-            "seen_s": np.array(list(self._seen.values()), np.float64),
-            "device": stacked([c.placement.device for c in candidates], self.problem.graph.n, np.int32),
-            "priority": stacked(
-                [unordered if c.placement.priority is None else c.placement.priority for c in candidates],
-                self.problem.graph.n,
-                np.float64,
-            ),
-            "turn": np.array([-turn for _, turn, _ in kept], np.int64),
-        }
-        facts = {
-            "spent": self.spent,
-            "turn": self._turn,
-            "elapsed_s": time.monotonic() - self._began_s,
-            "bound": list(self._bound),
-            "single_s": None if math.isnan(self._single_s) else self._single_s,
-            "kept": [_to_json(candidate) for candidate in candidates],
-        }
-        return Snapshot(arrays, facts)
+        known = self._history.state()
+        return Snapshot(
+            known.arrays, {"spent": self.spent, "elapsed_s": time.monotonic() - self._began_s, **known.facts}
+        )
 
     def resume(self, state: Snapshot) -> None:
         """Go on from a state of a search for the same problem; what was evaluated since the start counts no more."""
-        arrays, facts = state.arrays, state.facts
-        digests = arrays["seen"].tobytes()
-        width = len(digests) // max(1, len(arrays["seen_s"]))
-        keys = (digests[i : i + width] for i in range(0, len(digests), width))
-        self._seen = dict(zip(keys, arrays["seen_s"].tolist(), strict=True))
-        self._kept = []
-        self._best = None
-        rows = zip(arrays["turn"].tolist(), arrays["device"], arrays["priority"], facts["kept"], strict=True)
-        for turn, device, priority, row in rows:
-            candidate = _from_json(row, device, priority, self.problem.topology.names)
-            result = candidate.result
-            value = seconds_of(result)
-            self._kept.append((-value, -turn, candidate))
-            if value < self.best_s:
-                self._best = (value, candidate.placement)
-        heapq.heapify(self._kept)
-        self.spent, self._turn = facts["spent"], facts["turn"]
-        self._single_s = math.nan if facts["single_s"] is None else facts["single_s"]
-        self._bound = (facts["bound"][0], facts["bound"][1])
+        self._history.resume(state)
+        self.spent = state.facts["spent"]
         used_s = time.monotonic() - self._began_s
-        self._last_s += used_s - facts["elapsed_s"]
-        self._began_s += used_s - facts["elapsed_s"]
+        self._last_s += used_s - state.facts["elapsed_s"]
+        self._began_s += used_s - state.facts["elapsed_s"]
 
     def _fits(self, placement: Placement) -> bool:
         return self.problem.fits(placement) and (placement.priority is None or self.problem.ordered)
@@ -390,23 +334,8 @@ class Search:
             answers = self._evaluator.evaluate([placement for _, (placement, _) in batch])
             self.spent += len(batch)
             for (key, (placement, planned_s)), answer in zip(batch, answers, strict=True):
-                self._seen[key] = self._note(placement, answer, author, planned_s)
+                self._history.note(key, Candidate(placement, answer, author, planned_s))
             self._tell()
-
-    def _note(self, placement: Placement, result: Evaluation, author: str, planned_s: float) -> float:
-        """Keep a placement if it is among the best; return its value."""
-        value = seconds_of(result)
-        if math.isfinite(value) and np.all(placement.device == placement.device[:1]):
-            self._single_s = float(np.fmin(self._single_s, value))
-        self._turn += 1
-        entry = (-value, -self._turn, Candidate(placement, result, author, planned_s))
-        if len(self._kept) < ANSWERS:
-            heapq.heappush(self._kept, entry)
-        elif entry[:2] > self._kept[0][:2]:
-            heapq.heapreplace(self._kept, entry)
-        if value < self.best_s:
-            self._best = (value, placement)
-        return value
 
     def _tell(self) -> None:
         self._told = self.spent + sum(fork.spent for fork in self._forks)
@@ -415,30 +344,12 @@ class Search:
                 done=self._told,
                 total=self.budget.evaluations,
                 value_s=min([self.best_s, *(fork.best_s for fork in self._forks)]),
-                single_s=self._single_s,
+                single_s=self._history.single_s,
                 bound_s=self.bound_s,
                 left_s=self.left_s,
                 details=dict(self.details),
             )
         )
-
-
-def stacked(rows: Sequence[npt.NDArray[Any]], n: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return [len(rows), n], for no rows as well."""
-    return np.array(rows, dtype).reshape(len(rows), n)
-
-
-def _to_json(candidate: Candidate) -> dict[str, Any]:
-    """Return what is known of a candidate beside its placement."""
-    planned_s = None if math.isnan(candidate.planned_s) else candidate.planned_s
-    return {"result": result_to_json(candidate.result), "found_by": candidate.found_by, "planned_s": planned_s}
-
-
-def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: tuple[str, ...]) -> Candidate:
-    """Return the candidate of such a record; priority: float64 [n], nan if the placement has none."""
-    placement = Placement(device, names, None if np.isnan(priority).any() else priority)
-    planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
-    return Candidate(placement, result_from_json(row["result"]), row["found_by"], planned_s)
 
 
 def policy_of(problem: Problem, placer: str) -> PolicyInputs:

@@ -87,7 +87,7 @@ def _content(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give a CSV or JSON file of costs.") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text: {error}.", "Give a CSV or JSON file of costs.") from error
+        raise UsageError(f"{path} is not text: {error}.", "Give a CSV or JSON file of costs.") from error
 
 
 def _csv_table(text: str, path: Path, faults: Faults) -> dict[str, dict[str, str]]:
@@ -121,7 +121,7 @@ def _json_table(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}.", 'Write {"operation": {"device": seconds}}.') from error
+        raise UsageError(f"{path} is not valid JSON: {error}.", 'Write {"operation": {"device": seconds}}.') from error
 
 
 def _with_nearest(name: str, known: Sequence[str]) -> str:

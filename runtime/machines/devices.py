@@ -105,11 +105,6 @@ def precision_name(value: Any) -> str:
     return PRECISION_ALIASES.get(word, word)
 
 
-def threads_of(device: DeviceSpec) -> int:
-    """Return the thread count pinned on a CPU device, or the machine's."""
-    return int(device.properties.get(THREADS, "0")) or cpu_count()
-
-
 def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = None) -> tuple[DeviceSpec, ...]:
     """Return all devices of the machine; of a CPU of several parts each part, and of one CPU alone two halves.
 
@@ -213,7 +208,9 @@ def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
     except OSError as error:
         raise UsageError(f"The devices file {path} cannot be read: {error.strerror}.", "Check the path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"The devices file {path} is no TOML: {error}.", "Correct the line it names.") from error
+        raise UsageError(
+            f"The devices file {path} is not valid TOML: {error}.", "Correct the line it names."
+        ) from error
     tables = document.get("devices")
     if not isinstance(tables, dict) or not tables:
         raise UsageError(f"{path} has no [devices.NAME] table.", "Write one per device.")

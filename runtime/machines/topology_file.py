@@ -95,7 +95,7 @@ def read_topology(path: Path) -> Machine:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give a TOML file or a preset.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML: {error}.", "Correct the line it names.") from error
+        raise UsageError(f"{path} is not valid TOML: {error}.", "Correct the line it names.") from error
     return topology_of(document, str(path))
 
 

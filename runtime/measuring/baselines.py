@@ -27,8 +27,8 @@ def reference_variant() -> Variant:
 def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> list[Variant]:
     """Return the plug-ins as they come and with their hints, every device on its own, AUTO, and HETERO left to itself.
 
-    plugins: with the precisions that the model bears. A plug-in whose own precision the model does not bear stands in
-    f32. Where throughput counts, as many requests are in flight as the runtime advises.
+    plugins: with the precisions that the model tolerates. A plug-in whose own precision the model does not tolerate
+    stands in f32. Where throughput counts, as many requests are in flight as the runtime advises.
     """
     requests = 0 if objective == "throughput" else 1
     found: list[Variant] = []
@@ -55,9 +55,9 @@ def _hints(plugin: Plugin, objective: str) -> list[str]:
 def _plain(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
     """Return a plug-in as anyone would use it: with nothing said but a hint, and f32 where the model needs that."""
     properties = {HINT: hint} if hint else {}
-    borne = plugin.default_precision in plugin.precisions
-    properties |= {} if borne else {PRECISION: plugin.precisions[0]}
-    words = [plugin.name, f"{hint} hint" if hint else "default", *([] if borne else [plugin.precisions[0]])]
+    tolerated = plugin.default_precision in plugin.precisions
+    properties |= {} if tolerated else {PRECISION: plugin.precisions[0]}
+    words = [plugin.name, f"{hint} hint" if hint else "default", *([] if tolerated else [plugin.precisions[0]])]
     device = DeviceSpec(
         plugin.name, plugin.name, plugin.name, properties, KINDS.get(plugin.name.split(".")[0], "other")
     )

@@ -17,7 +17,7 @@ from runtime.measuring.variant import Variant
 SCREEN_S = 0.36  # seconds of turns in a start of the screening, where so many pairs take no longer
 NEAR = 4.0  # standard deviations from the leader within which a variant stays
 UNSEEN = 0.02  # standard deviation between starts before any variant has had two
-QUIETEST = 0.005  # standard deviation of a start's log ratio that is reckoned with at least
+QUIETEST = 0.005  # standard deviation of a start's log ratio that is assumed at least
 LEAST_PAIRS = 4  # of turns in a start of the final, at least
 
 Say = Callable[[str], None]
@@ -76,7 +76,7 @@ def begin(
 def noise_of(entries: Sequence[Entrant]) -> float:
     """Return the standard deviation of the log ratio of a screening's start, by what the starts show.
 
-    Turns of a start scatter, and so do starts of a variant: they are reckoned as UNSEEN until some variant has two.
+    Turns of a start scatter, and so do starts of a variant: by UNSEEN, as long as no variant has two.
     """
     starts = [[s.log_ratio for s in e.screened.values()] for e in entries if e.failed is None and e.screened]
     within = [s.error for e in entries if e.failed is None for s in e.screened.values()]

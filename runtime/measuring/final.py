@@ -16,12 +16,12 @@ from runtime.measuring.pairs import Bench
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_START_S = 0.5  # seconds of turns in it
 SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
-DISTANT = 0.1  # log ratio of a yardstick that is told by few starts
+DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who meets in the final, by name: the control, the yardsticks beside it, and the contenders."""
+    """Who meets in the final, by name: the control, the baselines beside it, and the contenders."""
 
     control: str
     default: str
@@ -48,12 +48,12 @@ class Final:
         control = first.variant
         ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
         twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
-        yardsticks = [
+        baselines = [
             self.entries[n]
             for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
             if n not in ("", self.chosen.control)
         ]
-        seconds, contenders, yardsticks = self._that_fit(twin, self._contenders(), yardsticks)
+        seconds, contenders, baselines = self._that_fit(twin, self._contenders(), baselines)
         if not contenders:
             return None
         judgement: Judgement | None = None
@@ -64,13 +64,13 @@ class Final:
                 break
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
-            present = [twin, *yardsticks, *contenders]
+            present = [twin, *baselines, *contenders]
             for entry in present if number % 2 else reversed(present):
                 if not entry.left:
                     begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(len(contenders))
-            if self._decided(judgement, contenders, yardsticks, number):
+            if self._decided(judgement, contenders, baselines, number):
                 break
         return judgement
 
@@ -94,21 +94,21 @@ class Final:
         return found
 
     def _that_fit(
-        self, twin: Entrant, contenders: list[Entrant], yardsticks: list[Entrant]
+        self, twin: Entrant, contenders: list[Entrant], baselines: list[Entrant]
     ) -> tuple[float, list[Entrant], list[Entrant]]:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
         Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
-        Where even the least number is too many, yardsticks go first, then contenders, the slowest first; where nobody
+        Where even the least number is too many, baselines go first, then contenders, the slowest first; where nobody
         is left, starts may be shorter.
         """
-        ordered = [*contenders, *yardsticks]
+        ordered = [*contenders, *baselines]
         for shortest_s in (LEAST_START_S, SHORTEST_START_S):
             for count in range(len(ordered), 0, -1):
                 seconds = self._seconds_of_starts((twin, *ordered[:count]), shortest_s)
                 if seconds is not None:
                     _leave(ordered[count:])
-                    return seconds, contenders[:count], yardsticks[: max(0, count - len(contenders))]
+                    return seconds, contenders[:count], baselines[: max(0, count - len(contenders))]
         _leave(ordered)
         return 0.0, [], []
 
@@ -127,13 +127,13 @@ class Final:
         return judge(ratios, self.rules, contenders=contenders)
 
     def _decided(
-        self, judgement: Judgement, contenders: Sequence[Entrant], yardsticks: Sequence[Entrant], number: int
+        self, judgement: Judgement, contenders: Sequence[Entrant], baselines: Sequence[Entrant], number: int
     ) -> bool:
         """Let those leave that cannot win any more; return whether more starts would change nothing."""
         if self.everyone:
             return False
         if number >= self.settings.least_starts:
-            for entry in yardsticks:
+            for entry in baselines:
                 ratio = judgement.ratios.get(entry.variant.name)
                 if ratio is not None and not entry.left and np.log(ratio.high) < -DISTANT:
                     entry.left = "clearly slower"

@@ -1,4 +1,4 @@
-"""Which low precisions a model bears: how far its outputs in them are from those in f32."""
+"""Which low precisions a model tolerates: how far its outputs in them are from those in f32."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENSIBLE_INFERENCES = 120  # that a comparison takes as well
 
 
 @dataclass(frozen=True, slots=True)
-class Borne:
+class PrecisionTrial:
     """What became of a model computed in one precision.
 
     difference: largest relative L2 difference of an output from f32, or with a metric the share of quality that is
@@ -54,7 +54,7 @@ def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin])
 
 def try_precisions(
     model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int, deadline: Deadline = NEVER
-) -> list[Borne]:
+) -> list[PrecisionTrial]:
     """Return what becomes of the model on each plug-in in each precision.
 
     Raises:
@@ -84,7 +84,7 @@ def check_fits(inference_s: float, deadline: Deadline) -> None:
 
 def _tried(
     model: Path, plugin: str, precision: str, expected: Outputs, settings: MeasureSettings, *, seed: int
-) -> Borne:
+) -> PrecisionTrial:
     kind = KINDS.get(plugin.partition(".")[0], "other")
     device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
     variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
@@ -99,19 +99,19 @@ def _tried(
         found = loss(asked_again(outputs), expected, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
-        return Borne(plugin, precision, None, allowed, why_not, error.failed.transient)
+        return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
     if isinstance(found, MeasurementFailed):
-        return Borne(plugin, precision, None, allowed, found.message)
+        return PrecisionTrial(plugin, precision, None, allowed, found.message)
     if found <= allowed:
-        return Borne(plugin, precision, found, allowed, "")
+        return PrecisionTrial(plugin, precision, found, allowed, "")
     what = f"{settings.metric.rpartition(':')[2]} would fall" if settings.metric else "outputs would differ"
     setting = "measure.metric_drop" if settings.metric else "measure.low_tolerance"
     why_not = f"{what} by {percent(found)} from {FULL}, more than the {percent(allowed)} allowed"
-    return Borne(plugin, precision, found if math.isfinite(found) else None, allowed, why_not, setting=setting)
+    return PrecisionTrial(plugin, precision, found if math.isfinite(found) else None, allowed, why_not, setting=setting)
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    """Return (plug-in, precision) of what a model does not bear."""
+    """Return (plug-in, precision) of what a model does not tolerate."""
     return {(t["plugin"], t["precision"]) for t in tried if t["why_not"]}
 
 
@@ -121,7 +121,7 @@ def raised(
     tried: Sequence[Mapping[str, Any]],
     plugins: Mapping[str, Plugin],
 ) -> tuple[DeviceSpec, ...]:
-    """Return the devices, those of `names` in f32 where the model does not bear their precision."""
+    """Return the devices, those of `names` in f32 where the model does not tolerate their precision."""
     out = left_out(tried)
     return tuple(
         with_precision(d, FULL, plugins[d.plugin])
@@ -132,7 +132,7 @@ def raised(
 
 
 def without(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -> dict[str, Plugin]:
-    """Return plug-ins without the precisions that a model does not bear."""
+    """Return plug-ins without the precisions that a model does not tolerate."""
     out = left_out(tried)
     return {
         name: replace(plugin, precisions=tuple(p for p in plugin.precisions if (name, p) not in out))
@@ -160,6 +160,6 @@ def notes(
     return words
 
 
-def to_json(tried: Sequence[Borne]) -> list[dict[str, Any]]:
+def to_json(tried: Sequence[PrecisionTrial]) -> list[dict[str, Any]]:
     """Return the records that `left_out` and the others read."""
     return [asdict(t) for t in tried]

@@ -89,9 +89,9 @@ def profile(
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
-        hurried = replace(settings, seconds=share.left_s)
+        shortened = replace(settings, seconds=share.left_s)
         try:
-            found = asked_again(partial(ask, device, others, refused[device.name], hurried))
+            found = asked_again(partial(ask, device, others, refused[device.name], shortened))
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue

@@ -77,7 +77,7 @@ def load_metric(text: str) -> Metric:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # what a user's file does when it is loaded, may be anything
-        raise UsageError(f"{name} cannot be loaded: {_in_a_line(error)}.", "Mend the file.") from error
+        raise UsageError(f"{name} cannot be loaded: {_in_a_line(error)}.", "Correct the file.") from error
     metric = getattr(module, function, None)
     if not callable(metric):
         raise UsageError(f"{name} has no function {function}.", f"It has: {', '.join(_functions(module)) or 'none'}.")

@@ -60,7 +60,7 @@ def _answer(record: Mapping[str, Any]) -> Measurement | MeasurementFailed:
     if record.get("failed"):
         kind, message = record["failed"]["kind"], record["failed"]["message"]
         if kind not in get_args(FailureKind):
-            raise ValueError(f"{kind!r} is no kind of failure; there are {', '.join(get_args(FailureKind))}")
+            raise ValueError(f"{kind!r} is not a kind of failure; there are {', '.join(get_args(FailureKind))}")
         return MeasurementFailed(kind, message)
     return Measurement(np.array(record["samples_s"], dtype=np.float64))
 

@@ -46,7 +46,7 @@ FIRST_BATCH = 16
 class Space:
     """The settings of the plug-ins of a machine.
 
-    plugins: by name, with the precisions that the model bears. objective: "latency" keeps one request in flight.
+    plugins: by name, with the precisions that the model tolerates. objective: "latency" keeps one request in flight.
     further: property -> values, of a CPU's other axes that make a difference on this machine.
     """
 

@@ -70,7 +70,7 @@ class Variant:
 
     @property
     def baseline(self) -> bool:
-        """Return whether the variant is a yardstick and not something that was searched."""
+        """Return whether the variant is a baseline, not something that was searched."""
         return self.kind not in ("settings", "split")
 
     @property

@@ -187,8 +187,8 @@ class ListSchedEvaluator:
         ordered = placement.priority is not None
         order = owned(placement.priority[self._grouping.group]) if placement.priority is not None else np.zeros(1)
         state = new_state(self._machine)
-        plan, whole = Dispatch(device, order, ordered), Part(BEFORE_S, np.inf)
-        value_s = run(self._machine, state, new_marks(state, 0), plan, whole)
+        dispatch, whole = Dispatch(device, order, ordered), Part(BEFORE_S, np.inf)
+        value_s = run(self._machine, state, new_marks(state, 0), dispatch, whole)
         if not np.isfinite(value_s):
             raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
         sent = slice(0, int(state.tally[BEGUN]))

@@ -61,14 +61,14 @@ def nasnet(
     with b.at("stem", layer=0):
         images = b.placeholder((batch, image, image, 3), name="images")
         x = normalised(b, images, stem, SQUARE, stride=2, padding="valid")
-    plan = [(REDUCTION, filters // 4), (REDUCTION, filters // 2), *[(NORMAL, filters)] * cells]
+    sequence = [(REDUCTION, filters // 4), (REDUCTION, filters // 2), *[(NORMAL, filters)] * cells]
     for width in (2 * filters, 4 * filters):
-        plan += [(REDUCTION, width), *[(NORMAL, width)] * cells]
+        sequence += [(REDUCTION, width), *[(NORMAL, width)] * cells]
     before = x
-    for i, (cell, width) in enumerate(plan):
+    for i, (cell, width) in enumerate(sequence):
         with b.at(f"cell{i}", layer=i + 1):
             before, x = x, output(b, cell, x, before, width, OPERATIONS)
-    with b.at("head", layer=len(plan) + 1):
+    with b.at("head", layer=len(sequence) + 1):
         return classified(b, b.elementwise("Relu", x), recipe)
 
 

@@ -58,7 +58,7 @@ def nas_cnn(*, seed: int = 0, index: int = 0, batch: int = 32, filters: int = 19
     """
     rng = _generator("nas-cnn", index, seed)
     nodes, cells = int(rng.integers(5, 8)), int(rng.integers(2, 5))
-    plan = {reduces: _cnn_cell(nodes, rng) for reduces in (False, True)}
+    designs = {reduces: _cnn_cell(nodes, rng) for reduces in (False, True)}
     b = Builder("core")
     with b.at("stem", layer=0):
         image = b.placeholder((batch, 32, 32, 3))
@@ -68,7 +68,7 @@ def nas_cnn(*, seed: int = 0, index: int = 0, batch: int = 32, filters: int = 19
         stride = 2 if layer in reducing else 1
         filters *= stride
         with b.at(f"cell{layer}", layer=layer + 1):
-            before, last = last, _cell_of(b, plan[stride == 2], (before, last), filters, stride)
+            before, last = last, _cell_of(b, designs[stride == 2], (before, last), filters, stride)
     with b.at("head", layer=3 * cells + 3):
         loss = b.reduce("Mean", b.cross_entropy(b.dense(b.reduce("Mean", b.elementwise("Relu", last), (1, 2)), 10)))
     return _training(b, loss, grouped=grouped)
@@ -191,7 +191,7 @@ def _cnn_cell(nodes: int, rng: np.random.Generator) -> list[CellNode]:
     ]
 
 
-def _cell_of(b: Builder, plan: list[CellNode], inputs: tuple[int, int], filters: int, stride: int) -> int:
+def _cell_of(b: Builder, design: list[CellNode], inputs: tuple[int, int], filters: int, stride: int) -> int:
     """Return the joined outputs of the nodes of a cell that no other node reads."""
     values = []
     for side, x in enumerate(inputs):
@@ -199,14 +199,14 @@ def _cell_of(b: Builder, plan: list[CellNode], inputs: tuple[int, int], filters:
             # The input from two cells before may still have the image size of before the last reduction.
             step = b.shape(x)[1] // (b.shape(inputs[1])[1] // stride)
             values.append(b.batch_norm(b.conv(b.elementwise("Relu", x), filters, 1, step)))
-    for i, choice in enumerate(plan):
+    for i, choice in enumerate(design):
         first, second = (values[j] for j in choice.inputs)
         with b.at(f"n{i}a"):
             first = _cnn_op(b, choice.ops[0], first)
         # The sum belongs to the second operation, unless that is none.
         with b.at(f"n{i}a" if choice.ops[1] == "identity" else f"n{i}b"):
             values.append(b.elementwise("Add", first, _cnn_op(b, choice.ops[1], second)))
-    used = {j for choice in plan for j in choice.inputs}
+    used = {j for choice in design for j in choice.inputs}
     with b.at("out"):
         return b.concat([values[i] for i in range(2, len(values)) if i not in used])
 

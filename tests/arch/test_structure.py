@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,3 +124,14 @@ def test_no_two_classes_share_a_name_but_one_method_offered_by_several_stages() 
     methods = {name for name, paths in shared.items() if {Path(p).stem for p in paths} == {name.lower()}}
     assert {name: paths for name, paths in shared.items() if name not in methods} == {}
     assert methods == {"Identity", "Metis"}
+
+
+def test_the_map_of_the_architecture_page_names_every_package_and_only_modules_that_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    block = text.partition("## Where things are\n")[2].partition("\nWords:")[0]
+    packages = {p.parent.relative_to(ROOT) for p in SOURCES if p.name == "__init__.py"}
+    assert [str(p) for p in sorted(packages) if f"{p.name}/" not in block] == []
+    modules = {p.stem for p in SOURCES} | {p.name for p in packages} | {"assets", "emitted"}
+    assert set(re.findall(r"(?:[·,;] | {4})(\w+)/?: ", block)) - modules == set()
+    paths = re.findall(r"`((?:pipeline|coarsen|embed|policy|runtime|docs|tests)/[\w./]+)`", text)
+    assert [p for p in paths if not (ROOT / p).exists()] == []

@@ -385,7 +385,7 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
         (["where", "nowhere.xml"], 3, "There is no file", ""),
         (["where", "--run", "RUN", "--device", "CPU"], 2, "A run says itself", "Leave out"),
         (["measure", "--run", "RUN", "--p99", "fast"], 2, "--p99 'fast' is not a time", "20ms"),
-        (["measure", "--run", "RUN", "--max-memory", "2XB"], 2, "'2XB' is no size", "2GB"),
+        (["measure", "--run", "RUN", "--max-memory", "2XB"], 2, "'2XB' is not a size", "2GB"),
         (["measure", "--run", "RUN", "--objective", "speed"], 2, "'speed' is not one of", ""),
         (["measure", "--run", "RUN", "--set", "measure.percentile=101"], 2, "at most 100", ""),
         (["compare", "RUN", "RUN"], 5, "1 start(s) of", "larger --budget"),

@@ -47,7 +47,7 @@ class Lazy:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         assert self.inner is not None
-        self.asked += [plan.key() for plan in placements]
+        self.asked += [placement.key() for placement in placements]
         if len(self.asked) % 3 == 0:
             return [MeasurementFailed("refused", "gone") for _ in placements]
         return [Measurement(2 * a.samples_s) for a in self.inner.evaluate(placements) if isinstance(a, Prediction)]
@@ -144,7 +144,7 @@ def test_the_table_for_people_names_both_simulators(
 def test_devices_that_always_fail_are_said(
     model: Path, tmp_path: Path, lazy: Lazy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lazy, "evaluate", lambda plans: [MeasurementFailed("refused", "gone") for _ in plans])
+    monkeypatch.setattr(lazy, "evaluate", lambda placements: [MeasurementFailed("refused", "gone") for _ in placements])
     assert run(arguments(model, tmp_path)) == 5
     assert "refused: gone" in capsys.readouterr().err
 
@@ -156,7 +156,7 @@ def test_it_ends_early_where_every_split_fails(
 
     def evaluate(placements: Sequence[Placement]) -> list[Evaluation]:
         asked.extend(placements)
-        single = [len(plan.devices_used) == 1 for plan in placements]
+        single = [len(placement.devices_used) == 1 for placement in placements]
         return [Measurement(np.ones(1)) if one else MeasurementFailed("wrong_output", "by inf") for one in single]
 
     monkeypatch.setattr(lazy, "evaluate", evaluate)
@@ -176,11 +176,11 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(
 
 def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
     subject = subject_of(*write(branchy(1), tmp_path))
-    plan = Placement.single(subject.grouping.k, 0, subject.topology.names)
+    placement = Placement.single(subject.grouping.k, 0, subject.topology.names)
     path = tmp_path / JOURNAL
     first = Journal.of(path, "a", Lazy().bind(subject))
-    result = first.ask(plan)
-    assert first.ask(plan) is result
+    result = first.ask(placement)
+    assert first.ask(placement) is result
     (known,) = Journal.of(path, "a", Lazy()).known.values()
     assert isinstance(result, Measurement)
     assert isinstance(known, Measurement)

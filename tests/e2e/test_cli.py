@@ -293,18 +293,18 @@ def split(warm: Warm, folder: Path) -> Result:
 
 def plain_openvino(folder: Path) -> ov.CompiledModel:
     """Return the placed model compiled as the README says, by OpenVINO alone."""
-    core, plan = ov.Core(), json.loads((folder / "placement.json").read_text(encoding="utf-8"))
-    for device in plan["devices"].values():
+    core, document = ov.Core(), json.loads((folder / "placement.json").read_text(encoding="utf-8"))
+    for device in document["devices"].values():
         if device["openvino_name"] != device["plugin"]:
             plugin = device["plugin"].split(".")[0].lower()
             core.register_plugin(f"openvino_intel_{plugin}_plugin", device["openvino_name"])
         core.set_property(device["openvino_name"], device["properties"])
     model = core.read_model(folder / "placed.xml")
-    if plan["placement"] and plan["target"].startswith("HETERO"):
+    if document["placement"] and document["target"].startswith("HETERO"):
         for operation in model.get_ops():
-            device = plan["devices"][plan["placement"][operation.get_friendly_name()]]
+            device = document["devices"][document["placement"][operation.get_friendly_name()]]
             operation.get_rt_info()["affinity"] = device["openvino_name"]
-    return core.compile_model(model, plan["target"], plan["properties"])
+    return core.compile_model(model, document["target"], document["properties"])
 
 
 def test_a_placed_model_gives_the_reference_outputs_in_plain_openvino_and_by_compile(
@@ -323,9 +323,9 @@ def test_a_placed_model_gives_the_reference_outputs_in_plain_openvino_and_by_com
 
 def test_a_placement_that_does_not_name_every_operation_is_refused(warm: Warm, tmp_path: Path) -> None:
     result = split(warm, tmp_path / "split")
-    plan = json.loads((result.path / "placement.json").read_text(encoding="utf-8"))
-    del plan["placement"]["sum"]
-    (result.path / "placement.json").write_text(json.dumps(plan), encoding="utf-8")
+    document = json.loads((result.path / "placement.json").read_text(encoding="utf-8"))
+    del document["placement"]["sum"]
+    (result.path / "placement.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(ValueError, match="sum"):
         result.compile()
 

@@ -68,5 +68,5 @@ def test_priorities_reach_every_file_of_a_run_and_the_simulator_that_measures(
     assert (result.placement, result.priority) == (best["placement"], best["priority"])
     (tmp_path / "machine.toml").write_text(MACHINE, encoding="utf-8")
     (tmp_path / "row.json").write_text(json.dumps(row), encoding="utf-8")
-    plan = ["--topology", str(tmp_path / "machine.toml"), "--placement", str(tmp_path / "row.json")]
-    assert ran("simulate", str(model), *plan)["priority"] == found["priority"]
+    given = ["--topology", str(tmp_path / "machine.toml"), "--placement", str(tmp_path / "row.json")]
+    assert ran("simulate", str(model), *given)["priority"] == found["priority"]

@@ -113,7 +113,9 @@ def test_a_search_whose_measurements_were_disturbed_is_made_again_in_the_next_ru
     arguments = ["place", "--run", str(copy.run), "--store", str(copy.store), "--set", "measure.use=hetero"]
     arguments += ["--reward", "measured", "--set", "place.evaluations=7"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(devices, "evaluate", lambda plans: [MeasurementFailed("crashed", "gone") for _ in plans])
+        patch.setattr(
+            devices, "evaluate", lambda placements: [MeasurementFailed("crashed", "gone") for _ in placements]
+        )
         assert ran(*arguments)["ran"]
     again = ran(*arguments)
     assert again["ran"]

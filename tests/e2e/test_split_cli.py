@@ -60,7 +60,7 @@ def test_an_earlier_split_in_the_folder_is_replaced(model: Path, tmp_path: Path,
     ("content", "more", "code", "words"),
     [
         (None, [], 2, "cannot be read"),
-        ("[", [], 2, "is no JSON"),
+        ("[", [], 2, "is not valid JSON"),
         ("[1]", [], 2, "holds no placement"),
         ("{}", [], 2, "holds no placement of operations"),
         ('{"left0": "A"}', ["--devices", DEVICES], 2, "operations without a device"),

@@ -43,7 +43,7 @@ class Case:
         subject = Subject(None, self.graph, grouping or Grouping.identity(self.graph.n), self.topology, costs, 0)
         return ListSched(level=level, block_s=0.01, gap_s=0.07, quirks=quirks).bind(subject)
 
-    def plan(self, *, ordered: bool) -> Placement:
+    def placement(self, *, ordered: bool) -> Placement:
         return Placement(self.device, self.topology.names, self.priority if ordered else None)
 
     def plain(self, evaluator: ListSchedEvaluator, *, ordered: bool, quirks: bool = False) -> Run:
@@ -65,10 +65,10 @@ cases = st.builds(Case, st.integers(0, 2**32 - 1), st.integers(1, 14), st.intege
 @given(case=cases)
 def test_the_machine_equals_a_plain_calendar_of_events(level: str, ordered: bool, quirks: bool, case: Case):
     evaluator = case.evaluator(level, quirks=quirks)
-    plan = case.plan(ordered=ordered)
+    placement = case.placement(ordered=ordered)
     plain = case.plain(evaluator, ordered=ordered, quirks=quirks)
-    found = evaluator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
-    timeline = evaluator.timeline(plan)
+    found = evaluator.simulate(placement.device[None], None if placement.priority is None else placement.priority[None])
+    timeline = evaluator.timeline(placement)
     assert found.value_s[0] == pytest.approx(plain.value_s)
     assert timeline.value_s == found.value_s[0]
     assert timeline.start_s == pytest.approx([plain.start_s[i] for i in range(case.graph.n)])
@@ -86,8 +86,8 @@ def test_peak_memory_is_what_intervals_say(level: str, case: Case, ordered: bool
     # Operations of no time end the moment they start; the order within a moment decides what was held at once.
     case.op_s = np.maximum(case.op_s, 0.01)
     evaluator = case.evaluator(level)
-    plan = case.plan(ordered=ordered)
-    found = evaluator.simulate(plan.device[None], None if plan.priority is None else plan.priority[None])
+    placement = case.placement(ordered=ordered)
+    found = evaluator.simulate(placement.device[None], None if placement.priority is None else placement.priority[None])
     assert found.peak_bytes[0].tolist() == case.plain(evaluator, ordered=ordered).peak_bytes
 
 
@@ -143,18 +143,18 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
     start = Placement(device, case.topology.names, case.rng.random(groups.k) if ordered else None)
     local_search = evaluator.local_search(start, moves, allowed=allowed, limit=limit)
 
-    def value(plan: Placement) -> float:
-        answer = evaluator.evaluate([plan])[0]
+    def value(placement: Placement) -> float:
+        answer = evaluator.evaluate([placement])[0]
         assert isinstance(answer, Prediction)
         return answer.value_s
 
-    plan, now_s, tried = start, value(start), 0
+    placement, now_s, tried = start, value(start), 0
     best, best_s = start, now_s
     for i in range(r):
-        moved = moves.applied(i, plan)
+        moved = moves.applied(i, placement)
         nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
         legal = moves.device[i] < 0 > moves.like[i] or bool(allowed[nodes, moved.device[nodes]].all())
-        if tried == limit or not legal or moved.key() == plan.key():
+        if tried == limit or not legal or moved.key() == placement.key():
             assert not local_search.tried[i]
             assert np.isnan(local_search.value_s[i])
             continue
@@ -164,10 +164,10 @@ def test_a_walk_equals_the_same_moves_one_by_one(case: Case, ordered: bool, leve
         assert local_search.value_s[i] == new_s
         assert local_search.taken[i] == (new_s <= now_s + moves.threshold_s[i])
         if local_search.taken[i]:
-            plan, now_s = moved, new_s
+            placement, now_s = moved, new_s
             if now_s < best_s:
-                best, best_s = plan, now_s
-    assert (local_search.end.device.tolist(), local_search.end_s) == (plan.device.tolist(), now_s)
+                best, best_s = placement, now_s
+    assert (local_search.end.device.tolist(), local_search.end_s) == (placement.device.tolist(), now_s)
     assert (local_search.best.device.tolist(), local_search.best_s) == (best.device.tolist(), best_s)
     assert local_search.evaluations == tried
 

@@ -1,4 +1,4 @@
-"""Walks of `listsched`, which begin runs in the middle and give some up, against plans evaluated one after another."""
+"""Walks of `listsched`, which begin runs in the middle and give some up, against placements one after another."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_bounded_walk_goes_the_same_way_and_says_inf_only_of_moves_not_taken(l
     assert np.all(told | (np.isinf(found.value_s) & ~whole.taken))
 
 
-def test_a_plan_that_fits_is_remembered_even_if_its_price_bars_the_way_to_it() -> None:
+def test_a_placement_that_fits_is_remembered_even_if_its_price_bars_the_way_to_it() -> None:
     case = Case(0, 4, 2, tight=True, ordered=False)
     whole = int(case.graph.weight_bytes.sum() + case.graph.out_bytes.sum())
     devices = (replace(case.topology.devices[0], memory_bytes=1), replace(case.topology.devices[1], memory_bytes=whole))

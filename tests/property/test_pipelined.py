@@ -30,10 +30,10 @@ def load_s(subject: Subject, device: list[int], d: int) -> float:
 @given(subjects())
 def test_loads_equal_their_definition(case: tuple[Subject, np.random.Generator]) -> None:
     subject, rng = case
-    plans = rng.integers(0, subject.topology.p, (3, subject.grouping.k)).astype(np.int32)
-    figures = Pipelined().bind(subject).simulate(plans)
-    for b, plan in enumerate(plans):
-        device = plan[subject.grouping.group].tolist()
+    placements = rng.integers(0, subject.topology.p, (3, subject.grouping.k)).astype(np.int32)
+    figures = Pipelined().bind(subject).simulate(placements)
+    for b, placement in enumerate(placements):
+        device = placement[subject.grouping.group].tolist()
         expected = [load_s(subject, device, d) for d in range(subject.topology.p)]
         # Sums in another order: rounding at the last bits.
         np.testing.assert_allclose(figures.busy_s[b], expected, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Walks of the simulators whose plans need no order against plans evaluated one after another."""
+"""Walks of the simulators whose placements need no order against placements evaluated one after another."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def subjects(draw: st.DrawFn) -> tuple[Subject, np.random.Generator]:
 def start_and_moves(
     subject: Subject, rng: np.random.Generator, r: int = 40, least: int = 0
 ) -> tuple[Placement, Moves, np.ndarray]:
-    """Return a plan, with priorities or without, moves of every kind of `least` nodes or more, and what is allowed."""
+    """Return a placement, ordered or not, moves of every kind of `least` nodes or more, and what is allowed."""
     k, p = subject.grouping.k, subject.topology.p
     size = rng.integers(least, min(k, 4) + 1, r)
     node = np.concatenate([np.zeros(0, np.int32), *(rng.choice(k, s, replace=False) for s in size)])
@@ -154,14 +154,14 @@ def test_a_timeline_holds_everything_once_and_ends_with_the_value(
     known = replace(subject.costs, op_s=np.where(np.isinf(subject.costs.op_s), 1.0, subject.costs.op_s))
     subject = replace(subject, costs=known)
     simulator: Simulator = SIMULATORS[name].bind(subject)
-    plan = Placement(rng.integers(0, subject.topology.p, subject.grouping.k), subject.topology.names)
-    figures = simulator.simulate(plan.device[None])
+    placement = Placement(rng.integers(0, subject.topology.p, subject.grouping.k), subject.topology.names)
+    figures = simulator.simulate(placement.device[None])
     if math.isinf(figures.value_s[0]):  # calls that wait for one another
         with pytest.raises(UsageError, match="wait for one another"):
-            simulator.timeline(plan)
+            simulator.timeline(placement)
         return
-    timeline = simulator.timeline(plan)
-    chosen = plan.device[subject.grouping.group]
+    timeline = simulator.timeline(placement)
+    chosen = placement.device[subject.grouping.group]
     took_s = timeline.end_s - timeline.start_s
     # Differences of sums: rounding at the last bits.
     np.testing.assert_allclose(took_s, known.op_s[np.arange(subject.graph.n), chosen], rtol=1e-9, atol=1e-12)

@@ -118,15 +118,15 @@ def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
     moves = moves_of(rng, grouping.k, p, moved)
     start = rng.integers(0, p, grouping.k) if mixed else np.zeros(grouping.k, np.int64)
     simulator = launches_only(graph, grouping, p)
-    plan = Placement(start, simulator._nodes.devices)
-    local_search = simulator.local_search(plan, moves, allowed=np.ones((grouping.k, p), bool), limit=10**6)
+    placement = Placement(start, simulator._nodes.devices)
+    local_search = simulator.local_search(placement, moves, allowed=np.ones((grouping.k, p), bool), limit=10**6)
     for i in range(moves.r):
-        changed = moves.applied(i, plan)
+        changed = moves.applied(i, placement)
         if local_search.tried[i]:
             counts = plain.count_by_device(changed.device[node], p)
             assert local_search.value_s[i] == float(counts @ np.array(LAUNCH_S[:p]))
-        plan = changed if local_search.taken[i] else plan
-    assert local_search.end.key() == plan.key()
+        placement = changed if local_search.taken[i] else placement
+    assert local_search.end.key() == placement.key()
 
 
 @settings(deadline=None)
@@ -135,12 +135,14 @@ def test_a_bounded_walk_stops_counting_only_where_moves_are_refused(seed: int, p
     graph, grouping, rng = branching(seed)
     moves = moves_of(rng, grouping.k, p, 200)
     moves = replace(moves, threshold_s=rng.choice([-1.0, 0.0, 1.0, 2.0, 2.0**10, 2.0**11], moves.r))
-    plan = Placement(rng.integers(0, p, grouping.k), tuple(f"D{d}" for d in range(p)))
+    placement = Placement(rng.integers(0, p, grouping.k), tuple(f"D{d}" for d in range(p)))
     simulator, allowed = launches_only(graph, grouping, p), np.ones((grouping.k, p), bool)
-    quick = simulator.local_search(plan, replace(moves, bounded=True), allowed=allowed, limit=10**6)
-    whole = launches_only(graph, grouping, p).local_search(plan, moves, allowed=allowed, limit=10**6)
+    quick = simulator.local_search(placement, replace(moves, bounded=True), allowed=allowed, limit=10**6)
+    whole = launches_only(graph, grouping, p).local_search(placement, moves, allowed=allowed, limit=10**6)
     assert_equal_but_for_refusals(quick, whole)
-    again = simulator.local_search(plan, moves, allowed=allowed, limit=10**6)  # what was given up is not remembered
+    again = simulator.local_search(
+        placement, moves, allowed=allowed, limit=10**6
+    )  # what was given up is not remembered
     assert again.value_s.tobytes() == whole.value_s.tobytes()
 
 

@@ -88,8 +88,8 @@ def test_moves_name_each_node_of_whole_groups_once(ordered: bool) -> None:
     problem, rng = restricted_problem(), np.random.default_rng(0)
     group = made_feasible(problem, problem.grouping).group
     moves = Neighbourhood.of(problem)
-    plan = replace(moves.anywhere(problem.topology.names), priority=rng.random(12) if ordered else None)
-    drawn = moves.drawn(rng, plan, every_kind(rng, DRAWN), np.zeros(DRAWN))
+    placement = replace(moves.anywhere(problem.topology.names), priority=rng.random(12) if ordered else None)
+    drawn = moves.drawn(rng, placement, every_kind(rng, DRAWN), np.zeros(DRAWN))
     for i in range(DRAWN):
         nodes = drawn.node[drawn.ptr[i] : drawn.ptr[i + 1]]
         assert nodes.size == np.unique(nodes).size == np.isin(group, group[nodes]).sum() > 0
@@ -122,14 +122,14 @@ def test_copies_go_where_a_neighbour_is() -> None:
 def test_changes_of_order_reach_every_place_on_the_device() -> None:
     problem, rng = problem_of(toy_graph(6, []), np.full((6, 2), 1e-3)), np.random.default_rng(3)
     device = np.array([0, 0, 1, 0, 1, 0], np.int32)
-    plan = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
+    placement = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
     yes = np.ones(DRAWN, bool)
     drawn = Neighbourhood.of(problem).drawn(
-        rng, plan, MoveKinds(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
+        rng, placement, MoveKinds(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
     )
     met = set()
     for i in np.flatnonzero(drawn.node[drawn.ptr[:-1]] == 0):
-        priority = drawn.applied(int(i), plan).priority
+        priority = drawn.applied(int(i), placement).priority
         assert priority is not None
         met.add(int((priority[[1, 3, 5]] < priority[0]).sum()))
     assert met == {0, 1, 2, 3}
@@ -196,11 +196,11 @@ def test_the_first_order_keeps_the_time_of_first_come_first_served(level: Level)
     rng = np.random.default_rng(11)
     for seed in range(20):
         problem = replace(random_problem(seed, 15, p=3), ordered=True)
-        plan = Placement(rng.integers(0, 3, 15), problem.topology.names)
-        search = Search(replace(problem, start=plan), simulator_of(problem, level), Budget(50), silent)
-        before_s, after_s = search.evaluate([plan, with_order(search, plan)])
+        placement = Placement(rng.integers(0, 3, 15), problem.topology.names)
+        search = Search(replace(problem, start=placement), simulator_of(problem, level), Budget(50), silent)
+        before_s, after_s = search.evaluate([placement, with_order(search, placement)])
         assert after_s == pytest.approx(before_s, rel=1e-12)
-        assert search.evaluate([best_order(search, plan)])[0] <= after_s
+        assert search.evaluate([best_order(search, placement)])[0] <= after_s
 
 
 def test_an_operation_without_time_stays_before_the_one_that_starts_with_it() -> None:
@@ -275,20 +275,20 @@ def test_shares_and_temperatures_that_make_no_sense_are_refused(wrong: dict[str,
 
 
 def test_levelled_priorities_keep_the_order_and_stay_small():
-    plan = Placement(np.array([0, 0, 0, 0]), ("A",), np.array([1e300, -1e300, 3.0, 3.0]))
-    levelled_plan = levelled(plan)
+    placement = Placement(np.array([0, 0, 0, 0]), ("A",), np.array([1e300, -1e300, 3.0, 3.0]))
+    levelled_plan = levelled(placement)
     assert levelled_plan.priority is not None
     assert levelled_plan.priority.tolist() == [3, 0, 1, 2]
-    assert levelled(Placement(plan.device, plan.devices)).priority is None
+    assert levelled(Placement(placement.device, placement.devices)).priority is None
 
 
 def test_a_cluster_has_as_many_groups_as_it_was_chosen_to_have() -> None:
     ring = toy_graph(8, [(i, i + 1) for i in range(7)])
     problem, none = problem_of(ring, np.ones((8, 2))), np.zeros(200, bool)
     moves = Neighbourhood.of(problem)
-    plan = moves.anywhere(problem.topology.names)
+    placement = moves.anywhere(problem.topology.names)
     for length, mean in ((1, 1.0), (4, 2.0)):
         choice = MoveKinds(length=np.full(200, length), copy=none, stays=none, shifted=none, swaps=none)
-        size = np.diff(moves.drawn(np.random.default_rng(0), plan, choice, np.zeros(200)).ptr)
+        size = np.diff(moves.drawn(np.random.default_rng(0), placement, choice, np.zeros(200)).ptr)
         assert size.max() == length  # a random walk may meet a group again
         assert size.mean() >= mean

@@ -177,7 +177,7 @@ def test_what_onnx_runtime_cannot_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="some are one device to ONNX Runtime"):
         emit(twins, "onnxruntime")
     towers = through_file(two_towers(), tmp_path)
-    with pytest.raises(UsageError, match=r"towers\.xml, which is no ONNX file"):
+    with pytest.raises(UsageError, match=r"towers\.xml, which is not an ONNX file"):
         emit(deployed(tmp_path / "ir", towers, one_cpu(), source="some/towers.xml"), "onnxruntime")
     run = placed_run(tmp_path / "run", source)
     document = json.loads((run / "placement.json").read_text(encoding="utf-8"))

@@ -94,8 +94,8 @@ def test_where_weights_are_placed_changes_nothing(case: BenchCase) -> None:
 def test_the_optimum_is_that_of_all_placements(tmp_path: Path) -> None:
     case = case_of(write(two_towers(2), tmp_path)[1], Latency(1.0e-4, 0.9e-4))
     groups = methods.coarsened(case, ("fold",), seed=0)
-    plans = [Placement(np.array(d, np.int32), case.devices) for d in product((0, 1), repeat=groups.k)]
-    answers = case.bind(groups).evaluate(plans)
+    placements = [Placement(np.array(d, np.int32), case.devices) for d in product((0, 1), repeat=groups.k)]
+    answers = case.bind(groups).evaluate(placements)
     least = min(a.value_s for a in answers if isinstance(a, Prediction))
     found = optimum(case, BenchMethod("min_cut", "min_cut"))
     assert found is not None
@@ -166,9 +166,9 @@ def test_a_cell_tells_what_was_found_and_how(case: BenchCase, tmp_path: Path) ->
     assert record["curve"][-1][2] == record["value_s"]
     values = [value_s for _, _, value_s in record["curve"]]
     assert values == sorted(values, reverse=True)
-    plan = Placement.from_document(record, case.subject.graph.names, case.devices)
+    placement = Placement.from_document(record, case.subject.graph.names, case.devices)
     assert record["priority"] is None
-    (again,) = case.bind(case.subject.grouping).evaluate([plan])
+    (again,) = case.bind(case.subject.grouping).evaluate([placement])
     assert isinstance(again, Prediction)
     assert again.value_s == pytest.approx(record["value_s"], rel=1e-9)
 

@@ -160,7 +160,7 @@ def row(method: str, ratio: float, low: float | None = None, high: float | None 
         (
             [row("random", 1.1, 1.0, 1.2), row("hsdag", 1.155, 1.1, 1.2)],
             "hsdag is best with 1.1550 [1.1000, 1.2000] times the best single device's speed; hsdag, the best learned "
-            "method, is 5.00% ahead of random, the best simple one, which the spread over seeds does not bear out.",
+            "method, is 5.00% ahead of random, the best simple one, which the spread over seeds does not confirm.",
         ),
         (
             [row("single gpu", 1.0, gap=0.0), row("hsdag", 1.0, gap=0.0)],
@@ -267,10 +267,10 @@ def on_two(case: BenchCase) -> BenchCase:
 
 
 def planned(case: BenchCase, method: str, seed: int, value_s: float, device: Sequence[int]) -> dict[str, Any]:
-    """Return a record whose plan gives the groups of the folded graph these devices in turn."""
+    """Return a record whose placement gives the groups of the folded graph these devices in turn."""
     folded = methods.coarsened(case, ("fold",), seed=0)
-    plan = Placement(np.resize(np.array(device, np.int32), folded.k), case.devices).lift(folded)
-    names = plan.to_json(case.subject.graph.names)
+    placement = Placement(np.resize(np.array(device, np.int32), folded.k), case.devices).lift(folded)
+    names = placement.to_json(case.subject.graph.names)
     return record(method, seed, [(1, 0.1, value_s)], placement=names)
 
 
@@ -278,15 +278,15 @@ def test_the_final_keeps_priorities_and_measures_what_differs_in_them_alone_once
     names = on_two.subject.graph.names
     order = {"priority": {name: float(i) for i, name in enumerate(names)}}
     records = [planned(on_two, "random", 0, 7.0, [0, 1]) | order, planned(on_two, "metis", 0, 8.0, [0, 1])]
-    plans = finals.best_placements(on_two, records)
-    assert plans["random"].to_document(names)["priority"] == order["priority"]
-    assert plans["metis"].priority is None
-    candidates, rows = finals._distinct(on_two, plans)
+    placements = finals.best_placements(on_two, records)
+    assert placements["random"].to_document(names)["priority"] == order["priority"]
+    assert placements["metis"].priority is None
+    candidates, rows = finals._distinct(on_two, placements)
     assert candidates == {"random": "random 1", "metis": "random 1"}
     assert [row["priority"] for row in rows] == [order["priority"]]
 
 
-def test_the_final_measures_the_best_plan_of_every_method_once(
+def test_the_final_measures_the_best_placement_of_every_method_once(
     on_two: BenchCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [

@@ -314,7 +314,7 @@ def test_a_time_just_below_a_whole_tick_is_not_rounded_up():
     assert tick_of(almost_s, 1.0, ticks=1000) == pytest.approx(1e-7)
 
 
-def test_a_program_without_a_plan_to_start_from_leaves_room_for_blocks_and_gaps():
+def test_a_program_without_a_placement_to_start_from_leaves_room_for_blocks_and_gaps():
     problem = problem_of([(0, 1), (1, 2)], [[1e-3, math.inf], [math.inf, 1e-3], [1e-3, math.inf]])
     rules = DataflowModel("T1", block_s=5.0, gap_s=20.0)
     units = Units.of(problem)

@@ -80,17 +80,17 @@ class Machine:
     def __init__(self, truth: Subject, seed: int, noise: float = 0.03, simulator: Predictor = IN_TURN) -> None:
         self.evaluator, self.rng, self.noise = simulator.bind(truth), np.random.default_rng(seed), noise
 
-    def measure(self, plans: list[Placement]) -> list[tuple[Placement, Evaluation]]:
+    def measure(self, placements: list[Placement]) -> list[tuple[Placement, Evaluation]]:
         found = []
-        for plan, true in zip(plans, self.evaluator.evaluate(plans), strict=True):
+        for placement, true in zip(placements, self.evaluator.evaluate(placements), strict=True):
             assert isinstance(true, Prediction)
             seconds = true.value_s * np.exp(self.rng.normal(0.0, self.noise))
-            found.append((plan, Measurement(np.array([seconds]))))
+            found.append((placement, Measurement(np.array([seconds]))))
         return found
 
 
-def all_seconds(subject: Subject, plans: list[Placement], simulator: Predictor = IN_TURN) -> np.ndarray:
-    answers = simulator.bind(subject).evaluate(plans)
+def all_seconds(subject: Subject, placements: list[Placement], simulator: Predictor = IN_TURN) -> np.ndarray:
+    answers = simulator.bind(subject).evaluate(placements)
     return np.array([seconds_of(a) for a in answers])
 
 
@@ -176,9 +176,9 @@ def test_sequential_says_what_corrected_tables_were_fitted_to(
     terms = Terms.of(subject_of(graph, op_s, grouping), launches=launches)
     value = rng.uniform(0.1, 2, len(terms.terms))
     costs, topology = terms.corrected(value)
-    plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
-    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans)
-    assert terms.rows(plans) @ value == pytest.approx(exact, rel=1e-9)
+    placements = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
+    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), placements)
+    assert terms.rows(placements) @ value == pytest.approx(exact, rel=1e-9)
 
 
 @settings(deadline=None, max_examples=40)
@@ -189,9 +189,9 @@ def test_listsched_says_what_lies_on_the_critical_path(case: tuple[Graph, Groupi
     terms = Terms.of(subject_of(graph, rng.uniform(0, 1, (graph.n, 2)), grouping), launches=False)
     value = rng.uniform(0.1, 2, len(terms.terms))
     costs, topology = terms.corrected(value)
-    plans = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
-    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), plans, AT_ONCE)
-    assert critical_rows(terms, np.ones(2), plans, value) @ value == pytest.approx(exact, rel=1e-9)
+    placements = [Placement(rng.integers(0, 2, grouping.k, dtype=np.int32), NAMES) for _ in range(4)]
+    exact = all_seconds(replace(terms.subject, costs=costs, topology=topology), placements, AT_ONCE)
+    assert critical_rows(terms, np.ones(2), placements, value) @ value == pytest.approx(exact, rel=1e-9)
 
 
 def test_what_a_device_does_not_support_has_no_critical_path() -> None:
@@ -200,16 +200,16 @@ def test_what_a_device_does_not_support_has_no_critical_path() -> None:
     op_s[1, 1] = np.inf
     assert subject.costs is not None
     terms = Terms.of(replace(subject, costs=replace(subject.costs, op_s=op_s)), launches=False)
-    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 1, 0])]
-    rows = critical_rows(terms, np.ones(2), plans, terms.prior.mean)
+    placements = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 1, 0])]
+    rows = critical_rows(terms, np.ones(2), placements, terms.prior.mean)
     assert np.isfinite(rows[0]).all()
     assert np.isinf(rows[1]).all()
 
 
 def test_a_device_that_has_a_placement_for_itself_is_not_slowed_down() -> None:
     terms, slowdown = Terms.of(chain(), launches=False), np.array([1.25, 2.0])
-    plans = [Placement(np.array(d, np.int32), NAMES) for d in ([0, 0, 0], [1, 1, 1], [0, 1, 0])]
-    plain, eased = (critical_rows(terms, s, plans, terms.prior.mean) for s in (np.ones(2), slowdown))
+    placements = [Placement(np.array(d, np.int32), NAMES) for d in ([0, 0, 0], [1, 1, 1], [0, 1, 0])]
+    plain, eased = (critical_rows(terms, s, placements, terms.prior.mean) for s in (np.ones(2), slowdown))
     assert eased[0] == pytest.approx(plain[0] / 1.25)
     assert eased[1] == pytest.approx(plain[1] / 2.0)
     assert eased[2] == pytest.approx(plain[2])
@@ -233,16 +233,19 @@ def test_makespans_of_devices_that_work_at_once_are_fitted_along_critical_paths(
     pool = plausible_placements(subject, 80, seed=seed)
     order = np.random.default_rng(seed).permutation(len(pool)).tolist()
     fitted, held = [pool[i] for i in order[:40]], [pool[i] for i in order[40:]]
-    chosen = {plan.key() for plan in fitted}
+    chosen = {placement.key() for placement in fitted}
     measured = Machine(perturbed(subject, seed + 100), seed, simulator=AT_ONCE).measure(pool)
-    truth = {plan.key(): seconds_of(result) for plan, result in measured}
+    truth = {placement.key(): seconds_of(result) for placement, result in measured}
     at_once, in_turn = (
         calibrate(subject, [m for m in measured if m[0].key() in chosen], launches=False, slowdown=c)
         for c in (np.ones(2), None)
     )
     said = at_once.predict(held)
     assert said == pytest.approx(all_seconds(at_once.subject, held, AT_ONCE), rel=1e-9)
-    errors = [median_error(c.predict(held), np.array([truth[plan.key()] for plan in held])) for c in (at_once, in_turn)]
+    errors = [
+        median_error(c.predict(held), np.array([truth[placement.key()] for placement in held]))
+        for c in (at_once, in_turn)
+    ]
     assert errors[0] < 0.06 < errors[1]
 
 
@@ -277,8 +280,8 @@ def learned(subject: Subject, truth: Subject, pool: list[Placement], seed: int, 
     machine, rng = Machine(truth, seed, noise=0.01), np.random.default_rng(seed)
     measured = machine.measure(pool[:2])
     for _ in range(2):
-        known = {plan.key() for plan, _ in measured}
-        rest = [plan for plan in pool if plan.key() not in known]
+        known = {placement.key() for placement, _ in measured}
+        rest = [placement for placement in pool if placement.key() not in known]
         drawn = [rest[i] for i in rng.choice(len(rest), 2, replace=False).tolist()]
         found: Calibration = calibrate(subject, measured)
         measured += machine.measure(found.next_placements(pool, 2, known=known) if active else drawn)
@@ -299,7 +302,7 @@ def test_the_next_placements_are_new_and_different() -> None:
     subject = network(0, n=12)
     pool = plausible_placements(subject, 30, seed=0)
     found = calibrate(subject, Machine(perturbed(subject, 0), 0).measure(pool[:3]))
-    known = {plan.key() for plan in pool[:3]}
+    known = {placement.key() for placement in pool[:3]}
     chosen = found.next_placements([*pool, *pool], 100, known=known)
     assert sorted(p.key() for p in chosen) == sorted({p.key() for p in pool} - known)
     assert found.next_placements(pool[:3], 5, known=known) == []
@@ -310,9 +313,9 @@ def test_a_placement_far_from_the_best_is_asked_for_last() -> None:
     subject = chain()
     assert subject.costs is not None
     slow = replace(subject, costs=replace(subject.costs, op_s=np.array([[0, 0], [1.0, 1.1], [1.0, 400.0]])))
-    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [1, 1, 0], [0, 0, 1])]
-    found = calibrate(slow, [(plans[0], Measurement(np.array([2.0])))])
-    assert found.next_placements(plans, 1, known={plans[0].key()}) == [plans[1]]
+    placements = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [1, 1, 0], [0, 0, 1])]
+    found = calibrate(slow, [(placements[0], Measurement(np.array([2.0])))])
+    assert found.next_placements(placements, 1, known={placements[0].key()}) == [placements[1]]
 
 
 def test_failed_measurements_do_not_count() -> None:
@@ -325,11 +328,11 @@ def test_failed_measurements_do_not_count() -> None:
 
 
 def test_nothing_measured_is_said_with_what_went_wrong() -> None:
-    plan = Placement(np.array([0, 0, 1]), NAMES)
+    placement = Placement(np.array([0, 0, 1]), NAMES)
     with pytest.raises(MeasurementError, match=r"crashed: gone.*doctor"):
-        calibrate(chain(), [(plan, MeasurementFailed("crashed", "gone"))])
+        calibrate(chain(), [(placement, MeasurementFailed("crashed", "gone"))])
     with pytest.raises(MeasurementError, match="low_tolerance"):
-        calibrate(chain(), [(plan, MeasurementFailed("wrong_output", "by 2"))])
+        calibrate(chain(), [(placement, MeasurementFailed("wrong_output", "by 2"))])
     with pytest.raises(MeasurementError):
         calibrate(chain(), [])
 
@@ -343,12 +346,12 @@ def test_where_nothing_runs_nothing_is_predicted() -> None:
     subject = chain()
     assert subject.costs is not None
     limited = replace(subject, costs=replace(subject.costs, op_s=np.array([[0, 0], [1.0, 2.0], [3.0, np.inf]])))
-    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 0, 1])]
-    found = calibrate(limited, [(plan, Measurement(np.array([4.0]))) for plan in plans])
+    placements = [Placement(np.array(d), NAMES) for d in ([0, 0, 0], [0, 0, 1])]
+    found = calibrate(limited, [(placement, Measurement(np.array([4.0]))) for placement in placements])
     assert found.measured == 1
-    assert np.isinf(found.predict(plans)).tolist() == [False, True]
+    assert np.isinf(found.predict(placements)).tolist() == [False, True]
     assert np.isinf(found.costs.op_s).tolist() == np.isinf(limited.costs.op_s).tolist()  # type: ignore[union-attr]
-    assert found.next_placements(plans, 3, known=set()) == [plans[0]]
+    assert found.next_placements(placements, 3, known=set()) == [placements[0]]
     assert {p.device[2] for p in plausible_placements(limited, 10, seed=0)} == {0}
 
 
@@ -379,10 +382,10 @@ def test_one_device_has_one_placement_and_its_own_factors() -> None:
     assert subject.costs is not None
     costs = CostTable(subject.graph.names, ("A",), subject.costs.op_s[:, :1], np.zeros(1), ("given",))
     alone = replace(subject, costs=costs, topology=Topology.uniform(DEVICES[:1], bytes_per_s=1.0, latency_s=0.0))
-    (plan,) = plausible_placements(alone, 9, seed=0)
-    found = calibrate(alone, [(plan, Measurement(np.array([5.0])))])
-    assert 4.0 < found.predict([plan])[0] < 5.0
-    assert found.predict([plan]) == pytest.approx(all_seconds(found.subject, [plan]))
+    (placement,) = plausible_placements(alone, 9, seed=0)
+    found = calibrate(alone, [(placement, Measurement(np.array([5.0])))])
+    assert 4.0 < found.predict([placement])[0] < 5.0
+    assert found.predict([placement]) == pytest.approx(all_seconds(found.subject, [placement]))
 
 
 def test_a_written_topology_reads_back_as_it_was(tmp_path: Path) -> None:

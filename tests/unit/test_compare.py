@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.config import parse_share
 from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
-from pipeline.runs.compare import ComparisonRecord, compare, parse_share, refuse_slower
+from pipeline.runs.compare import ComparisonRecord, compare, refuse_slower
 from pipeline.runs.schemas import schema_of
 from tests.deployments import deployed, measured, write
 from tests.models import chain
@@ -98,7 +99,7 @@ def test_a_folder_without_a_result_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "2", "two", "-1%", "100%", "nan", "2%%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="such as 2%"):
-        parse_share(text)
+        parse_share(text, "slowdown")
 
 
 def test_the_document_keeps_to_its_schema(tmp_path: Path) -> None:

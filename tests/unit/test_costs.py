@@ -126,7 +126,7 @@ def test_a_wrong_file_says_what_is_wrong(text: str, cause: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("[]", r"the file is \[\], but must be a table"),
         ('{"op0": 1}', "op0 is 1, but must be a table"),
         ('{"op0": {"gpu": true}}', "True"),
@@ -148,7 +148,7 @@ def test_a_missing_file_and_a_binary_one_are_wrong_options(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="cannot be read"):
         read_costs(tmp_path / "none.csv", GRAPH.names, DEVICES)
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not text"):
         read_costs(tmp_path / "binary.csv", GRAPH.names, DEVICES)
 
 

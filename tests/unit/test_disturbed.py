@@ -34,7 +34,7 @@ from tests.two_cpus import write
 KILLED = MeasurementFailed("crashed", "it was killed by SIGKILL")
 REFUSED = MeasurementFailed("refused", "no such layer")
 GOOD = Measurement(np.array([1.0, 2.0]))
-PLAN = Placement(np.array([0, 1]), ("A", "B"))
+SPLIT = Placement(np.array([0, 1]), ("A", "B"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def journal(path: Path, *given: Evaluation) -> Journal:
 
 def test_a_journal_asks_again_and_writes_down_the_good_answer(tmp_path: Path) -> None:
     first = journal(tmp_path / "j", KILLED, GOOD)
-    assert first.ask(PLAN) is first.ask(PLAN) is GOOD
+    assert first.ask(SPLIT) is first.ask(SPLIT) is GOOD
     assert first.disturbed == []
     (known,) = journal(tmp_path / "j").known.values()
     assert isinstance(known, Measurement)
@@ -132,20 +132,20 @@ def test_a_journal_asks_again_and_writes_down_the_good_answer(tmp_path: Path) ->
 
 def test_a_journal_keeps_a_failure_that_may_pass_to_itself(tmp_path: Path) -> None:
     first = journal(tmp_path / "j", KILLED, KILLED)
-    assert first.ask(PLAN) == first.ask(PLAN) == KILLED
+    assert first.ask(SPLIT) == first.ask(SPLIT) == KILLED
     assert first.disturbed == ["a placement failed twice (crashed: it was killed by SIGKILL)"]
     second = journal(tmp_path / "j", GOOD)
     assert second.known == {}
-    assert second.ask(PLAN) is GOOD
+    assert second.ask(SPLIT) is GOOD
 
 
 def test_a_journal_writes_down_what_is_refused_for_good(tmp_path: Path) -> None:
-    assert journal(tmp_path / "j", REFUSED).ask(PLAN) == REFUSED
+    assert journal(tmp_path / "j", REFUSED).ask(SPLIT) == REFUSED
     assert list(journal(tmp_path / "j").known.values()) == [REFUSED]
 
 
 def test_a_line_of_an_earlier_version_that_may_pass_does_not_count(tmp_path: Path) -> None:
-    journal(tmp_path / "j", REFUSED).ask(PLAN)
+    journal(tmp_path / "j", REFUSED).ask(SPLIT)
     text = (tmp_path / "j").read_text(encoding="utf-8")
     (tmp_path / "j").write_text(text.replace("refused", "timeout"), encoding="utf-8")
     assert journal(tmp_path / "j").known == {}

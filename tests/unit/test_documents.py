@@ -333,7 +333,7 @@ def test_a_json_file_is_told_apart_by_its_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [("{", "is no JSON"), ("[1]", "no JSON object"), ('{"a": 1}', "is no graph: it has the keys a")],
+    [("{", "is not valid JSON"), ("[1]", "no JSON object"), ('{"a": 1}', "is not a graph: it has the keys a")],
 )
 def test_a_file_that_is_no_graph_is_an_unreadable_model(content: str, cause: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=cause):

@@ -77,13 +77,15 @@ def test_arrays_of_a_wrong_type_or_shape_are_named(tmp_path: Path, array: Any, w
 
 def test_sizes_that_the_model_does_not_bear_are_refused_and_others_offered(tmp_path: Path) -> None:
     ids = np.zeros((1, 65), np.int64)  # one more than there are positions
-    assert "does not bear the shape" in refusal(text_classifier(tmp_path), dict.fromkeys(TEXT, ids))
+    assert "does not run with the shape" in refusal(text_classifier(tmp_path), dict.fromkeys(TEXT, ids))
 
 
 def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         inputs_sha256(str(tmp_path / "gone.npz"))
-    assert "is no npz file of arrays of numbers" in refusal(text_classifier(tmp_path), {"a": np.array([{}], object)})
+    assert "is not an npz file of arrays of numbers" in refusal(
+        text_classifier(tmp_path), {"a": np.array([{}], object)}
+    )
 
 
 def test_arrays_that_change_meanwhile_are_refused(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize("rules", slow_where(["plain", "listsched", "sequential"], {"sequential"}))
 @pytest.mark.parametrize("warm", [0.0, 0.3])
-def test_a_plan_to_start_from_is_never_lost(rules: str, warm: float):
+def test_a_placement_to_start_from_is_never_lost(rules: str, warm: float):
     # So good a placement that hardly anything is better.
     good = place(wide_problem(), rules, placer=Portfolio(solvable=0), evaluations=600).best  # type: ignore[arg-type]
     problem = dataclasses.replace(wide_problem(), start=good.placement, start_by="somebody")
@@ -355,7 +355,9 @@ def test_no_evaluation_is_beyond_the_budget(rules: str, ordered: bool, evaluatio
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_priorities_are_drawn_where_plans_may_carry_them_and_only_there(monkeypatch: pytest.MonkeyPatch, ordered: bool):
+def test_priorities_are_drawn_where_placements_may_carry_them_and_only_there(
+    monkeypatch: pytest.MonkeyPatch, ordered: bool
+):
     made: list[Placement] = []
     evaluate = Search.evaluate
 
@@ -380,7 +382,7 @@ def test_a_time_limit_ends_the_search():
         assert evaluator.evaluations < 10**5
 
 
-def test_an_evaluator_that_does_not_reckon_is_asked_for_no_timelines(monkeypatch: pytest.MonkeyPatch):
+def test_an_evaluator_that_does_not_predict_is_asked_for_no_timelines(monkeypatch: pytest.MonkeyPatch):
     timelines: list[Placement] = []
     monkeypatch.setattr(Search, "timeline", lambda _, placement: timelines.append(placement))
     problem = wide_problem()

@@ -229,8 +229,8 @@ def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp
     first.evaluate(instances)
     again.evaluate(instances)
     assert told(again.answer()) == told(first.answer())
-    assert [told_by.to_json(problem.graph.names) for _, told_by in again.leaders(9)] == [
-        told_by.to_json(problem.graph.names) for _, told_by in first.leaders(9)
+    assert [c.placement.to_json(problem.graph.names) for c in again.answer().candidates] == [
+        c.placement.to_json(problem.graph.names) for c in first.answer().candidates
     ]
 
 
@@ -244,7 +244,7 @@ def test_an_empty_search_has_a_state_as_well():
     assert len(again.answer().candidates) == 2
 
 
-def test_of_equally_fast_plans_the_first_stays_the_best():
+def test_of_equally_fast_placements_the_first_stays_the_best():
     problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 2), FAST_S))
     search, again = (Search(problem, ToyEvaluator.of(problem), Budget(9), silent) for _ in range(2))
     again.resume(search.state())

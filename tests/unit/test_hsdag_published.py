@@ -57,33 +57,33 @@ def search_on(problem: Problem, evaluator: ToyEvaluator, evaluations: int = 100)
 class Scripted(nn.Module):
     """Draws given placements; each has the log-probability of one logit, log sigmoid(logit)."""
 
-    def __init__(self, plans: Sequence[Placement]) -> None:
+    def __init__(self, placements: Sequence[Placement]) -> None:
         super().__init__()
         self.logit = nn.Parameter(torch.tensor(0.0))
-        self.plans = iter(plans)
+        self.placements = iter(placements)
         self.starts = 0
 
     def restart(self) -> None:
         self.starts += 1
 
     def step(self) -> Step:
-        return Step(next(self.plans), nn.functional.logsigmoid(self.logit), entropy=0.5, groups=4)
+        return Step(next(self.placements), nn.functional.logsigmoid(self.logit), entropy=0.5, groups=4)
 
 
-def plans(problem: Problem, *first: int) -> list[Placement]:
-    """Return a plan for each number: so many nodes on the first device, the others on the second."""
+def placements(problem: Problem, *first: int) -> list[Placement]:
+    """Return a placement for each number: so many nodes on the first device, the others on the second."""
     n = problem.graph.n
     return [Placement((np.arange(n) >= count).astype(np.int32), problem.topology.names) for count in first]
 
 
 def seconds(problem: Problem, *first: int) -> list[float]:
     evaluator = ToyEvaluator.of(problem)
-    return [evaluator.value_s(plan) for plan in plans(problem, *first)]
+    return [evaluator.value_s(placement) for placement in placements(problem, *first)]
 
 
 def gradient(problem: Problem, course: Course, *first: int, refused: Sequence[bytes] = ()) -> float:
     """Return the gradient that one episode of scripted steps leaves at the logit 0, where d log p / d logit = 1/2."""
-    scripted = Scripted(plans(problem, *first))
+    scripted = Scripted(placements(problem, *first))
     learn(search_on(problem, ToyEvaluator.of(problem, refused)), scripted, course)
     assert scripted.logit.grad is not None
     return float(scripted.logit.grad)
@@ -110,7 +110,7 @@ def test_in_the_released_code_the_return_of_the_episode_is_shared():
 def test_a_failed_placement_and_one_that_does_not_fit_have_reward_0():
     problem = chain_problem()
     (b,) = seconds(problem, 5)
-    refused = [plans(problem, 3)[0].key()]
+    refused = [placements(problem, 3)[0].key()]
     assert gradient(problem, COURSE, 3, 5, 3, refused=refused) == pytest.approx(-0.25 / b / 2, rel=1e-5)
     allowed = np.ones((problem.graph.n, 2), bool)
     allowed[0, 0] = False
@@ -136,18 +136,18 @@ def test_a_refused_placement_is_not_sent_to_the_evaluator(refuse: bool, asked: i
     simulator = build("measure", "listsched").bind(subject)
     search = Search(problem, simulator, Budget(100), silent)
     before = simulator.evaluations
-    learn(search, Scripted(plans(problem, 0, 0, 0)), dataclasses.replace(SHARED, refuse_uniform=refuse))
+    learn(search, Scripted(placements(problem, 0, 0, 0)), dataclasses.replace(SHARED, refuse_uniform=refuse))
     assert simulator.evaluations - before == asked
 
 
 def test_learning_ends_when_episodes_bring_nothing_new_or_the_budget_ends():
     problem = chain_problem()
     course = dataclasses.replace(COURSE, episodes=50, patience=2)
-    idle = Scripted(plans(problem, *[3] * 150))
+    idle = Scripted(placements(problem, *[3] * 150))
     learn(search_on(problem, ToyEvaluator.of(problem)), idle, course)
-    assert idle.starts == 3  # in the first episode the plan was new
+    assert idle.starts == 3  # in the first episode the placement was new
     evaluator = ToyEvaluator.of(problem)
-    learn(search_on(problem, evaluator, 4), Scripted(plans(problem, *range(1, 12))), course)
+    learn(search_on(problem, evaluator, 4), Scripted(placements(problem, *range(1, 12))), course)
     assert evaluator.evaluations == 4
 
 
@@ -155,7 +155,7 @@ def test_the_details_tell_entropy_groups_and_episode():
     problem = chain_problem()
     told: list[Progress] = []
     search = Search(problem, ToyEvaluator.of(problem), Budget(9), told.append)
-    learn(search, Scripted(plans(problem, 3, 5, 7)), COURSE)
+    learn(search, Scripted(placements(problem, 3, 5, 7)), COURSE)
     assert told[-1].details == {"entropy": 0.5, "groups": 4.0, "episode": 1.0}
 
 

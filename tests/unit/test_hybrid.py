@@ -246,14 +246,14 @@ def test_a_first_come_first_served_simulator_is_calibrated_too() -> None:
     assert found.proposals[0].measured_s == pytest.approx(optimum_s(real(subject)))
 
 
-def test_an_evaluator_that_reckons_nothing_is_refused() -> None:
+def test_an_evaluator_that_predicts_nothing_is_refused() -> None:
     class Oracle:
         version, real = 1, False
 
         def bind(self, subject: Subject) -> Evaluator:
             return Devices(subject)
 
-    with pytest.raises(UsageError, match="Oracle is no simulator"):
+    with pytest.raises(UsageError, match="Oracle is not a simulator"):
         Campaign.of(profiled(), Oracle())
 
 
@@ -276,9 +276,9 @@ def test_a_start_that_tears_a_node_apart_is_rounded_and_nobodys_find() -> None:
     problem = toy_problem(pair, np.array([[3e-3, 3e-3], [1e-3, 1e-3]]), topology=subject.topology)
     torn = Candidate(Placement(np.array([1, 0, 1, 0]), ("A", "B")), Measurement(np.ones(1)), "other")
     seeker = Searcher("single", build("place", "single"), problem, grouping, lambda _: coarse)
-    sought = seeker.search(subject, torn, Budget(1), seed=0, say=mute)
-    assert sought.answer.best.placement.device.tolist() == [1, 1, 1, 0]
-    assert sought.answer.best.found_by == "start"
+    outcome = seeker.search(subject, torn, Budget(1), seed=0, say=mute)
+    assert outcome.answer.best.placement.device.tolist() == [1, 1, 1, 0]
+    assert outcome.answer.best.found_by == "start"
 
 
 def test_a_majority_that_is_not_allowed_does_not_count() -> None:
@@ -308,13 +308,13 @@ def test_placers_may_ask_the_devices_alone(tmp_path: Path) -> None:
     devices = Devices(real(subject))
     journal = Journal.of(tmp_path / "measured.jsonl", "here", devices)
     measured = replace(searcher("greedy", subject), bind=partial(Remembered, journal))
-    (sought,) = in_turn([measured], subject, None, Budget(40), seed=0, say=mute)
-    assert sought.answer.value_s == pytest.approx(optimum_s(real(subject)))
+    (outcome,) = in_turn([measured], subject, None, Budget(40), seed=0, say=mute)
+    assert outcome.answer.value_s == pytest.approx(optimum_s(real(subject)))
     assert len(devices.asked) == len(set(devices.asked)) <= 40
     asked = len(devices.asked)
     again = in_turn([measured, measured], subject, None, Budget(40), seed=0, say=mute)
     assert len(devices.asked) == asked
-    assert again[-1].answer.value_s == sought.answer.value_s
+    assert again[-1].answer.value_s == outcome.answer.value_s
 
 
 @pytest.mark.parametrize(

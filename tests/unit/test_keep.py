@@ -314,14 +314,14 @@ class Counts:
         if policy.checkpointer is not None:
             policy.checkpointer.save(Snapshot({}, {"count": count}))
             policy.checkpointer.publish(Snapshot({}, {"count": 10 * count}))
-        plan = Placement.single(problem.graph.n, 0, problem.topology.names)
-        (result,) = evaluator.evaluate([plan])
-        return Answer((Candidate(plan, result, f"search {count}"),))
+        placement = Placement.single(problem.graph.n, 0, problem.topology.names)
+        (result,) = evaluator.evaluate([placement])
+        return Answer((Candidate(placement, result, f"search {count}"),))
 
 
 @pytest.fixture
 def found_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return a function that searches with the placer `counts` and tells who found the plan."""
+    """Return a function that searches with the placer `counts` and tells who found the placement."""
     monkeypatch.setitem(policy.place.TABLE, "counts", f"{__name__}:Counts")
     graph = tmp_path / "graph.json"
     operations = [{"name": name, "time_s": 0.001, "output_bytes": 8} for name in "ab"]
@@ -340,7 +340,9 @@ def test_the_same_search_goes_on_where_its_checkpoint_is(tmp_path: Path, found_b
     assert [found_by(checkpoint=tmp_path / "c") for _ in range(3)] == ["search 1", "search 2", "search 3"]
 
 
-def test_another_search_begins_afresh_in_the_same_checkpoint(tmp_path: Path, found_by: Callable[..., str]) -> None:
+def test_another_search_begins_from_scratch_in_the_same_checkpoint(
+    tmp_path: Path, found_by: Callable[..., str]
+) -> None:
     where = tmp_path / "c"
     assert [found_by(checkpoint=where), found_by(checkpoint=where)] == ["search 1", "search 2"]
     assert found_by(checkpoint=where, seed=1) == "search 1"

@@ -33,8 +33,8 @@ from pipeline.bench.league.protocol import (
 )
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
+    Baselines,
     BesideControl,
-    Yardsticks,
     anytime,
     at,
     beside_controls,
@@ -265,10 +265,10 @@ def test_seeds_come_before_instances_and_an_instance_that_lacks_one_is_left_out(
 
 
 def test_standings_are_those_computed_by_hand() -> None:
-    yardsticks = Yardsticks.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
-    assert yardsticks.best == {"a1": 3.0, "b1": 4.0}
-    assert yardsticks.rule == {"a1": 6.0, "b1": 4.0}
-    heft, quick, single = standings(RECORDS, yardsticks)
+    baselines = Baselines.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
+    assert baselines.best == {"a1": 3.0, "b1": 4.0}
+    assert baselines.rule == {"a1": 6.0, "b1": 4.0}
+    heft, quick, single = standings(RECORDS, baselines)
     assert (heft.placer, quick.placer, single.placer) == ("heft", "quick", "single")
     assert quick.ratio is not None
     assert heft.ratio is not None
@@ -310,12 +310,12 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
     records = [record("heft", "a1", None, rule=True), record("single", "a1", None, rule=True)]
-    assert [row.infeasible for row in standings(records, Yardsticks.of(records, REFERENCE, {}))] == [0, 0]
+    assert [row.infeasible for row in standings(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
 
 
 def test_what_failed_for_another_reason_is_told() -> None:
     broken = record("quick", "a1", None, infeasible=False, failed="out of luck")
-    (row,) = standings([broken], Yardsticks.of([broken], REFERENCE, {}))
+    (row,) = standings([broken], Baselines.of([broken], REFERENCE, {}))
     assert (row.ratio, row.failed, row.infeasible) == (None, ("out of luck",), 0)
 
 
@@ -545,9 +545,10 @@ def test_instances_of_giph_bring_their_own_devices() -> None:
 def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path: Path) -> None:
     league(LeagueQuestion(("random",)), TINY, tmp_path)
     case = arena(SMALL).case
-    names, plan = case.subject.graph.names, {n: case.devices[i % 2] for i, n in enumerate(case.subject.graph.names)}
+    names = case.subject.graph.names
+    placement = {n: case.devices[i % 2] for i, n in enumerate(names)}
     swapped = {n: case.devices[1 - i % 2] for i, n in enumerate(names)}
-    rows = [record("x", "?", 1.0, placement=p, priority=None) for p in (plan, swapped)]
+    rows = [record("x", "?", 1.0, placement=p, priority=None) for p in (placement, swapped)]
     quiet = rerun(case, rows)
     assert quiet[0]["value_s"] == pytest.approx(quiet[1]["value_s"])
     assert [r["value_s"] for r in with_noise(case, rows[:1], 0.0, 1)] == [pytest.approx(quiet[0]["value_s"])]

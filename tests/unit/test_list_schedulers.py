@@ -71,8 +71,8 @@ def run_etf(work: ScheduleInputs) -> Partial:
     return earliest_first(work, static_level(work), no_favourites(work))
 
 
-def makespan(plan: Partial) -> float:
-    return float(plan.finish_s.max())
+def makespan(schedule: Partial) -> float:
+    return float(schedule.finish_s.max())
 
 
 # Topcuoglu et al., figure 3: ten tasks on three processors.
@@ -134,8 +134,8 @@ def late_data_problem() -> Problem:
 @pytest.mark.parametrize(("insertion", "planned_s"), [(True, 9.0), (False, 12.0)])
 def test_heft_uses_idle_time_between_operations(insertion: bool, planned_s: float):
     (found,) = candidates("heft", late_data_problem(), insertion=insertion) or [None]
-    plan = run_heft(work_of(late_data_problem()), insertion=insertion)
-    assert plan.start_s.tolist() == [0.0, 5.0, 0.0 if insertion else 9.0]
+    schedule = run_heft(work_of(late_data_problem()), insertion=insertion)
+    assert schedule.start_s.tolist() == [0.0, 5.0, 0.0 if insertion else 9.0]
     assert found is not None
     assert found.planned_s == planned_s
 
@@ -147,12 +147,12 @@ def test_inserted_operations_cut_idle_times_in_two_and_the_earliest_are_forgotte
     op_s = [[2.0, NEVER]] * n + [[NEVER, 1.0]] * n + [[NEVER, 0.5]] * n
     work = work_of(problem_of(graph, op_s))
     key = np.arange(3.0 * n)
-    plan = list_schedule(work, key, np.zeros(work.op_s.shape), True)
-    assert plan.start_s[n : 2 * n].tolist() == [2 * i + 3.0 for i in range(n)]
-    small = np.sort(plan.start_s[2 * n :])
+    schedule = list_schedule(work, key, np.zeros(work.op_s.shape), True)
+    assert schedule.start_s[n : 2 * n].tolist() == [2 * i + 3.0 for i in range(n)]
+    small = np.sort(schedule.start_s[2 * n :])
     assert small[:2].tolist() == [22.0, 22.5]  # ten idle times are forgotten: [0, 3], [4, 5], ..., [20, 21]
-    assert makespan(plan) == 2 * n + 2.0
-    assert overlaps(work, plan) == 0
+    assert makespan(schedule) == 2 * n + 2.0
+    assert overlaps(work, schedule) == 0
 
 
 def look_ahead_problem() -> Problem:
@@ -165,16 +165,16 @@ def test_peft_looks_behind_the_operation_it_places():
     assert makespan(run_heft(work_of(problem))) == 6.0
     work = work_of(problem)
     remains_s = optimistic(work)
-    plan = list_schedule(work, -remains_s.mean(axis=1), remains_s, True)
-    assert plan.homes.device.tolist() == [1, 1]
-    assert makespan(plan) == 3.0
+    schedule = list_schedule(work, -remains_s.mean(axis=1), remains_s, True)
+    assert schedule.homes.device.tolist() == [1, 1]
+    assert makespan(schedule) == 3.0
 
 
 def test_etf_takes_the_earliest_start_and_of_equal_ones_the_longest_way_to_an_end():
     graph = graph_of(4, [(0, 2)], out_bytes=[4, 0, 0, 0])
-    plan = run_etf(work_of(problem_of(graph, np.array([[2, 2], [3, 3], [5, 5], [1, 1]]))))
-    assert plan.homes.device.tolist() == [0, 1, 0, 1]
-    assert plan.start_s.tolist() == [0.0, 0.0, 2.0, 3.0]
+    schedule = run_etf(work_of(problem_of(graph, np.array([[2, 2], [3, 3], [5, 5], [1, 1]]))))
+    assert schedule.homes.device.tolist() == [0, 1, 0, 1]
+    assert schedule.start_s.tolist() == [0.0, 0.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_contended_links_send_one_tensor_at_a_time(run, level: str, start_s: lis
     a, b, c = [1.0, NEVER, NEVER], [NEVER, 0.5, NEVER], [NEVER, NEVER, 0.5]
     problem = problem_of(graph, [a, a, b, b, c])
     work = work_of(problem, execution=DataflowModel(level))  # type: ignore[arg-type]
-    plan = run(work)
-    assert sorted(plan.start_s[2:].tolist()) == sorted(float(s) for s in start_s)
+    schedule = run(work)
+    assert sorted(schedule.start_s[2:].tolist()) == sorted(float(s) for s in start_s)
 
 
 def test_a_block_after_operations_and_a_gap_between_sends_are_planned_for():
@@ -203,16 +203,16 @@ def test_sources_without_cost_go_where_they_are_read_first():
     # Operation 0 is a constant; 1 runs fastest on B.
     problem = problem_of(graph_of(2, [(0, 1)], out_bytes=[9, 0]), [[0, 0], [5, 1]])
     for run in (run_heft, run_etf):
-        plan = run(work_of(problem))
-        assert len(set(plan.homes.device.tolist())) == 1
+        schedule = run(work_of(problem))
+        assert len(set(schedule.homes.device.tolist())) == 1
     assert run_heft(work_of(problem)).homes.device.tolist() == [1, 1]
 
 
 def test_the_first_operation_of_a_group_decides_with_the_time_of_the_whole_group():
     problem = problem_of(graph_of(2, [(0, 1)]), [[1, 2], [9, 1]], grouping=Grouping(np.array([0, 0])))
-    plan = run_heft(work_of(problem))
-    assert plan.homes.device.tolist() == [1]
-    assert makespan(plan) == 3.0
+    schedule = run_heft(work_of(problem))
+    assert schedule.homes.device.tolist() == [1]
+    assert makespan(schedule) == 3.0
 
 
 def test_groups_that_wait_for_each_other_are_planned_by_their_operations():
@@ -288,13 +288,13 @@ def problems(draw: st.DrawFn) -> Problem:
     return problem_of(graph, rng.uniform(0.5, 4.0, (graph.n, p)))
 
 
-def overlaps(work: ScheduleInputs, plan: Partial) -> int:
+def overlaps(work: ScheduleInputs, schedule: Partial) -> int:
     """Return how many operations begin on a device before the one before them has ended."""
-    device, count = plan.homes.device[work.group], 0
+    device, count = schedule.homes.device[work.group], 0
     for d in range(work.room.size):
         mine = np.flatnonzero((device == d) & work.counts)
-        mine = mine[np.lexsort((plan.finish_s[mine], plan.start_s[mine]))]
-        count += int(np.sum(plan.start_s[mine][1:] < plan.finish_s[mine][:-1] - 1e-9))
+        mine = mine[np.lexsort((schedule.finish_s[mine], schedule.start_s[mine]))]
+        count += int(np.sum(schedule.start_s[mine][1:] < schedule.finish_s[mine][:-1] - 1e-9))
     return count
 
 
@@ -319,7 +319,7 @@ def test_ranks_are_the_longest_ways(problem: Problem):
 
 @settings(deadline=None, max_examples=60)
 @given(problems())
-def test_heft_plans_what_plain_python_plans(problem: Problem):
+def test_heft_schedules_what_plain_python_schedules(problem: Problem):
     work = work_of(problem)
     by_hand = heft_by_hand(problem, upward(work), work.order.tolist())
     assert run_heft(work).finish_s == pytest.approx([by_hand[i] for i in range(problem.graph.n)])
@@ -327,7 +327,7 @@ def test_heft_plans_what_plain_python_plans(problem: Problem):
 
 @settings(deadline=None, max_examples=60)
 @given(problems())
-def test_etf_plans_what_plain_python_plans(problem: Problem):
+def test_etf_schedules_what_plain_python_schedules(problem: Problem):
     work = work_of(problem)
     by_hand = etf_by_hand(problem, static_level(work))
     assert run_etf(work).finish_s == pytest.approx([by_hand[i] for i in range(problem.graph.n)])
@@ -352,12 +352,12 @@ def test_the_optimistic_cost_table_is_that_of_its_definition(problem: Problem):
 
 @settings(deadline=None, max_examples=60)
 @given(problems(), st.data())
-def test_plans_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Problem, data: st.DataObject):
+def test_schedules_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Problem, data: st.DataObject):
     labels = data.draw(st.lists(st.integers(0, 3), min_size=problem.graph.n, max_size=problem.graph.n))
     level = data.draw(st.sampled_from(("T0", "T1", "T2")))
     work = work_of(problem, Grouping.of_labels(np.array(labels)), execution=DataflowModel(level))
-    for plan in (run_heft(work), run_heft(work, insertion=False), run_etf(work)):
-        device = plan.homes.device[work.group]
+    for schedule in (run_heft(work), run_heft(work, insertion=False), run_etf(work)):
+        device = schedule.homes.device[work.group]
         reads = problem.graph.reads
         producer, consumer = problem.graph.edges[:, reads.edge]
         least = np.full(reads.t, np.iinfo(np.int64).max)
@@ -365,33 +365,33 @@ def test_plans_keep_to_precedence_groups_and_one_operation_at_a_time(problem: Pr
         np.minimum.at(least, reads.tensor, reads.size)
         sent = reads.size if level == "T0" else least[reads.tensor]
         sent_s = np.where(device[producer] != device[consumer], sent, 0)
-        assert np.all(plan.start_s[consumer] >= plan.finish_s[producer] + sent_s - 1e-9)
-        assert overlaps(work, plan) == 0
+        assert np.all(schedule.start_s[consumer] >= schedule.finish_s[producer] + sent_s - 1e-9)
+        assert overlaps(work, schedule) == 0
 
 
 @settings(deadline=None, max_examples=40)
 @given(problems())
-def test_a_simulator_without_contention_runs_the_plan_of_etf_in_the_planned_time(problem: Problem):
+def test_a_simulator_without_contention_runs_the_schedule_of_etf_in_the_planned_time(problem: Problem):
     problem = dataclasses.replace(problem, ordered=True)
     n, subject = (
         problem.graph.n,
         Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0),
     )
     evaluator = ListSched(level="T0", memory=False).bind(subject)
-    plan = run_etf(work_of(problem))
+    schedule = run_etf(work_of(problem))
     rank = np.empty(n)
-    rank[np.argsort(plan.start_s, kind="stable")] = np.arange(n)
-    found = evaluator.simulate(plan.homes.device[None], rank[None])
-    assert found.value_s[0] == pytest.approx(makespan(plan))
+    rank[np.argsort(schedule.start_s, kind="stable")] = np.arange(n)
+    found = evaluator.simulate(schedule.homes.device[None], rank[None])
+    assert found.value_s[0] == pytest.approx(makespan(schedule))
 
 
 def test_where_orders_count_the_start_order_and_the_longest_way_are_tried_as_well():
     problem = dataclasses.replace(topcuoglu(), ordered=True)
     plain, by_start, by_level = candidates("heft", problem)
     assert plain.placement.priority is None
-    plan = run_heft(work_of(problem))
+    schedule = run_heft(work_of(problem))
     assert by_start.placement.priority is not None
-    assert np.argsort(by_start.placement.priority).tolist() == np.argsort(plan.start_s, kind="stable").tolist()
+    assert np.argsort(by_start.placement.priority).tolist() == np.argsort(schedule.start_s, kind="stable").tolist()
     # The last three operations run on B: 9 after 8 after 3 (8 + 12 + 7), 9 after 7 (11 more to send) after nothing.
     assert by_level.placement.priority is not None
     assert by_level.placement.priority[[9, 8]].tolist() == [-7.0, -19.0]
@@ -399,7 +399,7 @@ def test_where_orders_count_the_start_order_and_the_longest_way_are_tried_as_wel
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("etf", {}), ("critical_path", {}), ("m_etf", {"fuse": False})])
-def test_where_links_are_contended_a_plan_that_knows_it_is_tried_too(name: str, parameters: dict[str, bool]):
+def test_where_links_are_contended_a_schedule_that_knows_it_is_tried_too(name: str, parameters: dict[str, bool]):
     # Four tensors leave A for four readers that are free to go anywhere: sending all of them takes longer than staying.
     graph = graph_of(8, [(i, 4 + i) for i in range(4)], out_bytes=[3] * 4 + [0] * 4)
     op_s = [[0.1, NEVER, NEVER]] * 4 + [[4.0, 4.0, 4.0]] * 4
@@ -556,8 +556,8 @@ def test_a_device_waits_for_the_favourite_child_of_its_last_operation(edges: int
     work = work_of(problem_of(graph, [[20, NEVER], [NEVER, 10], [30, 30], [5, NEVER]]))
     child = MSct(edges=edges, fuse=False)._favourites(work)
     assert child.tolist() == [2, -1, -1, -1]
-    plan = earliest_first(work, static_level(work), child)
-    assert plan.start_s.tolist() == [0.0, 0.0, 22.0, 52.0]
+    schedule = earliest_first(work, static_level(work), child)
+    assert schedule.start_s.tolist() == [0.0, 0.0, 22.0, 52.0]
     assert run_etf(work).start_s.tolist() == [0.0, 0.0, 25.0, 20.0]
 
 

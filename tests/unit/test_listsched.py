@@ -30,7 +30,7 @@ def machine(
     return ListSched(level=level, block_s=BLOCK_S, gap_s=GAP_S, quirks=quirks).bind(subject)
 
 
-def plan(*device: int, priority: list[float] | None = None, p: int = 3) -> Placement:
+def placement(*device: int, priority: list[float] | None = None, p: int = 3) -> Placement:
     return Placement(np.array(device), NAMES[:p], None if priority is None else np.array(priority))
 
 
@@ -49,7 +49,7 @@ def sends(timeline: Timeline) -> list[tuple[int, str, float, float]]:
 
 def test_t1_blocks_the_device_after_an_operation_that_takes_time():
     # 0 runs 0-1 and blocks A until 1.5; 1 takes no time at 1.5 and does not block; 2 runs 1.5-3.5, release at 4.
-    line = machine(graph_of(3, [(0, 1), (1, 2)]), [1, 0, 2]).timeline(plan(0, 0, 0))
+    line = machine(graph_of(3, [(0, 1), (1, 2)]), [1, 0, 2]).timeline(placement(0, 0, 0))
     assert line.start_s.tolist() == [0, 1.5, 1.5]
     assert line.end_s.tolist() == [1, 1.5, 3.5]
     assert line.value_s == 4
@@ -59,7 +59,7 @@ def test_t1_sends_an_output_once_for_all_remote_readers():
     # 20 bytes take 2 s, once, for B and C together.
     graph = graph_of(3, [(0, 1), (0, 2)], out_bytes=[20, 0, 0])
     found = machine(graph, [1, 1, 1])
-    line = found.timeline(plan(0, 1, 2))
+    line = found.timeline(placement(0, 1, 2))
     assert sends(line) == [(0, "B", 1, 3), (0, "C", 1, 3)]
     assert line.start_s.tolist() == [0, 3, 3]
     assert found.simulate(np.array([[0, 1, 2]], np.int32)).cut_bytes.tolist() == [20]
@@ -68,7 +68,7 @@ def test_t1_sends_an_output_once_for_all_remote_readers():
 def test_t1_keeps_a_gap_between_sends_that_a_lone_transfer_does_not_see():
     # 0 ends at 1, is sent 1-2, link free at 5; 1 runs 1.5-2.5, waits for the link, is sent 5-6.
     graph = graph_of(4, [(0, 2), (1, 3)], out_bytes=[10, 10, 0, 0])
-    line = machine(graph, [1, 1, 1, 1]).timeline(plan(0, 0, 1, 1))
+    line = machine(graph, [1, 1, 1, 1]).timeline(placement(0, 0, 1, 1))
     assert sends(line) == [(0, "B", 1, 2), (1, "B", 5, 6)]
     assert line.start_s.tolist() == [0, 1.5, 2, 6]
 
@@ -76,55 +76,55 @@ def test_t1_keeps_a_gap_between_sends_that_a_lone_transfer_does_not_see():
 def test_t1_ends_with_the_release_of_the_link():
     # The reader ends at 2.1 and releases B at 2.6, but the link of A is released at 2 + 3 = 5.
     graph = graph_of(2, [(0, 1)], out_bytes=[10, 0])
-    assert machine(graph, [1, 0.1]).timeline(plan(0, 1)).value_s == 5
+    assert machine(graph, [1, 0.1]).timeline(placement(0, 1)).value_s == 5
 
 
 def test_t1_at_one_moment_ends_come_before_arrivals_and_those_before_starts():
     # Both 3 (local, released by 1) and 2 (remote, from A) become ready on B at 2; the local one was released first.
     # The blocked B starts at 2.5; without the rule 2 would, which has the smaller index and the earlier producer.
     graph = graph_of(4, [(0, 2), (1, 3)], out_bytes=[10, 10, 0, 0])
-    line = machine(graph, [1, 2, 1, 1]).timeline(plan(0, 1, 1, 1))
+    line = machine(graph, [1, 2, 1, 1]).timeline(placement(0, 1, 1, 1))
     assert line.start_s.tolist() == [0, 0, 4, 2.5]
 
 
 def test_first_come_first_served_ignores_indices_of_what_was_ready_earlier():
     # 2 is ready at 1, 1 at 2; A is busy until 3: 2 goes first.
     graph = graph_of(5, [(0, 1), (3, 2)], out_bytes=[0] * 5)
-    line = machine(graph, [2, 1, 1, 1, 3], level="T0").timeline(plan(1, 0, 0, 2, 0))
+    line = machine(graph, [2, 1, 1, 1, 3], level="T0").timeline(placement(1, 0, 0, 2, 0))
     assert line.start_s.tolist() == [0, 4, 3, 0, 0]
 
 
 def test_a_priority_lets_the_least_go_first_and_never_idles():
     graph = graph_of(3, [])
-    ordered = machine(graph, [1, 1, 1], level="T0").timeline(plan(0, 0, 0, priority=[2, 0, 1]))
+    ordered = machine(graph, [1, 1, 1], level="T0").timeline(placement(0, 0, 0, priority=[2, 0, 1]))
     assert ordered.start_s.tolist() == [2, 0, 1]
     # 1 would be the most urgent, but is not ready before 5: 2 runs first.
     waiting = machine(graph_of(3, [(0, 1)], out_bytes=[40, 0, 0]), [1, 1, 1], level="T0")
-    assert waiting.timeline(plan(0, 1, 1, priority=[0, 0, 1])).start_s.tolist() == [0, 5, 0]
+    assert waiting.timeline(placement(0, 1, 1, priority=[0, 0, 1])).start_s.tolist() == [0, 5, 0]
 
 
 def test_t1_without_quirks_a_read_of_no_bytes_is_no_transfer_and_with_them_carries_the_whole_output():
     graph = graph_of(2, [(0, 1)], out_bytes=[20, 0], edge_bytes={(0, 1): 0})
-    assert sends(machine(graph, [1, 1]).timeline(plan(0, 1))) == [(0, "B", 1, 1)]
-    assert sends(machine(graph, [1, 1], quirks=True).timeline(plan(0, 1))) == [(0, "B", 1, 3)]
+    assert sends(machine(graph, [1, 1]).timeline(placement(0, 1))) == [(0, "B", 1, 1)]
+    assert sends(machine(graph, [1, 1], quirks=True).timeline(placement(0, 1))) == [(0, "B", 1, 3)]
 
 
 def test_t1_with_quirks_an_operation_of_no_time_blocks_as_well():
     graph = graph_of(2, [(0, 1)])
-    assert machine(graph, [0, 1]).timeline(plan(0, 0)).start_s.tolist() == [0, 0]
-    assert machine(graph, [0, 1], quirks=True).timeline(plan(0, 0)).start_s.tolist() == [0, 0.5]
+    assert machine(graph, [0, 1]).timeline(placement(0, 0)).start_s.tolist() == [0, 0]
+    assert machine(graph, [0, 1], quirks=True).timeline(placement(0, 0)).start_s.tolist() == [0, 0.5]
 
 
 def test_t1_bare_has_neither_block_nor_gap():
     graph = graph_of(4, [(0, 2), (1, 3)], out_bytes=[10, 10, 0, 0])
-    line = machine(graph, [1, 1, 1, 1], level="T1-bare").timeline(plan(0, 0, 1, 1))
+    line = machine(graph, [1, 1, 1, 1], level="T1-bare").timeline(placement(0, 0, 1, 1))
     assert sends(line) == [(0, "B", 1, 2), (1, "B", 2, 3)]
     assert line.value_s == 4
 
 
 def test_t0_sends_everything_at_once():
     graph = graph_of(4, [(0, 1), (0, 2), (0, 3)], out_bytes=[10, 0, 0, 0])
-    line = machine(graph, [1, 1, 1, 1], level="T0").timeline(plan(0, 1, 1, 2))
+    line = machine(graph, [1, 1, 1, 1], level="T0").timeline(placement(0, 1, 1, 2))
     assert sends(line) == [(0, "B", 1, 2), (0, "C", 1, 2)]
     assert line.value_s == 4
 
@@ -132,7 +132,7 @@ def test_t0_sends_everything_at_once():
 def test_t2_sends_one_after_another_to_each_device_and_receives_one_at_a_time():
     # A sends to B 1-2, then to C 2-3; B has 1 ready to send to C at 1 but C receives from A until 3: 3-4.
     graph = graph_of(5, [(0, 2), (0, 3), (1, 4)], out_bytes=[10, 10, 0, 0, 0])
-    line = machine(graph, [1, 1.5, 1, 1, 1], level="T2").timeline(plan(0, 1, 1, 2, 2))
+    line = machine(graph, [1, 1.5, 1, 1, 1], level="T2").timeline(placement(0, 1, 1, 2, 2))
     assert sends(line) == [(0, "B", 1, 2), (0, "C", 2, 3), (1, "C", 3, 4)]
 
 
@@ -157,31 +157,31 @@ def test_memory_by_hand(case: int):
     assert found.simulate(np.array([device], np.int32)).peak_bytes[0].tolist() == peak
 
 
-def test_a_plan_that_needs_more_than_the_memory_is_a_failure_that_says_where():
+def test_a_placement_that_needs_more_than_the_memory_is_a_failure_that_says_where():
     graph, device, _ = HELD[0]
-    fits = machine(graph, [1, 1, 1], level="T2", memory_bytes=16).evaluate([plan(*device)])[0]
-    short = machine(graph, [1, 1, 1], level="T2", memory_bytes=15).evaluate([plan(*device)])[0]
+    fits = machine(graph, [1, 1, 1], level="T2", memory_bytes=16).evaluate([placement(*device)])[0]
+    short = machine(graph, [1, 1, 1], level="T2", memory_bytes=15).evaluate([placement(*device)])[0]
     assert not isinstance(fits, MeasurementFailed)
     assert isinstance(short, MeasurementFailed)
     assert short.kind == "out_of_memory"
     assert "A" in short.message
 
 
-def test_a_plan_on_a_device_without_support_is_refused():
+def test_a_placement_on_a_device_without_support_is_refused():
     graph = graph_of(2, [(0, 1)])
     found = machine(graph, [1, np.inf])
-    answer = found.evaluate([plan(0, 0)])[0]
+    answer = found.evaluate([placement(0, 0)])[0]
     assert isinstance(answer, MeasurementFailed)
     assert answer.kind == "refused"
     assert "op1" in answer.message
     with pytest.raises(UsageError):
-        found.timeline(plan(0, 0))
+        found.timeline(placement(0, 0))
 
 
 def test_a_move_that_is_not_taken_leaves_priorities_as_they_were_to_the_bit():
     # Adding 1e17 and taking it away again would leave 0 of both, and then 0 would run before 1.
     evaluator = machine(graph_of(2, []), [1, 1], level="T0", p=1)
-    start = plan(0, 0, priority=[0.2, 0.1], p=1)
+    start = placement(0, 0, priority=[0.2, 0.1], p=1)
     none = np.full(1, -1)
     moves = Moves(np.array([0, 2]), np.array([0, 1]), none, none, np.array([1e17]), np.array([-1.0]))
     local_search = evaluator.local_search(start, moves, allowed=np.ones((2, 1), bool), limit=1)
@@ -192,7 +192,7 @@ def test_a_move_that_is_not_taken_leaves_priorities_as_they_were_to_the_bit():
 
 def test_evaluations_are_counted_and_answers_say_which_devices_ran():
     found = machine(graph_of(2, [(0, 1)]), [1, 1], level="T0")
-    answers = found.evaluate([plan(0, 0), plan(0, 2, priority=[0, 1]), plan(0, 1)])
+    answers = found.evaluate([placement(0, 0), placement(0, 2, priority=[0, 1]), placement(0, 1)])
     assert found.evaluations == 3
     assert [a.executed_on for a in answers if not isinstance(a, MeasurementFailed)] == [("A",), ("A", "C"), ("A", "B")]
 

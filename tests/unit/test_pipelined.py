@@ -83,14 +83,14 @@ def test_answers_tell_devices_pieces_and_refusals() -> None:
     op_s = case.costs.op_s.copy()
     op_s[4, 0] = np.inf
     case = replace(case, costs=replace(case.costs, op_s=op_s))
-    plans = [Placement(np.array(d), ("A", "B")) for d in ([0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 1, 1, 1])]
-    refused, full, fine = Pipelined().bind(case).evaluate(plans)
+    placements = [Placement(np.array(d), ("A", "B")) for d in ([0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 1, 1, 1])]
+    refused, full, fine = Pipelined().bind(case).evaluate(placements)
     assert refused == MeasurementFailed("refused", "A does not run op4")
     assert full == MeasurementFailed("out_of_memory", "B lacks 3e-06 MB of memory")
     assert isinstance(fine, Prediction)
     assert (fine.executed_on, fine.subgraphs) == (("A", "B"), 3)
     careless = Pipelined(memory=False).bind(case)
-    assert isinstance(careless.evaluate(plans)[1], Prediction)
+    assert isinstance(careless.evaluate(placements)[1], Prediction)
     assert careless.execution == PipelineModel(memory=False)
 
 
@@ -110,7 +110,7 @@ def test_a_timeline_is_one_period() -> None:
     assert timeline.value_s == 22.5
 
 
-def test_a_plan_on_the_wrong_device_has_no_timeline() -> None:
+def test_a_placement_on_the_wrong_device_has_no_timeline() -> None:
     pipe = Pipelined().bind(subject(fan(), topology("gpu", "gpu"), [*FAN_S[:4], np.inf]))
     with pytest.raises(UsageError, match="op4"):
         pipe.timeline(Placement(np.zeros(5), ("A", "B")))

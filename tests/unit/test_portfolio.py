@@ -118,7 +118,7 @@ def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.Mo
     for _ in range(2):
         placed(problem, "T2", Budget(400))
     assert len(proofs) == 1
-    # The problem's own once; those of joined groups and of other memory, which two rules plan, each time.
+    # The problem's own once; those of joined groups and of other memory, which two rules make, each time.
     own = [given for given in works if len(given) == 1 or given[1:] == (None, None)]
     assert len(own) == 1
     placed(dataclasses.replace(problem, ordered=True), "T2", Budget(400))

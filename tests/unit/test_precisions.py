@@ -1,4 +1,4 @@
-"""Low precisions: tried on the model before anything is placed in them, and left out where it does not bear them."""
+"""Low precisions: tried on the model before anything is placed in them, left out where it does not tolerate them."""
 
 from __future__ import annotations
 

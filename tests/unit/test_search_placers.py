@@ -309,7 +309,7 @@ def test_a_graph_without_shared_weights_has_no_layers():
     assert layers_of(hierarchy(lean(chain_problem()), least=2)) is None
 
 
-def test_layers_spread_along_the_dearest_tensors():
+def test_layers_spread_along_the_most_expensive_tensors():
     #  0 (layer 7) -2- 1 -1- 2 -3- 3 (layer 5);  4 alone
     tensors = Neighbours(
         np.array([0, 1, 3, 5, 6, 6]), np.array([1, 0, 2, 1, 3, 2], np.int32), np.array([2.0, 2.0, 1.0, 1.0, 3.0, 3.0])
@@ -451,27 +451,27 @@ def test_a_walk_in_the_sketch_takes_what_plain_python_takes(seed: int):
     moves = draw([Grain.of(level, np.arange(40, dtype=np.int32)) for level in levels[:3]], 30, 3, 0.5, rng)
     allowed = rng.random((40, 3)) < 0.9
     trials = SketchTrials(*moves, rng.exponential(1e-4, 30), allowed)
-    plan, plan_s = device.copy(), estimate_s(found, device, np.inf)
+    placement, plan_s = device.copy(), estimate_s(found, device, np.inf)
     best_s = plan_s
     for i in range(30):
         cell = moves.item[moves.ptr[i] : moves.ptr[i + 1]]
-        goal = plan[moves.like[i]] if moves.like[i] >= 0 else moves.device[i]
-        moved = plan.copy()
+        goal = placement[moves.like[i]] if moves.like[i] >= 0 else moves.device[i]
+        moved = placement.copy()
         moved[cell] = goal
         held = np.bincount(moved, weights=found.held, minlength=3)
-        grown = held[goal] > np.bincount(plan, weights=found.held, minlength=3)[goal]
+        grown = held[goal] > np.bincount(placement, weights=found.held, minlength=3)[goal]
         if not allowed[cell, goal].all() or (grown and held[goal] > found.room[goal]):
             continue
         value_s = estimate_s(found, moved, np.inf)
         if value_s <= plan_s + trials.threshold_s[i]:
-            plan, plan_s = moved, value_s
+            placement, plan_s = moved, value_s
             best_s = min(best_s, value_s)
     end, end_s, _, met_s = local_search(found, trials, device)
-    assert end.tolist() == plan.tolist()
+    assert end.tolist() == placement.tolist()
     assert [end_s, met_s] == [plan_s, best_s]
 
 
-def test_a_simulators_plans_are_refined_in_the_sketch_first():
+def test_a_simulators_placements_are_refined_in_the_sketch_first():
     problem, _, _, simulator = sketch_and_simulator(1)
     single_s = simulator.simulate(np.repeat(np.arange(3), 40).reshape(3, 40).astype(np.int32)).value_s.min()
     found = [

@@ -143,8 +143,8 @@ def test_figures_by_hand() -> None:
 def test_sub_graphs_are_counted_only_if_a_launch_costs_something_or_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plans = [Placement(np.array(device), NAMES) for device in ([0, 0, 0, 0], [0, 0, 1, 1])]
-    device = np.stack([plan.device for plan in plans])
+    placements = [Placement(np.array(device), NAMES) for device in ([0, 0, 0, 0], [0, 0, 1, 1])]
+    device = np.stack([placement.device for placement in placements])
     costly = subject(fan(), FAN_S)
     assert costly.costs is not None
     free, half, full = (
@@ -153,7 +153,7 @@ def test_sub_graphs_are_counted_only_if_a_launch_costs_something_or_they_are_ask
     )
     assert (half.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.0, 1.5]
     assert (full.simulate(device).value_s - free.simulate(device).value_s).tolist() == [0.25, 1.75]
-    answers = [answer for answer in free.evaluate(plans) if isinstance(answer, Prediction)]
+    answers = [answer for answer in free.evaluate(placements) if isinstance(answer, Prediction)]
     assert [answer.subgraphs for answer in answers] == [1, 3]
     monkeypatch.setattr(cuts, "count", None)
     assert free.simulate(device).value_s.tolist() == [answer.value_s for answer in answers]
@@ -165,11 +165,11 @@ def test_weights_must_fit_a_device_of_known_memory() -> None:
     small = tuple(replace(d, memory_bytes=size) for d, size in zip(topology().devices, (6, 0), strict=True))
     graph = replace(fan(), weight_bytes=np.array([1, 2, 4, 8]))
     case = replace(subject(graph, FAN_S), topology=Topology.uniform(small, bytes_per_s=10.0, latency_s=0.5))
-    plans = [Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [1, 1, 1, 1])]
-    full, fine = Sequential().bind(case).evaluate(plans)
+    placements = [Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [1, 1, 1, 1])]
+    full, fine = Sequential().bind(case).evaluate(placements)
     assert full == MeasurementFailed("out_of_memory", "A lacks 1e-06 MB of memory")
     assert isinstance(fine, Prediction)
-    assert isinstance(Sequential(memory=False).bind(case).evaluate(plans)[0], Prediction)
+    assert isinstance(Sequential(memory=False).bind(case).evaluate(placements)[0], Prediction)
 
 
 def test_a_timeline_runs_one_sub_graph_after_another() -> None:
@@ -191,7 +191,7 @@ def test_a_timeline_of_one_device_has_one_launch() -> None:
     assert timeline.t == 0
 
 
-def test_a_plan_on_the_wrong_device_has_no_timeline() -> None:
+def test_a_placement_on_the_wrong_device_has_no_timeline() -> None:
     evaluator = Sequential().bind(subject(fan(), [*FAN_S[:3], [16.0, np.inf]]))
     with pytest.raises(UsageError, match="op3"):
         evaluator.timeline(Placement(np.ones(4), NAMES))

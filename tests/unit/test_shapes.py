@@ -184,9 +184,9 @@ def test_dynamic_inputs_may_stay_so():
         (image, ["picture=1x3x8x8"], "'picture=1x3x8x8' gives no input .* a shape; its inputs are image"),
         (image, ["image:1,3,8,8"], "NAME=1x3x224x224"),
         (text, ["1x8"], "its inputs are ids .*, mask"),
-        (image, ["image=1x4x8x8"], r"does not bear the shape image \[1,4,8,8\]: at conv, [^']*channel"),
+        (image, ["image=1x4x8x8"], r"does not run with the shape image \[1,4,8,8\]: at conv, [^']*channel"),
         (image, ["image=1x3x0x8"], "NAME=1x3x224x224"),
-        (image, ["image=1x3x8"], "does not bear the shape image"),
+        (image, ["image=1x3x8"], "does not run with the shape image"),
     ],
 )
 def test_a_shape_that_fits_nothing_is_a_usage_error(model, given: list[str], words: str):

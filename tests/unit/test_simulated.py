@@ -38,7 +38,7 @@ def test_priorities_are_those_of_the_moves_done() -> None:
     assert shifted(None, moves, np.ones(3, bool)) is None
 
 
-def test_plans_with_priorities_are_batched_apart() -> None:
+def test_placements_with_priorities_are_batched_apart() -> None:
     plain, ordered = Placement(np.array([0, 1]), NAMES), Placement(np.array([1, 1]), NAMES, np.array([2.0, 1.0]))
     (first, device, none), (second, _, priority) = batches([ordered, plain, plain])
     assert (first, device.tolist(), none) == ([1, 2], [[0, 1], [0, 1]], None)

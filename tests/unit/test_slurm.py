@@ -40,7 +40,7 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
         (HOST + 'parameters = "x"', "`parameters` of", "timeout_min"),
         ("host = 3", "`host` of", 'host = "10.0.0.1"'),
         (HOST + 'wait = "soon"', "'soon' is not a time", "10m"),
-        ("[", "is no TOML", "Correct"),
+        ("[", "is not valid TOML", "Correct"),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_right(text: str, cause: str, remedy: str, tmp_path: Path) -> None:

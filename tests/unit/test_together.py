@@ -53,13 +53,13 @@ def test_what_parts_found_is_taken_over_in_the_order_of_the_parts(workers: int) 
     search = search_of(wide_problem(), Budget(100))
     device = np.arange(18, dtype=np.int32) % 3
     device[9], device[5] = device[2], 1  # tied, and pinned
-    plan = Placement(device, search.problem.topology.names)
+    placement = Placement(device, search.problem.topology.names)
 
     def asks(fork: Search, author: str) -> None:
-        fork.evaluate([plan], author=author)
+        fork.evaluate([placement], author=author)
 
     together(search, [partial(asks, author=author) for author in ("first", "second", "third")], workers=workers)
-    [found] = [c for c in search.answer().candidates if c.placement.key() == plan.key()]
+    [found] = [c for c in search.answer().candidates if c.placement.key() == placement.key()]
     assert found.found_by == "first"
 
 
@@ -136,8 +136,8 @@ def test_a_fork_of_a_simulator_says_the_same_and_counts_by_itself(rules: str) ->
     fork = simulator.fork()
     assert fork.evaluations == 0
     assert (fork.fingerprint, fork.execution) == (simulator.fingerprint, simulator.execution)
-    plans = np.random.default_rng(0).integers(0, 3, (5, 18)).astype(np.int32)
-    assert fork.simulate(plans).value_s.tolist() == simulator.simulate(plans).value_s.tolist()
+    placements = np.random.default_rng(0).integers(0, 3, (5, 18)).astype(np.int32)
+    assert fork.simulate(placements).value_s.tolist() == simulator.simulate(placements).value_s.tolist()
     assert (simulator.evaluations, fork.evaluations) == (7, 5)
     simulator.absorb(fork)
     assert simulator.evaluations == 12

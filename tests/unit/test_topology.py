@@ -126,7 +126,7 @@ def test_links_that_are_missing_are_all_listed(tmp_path: Path) -> None:
             devices("a") + '[[link]]\nfrom = "a"\nto = "a"\nboth_ways = 1\n',
             "both_ways of link a -> a is 1, but",
         ),
-        ("[[device]\n", "is no TOML"),
+        ("[[device]\n", "is not valid TOML"),
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(text: str, cause: str, tmp_path: Path) -> None:

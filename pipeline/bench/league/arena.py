@@ -57,7 +57,11 @@ def arena(instance: LeagueInstance) -> Arena:
     from policy.place.exact.proofs import lower_bound
 
     problem = _problem(instance)
-    topology = _within(_linked(problem.topology, instance.links), problem, instance.share, instance.level)
+    topology = problem.topology
+    if instance.links != 1:
+        topology = replace(topology, link_bytes_per_s=topology.link_bytes_per_s * instance.links)
+    if instance.share is not None:
+        topology = within(problem.on(topology=topology), instance.level, instance.share)
     problem = problem.on(topology=topology)
     measurer = simulator(instance.level)
     subject = _subject(problem)
@@ -94,23 +98,14 @@ def costs_of(case: BenchCase) -> CostTable:
 def within(problem: Problem, level: str, share: float) -> Topology:
     """Return devices that each hold a share of an equal part of what one device alone would hold; inf: anything."""
     free = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
-    roomy = replace(problem.topology, devices=free)
+    unlimited = replace(problem.topology, devices=free)
     if np.isinf(share):
-        return roomy
+        return unlimited
     alone = np.zeros((1, problem.graph.n), np.int32)
-    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject(problem.on(topology=roomy)))
+    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject(problem.on(topology=unlimited)))
     total = float(evaluator.simulate(alone).peak_bytes.sum())
-    tight = tuple(replace(d, memory_bytes=int(share * total / roomy.p)) for d in free)
-    return replace(roomy, devices=tight)
-
-
-def _within(topology: Topology, problem: Problem, share: float | None, level: str) -> Topology:
-    return topology if share is None else within(problem.on(topology=topology), level, share)
-
-
-def _linked(topology: Topology, factor: float) -> Topology:
-    """Return the devices with all bandwidths multiplied."""
-    return topology if factor == 1 else replace(topology, link_bytes_per_s=topology.link_bytes_per_s * factor)
+    tight = tuple(replace(d, memory_bytes=int(share * total / unlimited.p)) for d in free)
+    return replace(unlimited, devices=tight)
 
 
 def _subject(problem: Problem) -> Subject:

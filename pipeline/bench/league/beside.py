@@ -14,8 +14,8 @@ from typing import Any
 from pipeline.artifacts.checkpoint import read_policy
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Progress
-from pipeline.bench.beside import answers_beside
-from pipeline.bench.cells import BenchCell, Lesson, run_cell
+from pipeline.bench.beside import answers_beside, go_on, silent
+from pipeline.bench.cells import BenchCell, CellRecord, Lesson, run_cell
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.parts import LeagueCell
 from pipeline.bench.league.protocol import GraphRef, LeagueInstance
@@ -27,7 +27,7 @@ from pipeline.placing.rehearsal import rehearse
 
 def run_beside(
     cells: Sequence[LeagueCell], folder: Path, *, engine: Engine, fingerprint: str, progress: Progress
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[CellRecord]:
     """Yield the records of cells as they are done, each written to its file below a folder as well.
 
     fingerprint: of the machines on which the clock ends cells; each has such a machine to itself.
@@ -51,7 +51,8 @@ def run_beside(
             )
         )
     for settled in answers_beside(commands, engine=engine, progress=progress):
-        record, cell = dict(settled.answer["record"]), by_name[settled.name]
+        record: CellRecord = settled.answer["record"]
+        cell = by_name[settled.name]
         write_json(cell.cell.file(folder / cell.folder), record)
         yield record
 
@@ -80,7 +81,7 @@ def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     instance = LeagueInstance(**{**command["instance"], "graph": GraphRef(**command["instance"]["graph"])})
     method = BenchMethod(**{**command["method"], "coarsen": tuple(command["method"]["coarsen"])})
     here = arena(instance)
-    rehearse((method.placer,), here.case.measurer_name, here.n, say=_silent)
+    rehearse((method.placer,), here.case.measurer_name, here.n, say=silent)
     known = None
     if command["lesson"] is not None:
         key, seconds, folder = command["lesson"]
@@ -94,15 +95,7 @@ def answer(command: Mapping[str, Any]) -> dict[str, Any]:
         seconds=command["seconds"],
         lesson=known,
     )
-    return {"record": run_cell(cell, None, here.single_s, _go_on)}
-
-
-def _silent(_: str) -> None:
-    """Tell nobody."""
-
-
-def _go_on() -> None:
-    """Never end a cell early: the process is ended instead."""
+    return {"record": run_cell(cell, None, here.single_s, go_on)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pipeline.bench.methods import BenchMethod
 from pipeline.core.errors import MissingPackageError, UnknownNameError
 from pipeline.core.stages import ControlledPlacer, LearningPlacer
 
-RULES = ("rules", "lists")  # kinds whose best answer is a yardstick of its own
+RULES = ("rules", "lists")  # kinds whose best answer is a baseline of its own
 SOLVERS = ("exact",)  # kinds that may go on for ever on a number of evaluations
 OTHER = "other"
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from pipeline.artifacts.store import write_text
 from pipeline.bench.league.protocol import NOISE
-from pipeline.bench.pages import markdown
+from pipeline.bench.pages import markdown, ratio_text
 from pipeline.report.charts import ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
 from pipeline.report.page import picture
@@ -98,12 +98,12 @@ def _winner(table: Table) -> str:
         return "nobody found a placement."
     best = whole[0]
     level = [row["placer"] for row in whole[1:] if row["ratio"]["low"] <= best["ratio"]["high"]]
-    words = f"{best['placer']} is first with {_ratio(best['ratio'])}"
+    words = f"{best['placer']} is first with {ratio_text(best['ratio'], 3)}"
     learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
     if level:
         words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
     if learned is not None and learned is not best:
-        words += f"; the best that learns is {learned['placer']} with {_ratio(learned['ratio'])}"
+        words += f"; the best that learns is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
     late, cells = _disturbed(table)
@@ -118,7 +118,7 @@ def _winner(table: Table) -> str:
 def _controls(table: Table) -> Iterator[str]:
     """Yield for every control what its placer is beside it, instance by instance."""
     for pair in table["controls"]:
-        yield f"`{pair['placer']}` over `{pair['control']}`: {_ratio(pair['ratio'])}, {pair['verdict']}."
+        yield f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, {pair['verdict']}."
 
 
 def _told(document: Table) -> list[str]:
@@ -166,7 +166,7 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     rows = [
         [
             _name(row, count),
-            _ratio(row["ratio"]),
+            ratio_text(row["ratio"], 3),
             _number(row["rule_ratio"]),
             _number(row["bound_ratio"]),
             *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
@@ -213,7 +213,7 @@ def _curve(table: Table) -> list[str]:
 
 
 def _in_t2(table: Table) -> list[str]:
-    rows = [[row["placer"], _ratio(row["ratio"]), _ratio(row["over_promise"])] for row in table["in_T2"]]
+    rows = [[row["placer"], ratio_text(row["ratio"], 3), ratio_text(row["over_promise"], 3)] for row in table["in_T2"]]
     header = ["placer", "ratio in T2", "over its prediction"]
     return ["The same placements in T2, over those that the reference found with as many evaluations:", "",
             *markdown(header, rows)]  # fmt: skip
@@ -226,9 +226,9 @@ def _noise(table: Table) -> list[str]:
     rows = [
         [
             row["placer"],
-            _ratio(nominal[row["placer"]]),
-            *(_ratio(row[f"ratio_{p}"]) for p in percents),
-            _ratio(row[f"over_promise_{percents[-1]}"]),
+            ratio_text(nominal[row["placer"]], 3),
+            *(ratio_text(row[f"ratio_{p}"], 3) for p in percents),
+            ratio_text(row[f"over_promise_{percents[-1]}"], 3),
         ]
         for row in table["noise"]
     ]
@@ -242,7 +242,7 @@ def _side_by_side(tables: Sequence[Table]) -> list[str]:
     order = dict.fromkeys(name for rows in found for name in rows)
     lines = []
     for name in order:
-        cells = [_ratio(rows[name]["ratio"]) if name in rows else "-" for rows in found]
+        cells = [ratio_text(rows[name]["ratio"], 3) if name in rows else "-" for rows in found]
         misses = sum(rows[name]["infeasible"] for rows in found if name in rows)
         lines.append([name, *cells, str(misses or "-")])
     return markdown(["placer", *(table["title"].removeprefix("On ") for table in tables), "infeasible"], lines)
@@ -300,7 +300,7 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
-    yardstick = _yardstick(document)
+    reference = _reference(document)
     for each in comparisons(document, name):
         yield each.file, each.drawing()
     for table in document["tables"]:
@@ -309,8 +309,11 @@ def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
         stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
-        lines = {p: _points(curve["limits"], curve["ratios"][p]) for p in best}
-        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], yardstick=yardstick)
+        lines = {
+            placer: [(x, y) for x, y in zip(curve["limits"], curve["ratios"][placer], strict=True) if y is not None]
+            for placer in best
+        }
+        drawing = ratio_curves(lines, label=table["title"], along=curve["by"], reference=reference)
         if drawing is not None:
             yield f"{stem}-curves.svg", drawing
 
@@ -328,35 +331,22 @@ def comparisons(document: Table, name: str) -> list[DrawnComparison]:
                 row["placer"],
                 (1 / row["ratio"]["median"], 1 / row["ratio"]["high"], 1 / row["ratio"]["low"]),
                 "best" if row is known[0] else "baseline" if row["control_of"] else "other",
-                _ratio(row["ratio"]),
+                ratio_text(row["ratio"], 3),
             )
             for row in known
         )
         if rows:
             file = f"{_file(name, table)}-intervals.svg"
-            found.append(DrawnComparison(file, table["title"], INTERVALS, _yardstick(document), rows))
+            found.append(DrawnComparison(file, table["title"], INTERVALS, _reference(document), rows))
     return found
 
 
-def _yardstick(document: Table) -> str:
+def _reference(document: Table) -> str:
     return f"{document['reference']}, {document['settings']['reference']:,}"
-
-
-def _points(limits: Sequence[float], ratios: Sequence[float | None]) -> list[tuple[float, float]]:
-    return [(limit, ratio) for limit, ratio in zip(limits, ratios, strict=True) if ratio is not None]
 
 
 def _file(name: str, table: Table) -> str:
     return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
-
-
-def _ratio(ratio: Table | None) -> str:
-    """Return a ratio, with its interval if that has a width."""
-    if ratio is None:
-        return "-"
-    if ratio["high"] - ratio["low"] < 1e-9:
-        return f"{ratio['median']:.3f}"
-    return f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -212,7 +212,7 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
 
     Raises:
         UnknownNameError: there is no family, graph or file of that name.
-        UsageError: two graphs bear one name.
+        UsageError: two graphs share one name.
     """
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))

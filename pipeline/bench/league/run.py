@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Progress
-from pipeline.bench.cells import Lesson, finished, run_cell
+from pipeline.bench.cells import CellRecord, Lesson, finished, run_cell
 from pipeline.bench.league.arena import Arena, arena
 from pipeline.bench.league.beside import run_beside
 from pipeline.bench.league.entries import LeagueEntry, entries
@@ -59,7 +59,7 @@ class _League:
     fleet: Engine | None
     machine: HostMachine
     lessons: dict[tuple[str, str], Lesson] = field(default_factory=dict)
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    records: dict[str, CellRecord] = field(default_factory=dict)
     wanted: list[tuple[Heat, list[LeagueCell]]] = field(default_factory=list)
 
 
@@ -164,8 +164,8 @@ def _run(run: _League) -> None:
         run.records[cell.cell.key] = apart(_work(run, cell, folder / cell.folder))
 
 
-def _work(run: _League, cell: LeagueCell, folder: Path) -> Callable[[Callable[[], None]], dict[str, Any]]:
-    def work(check: Callable[[], None]) -> dict[str, Any]:
+def _work(run: _League, cell: LeagueCell, folder: Path) -> Callable[[Callable[[], None]], CellRecord]:
+    def work(check: Callable[[], None]) -> CellRecord:
         here = arena(cell.instance)
         rehearse((cell.entry.method.placer,), here.case.measurer_name, here.n, say=run.progress)
         return run_cell(cell.cell, folder, here.single_s, check)
@@ -203,6 +203,7 @@ def _document(run: _League) -> dict[str, Any]:
         tables.append(table_of(heat, mine, theirs, run.effort))
         if heat.taught and not heat.budget.per_device:
             lessons = repaid(mine, theirs, run.lessons)
+    distinct = {cell.cell.key: cell for _, cells in run.wanted for cell in cells}
     arenas = [arena(i) for i in dict.fromkeys(i for heat in run.heats for i in heat.instances)]
     return {
         "schema": SCHEMA,
@@ -216,15 +217,11 @@ def _document(run: _League) -> dict[str, Any]:
         "placers": [_about(entry) for entry in run.entries],
         "tables": tables,
         "lessons": lessons,
-        "cells": [_short(cell, run.records[cell.cell.key]) for cell in _distinct(run)],
+        "cells": [_short(cell, run.records[key]) for key, cell in distinct.items()],
     }
 
 
-def _distinct(run: _League) -> Iterator[LeagueCell]:
-    yield from {cell.cell.key: cell for _, cells in run.wanted for cell in cells}.values()
-
-
-def _short(cell: LeagueCell, record: Mapping[str, Any]) -> dict[str, Any]:
+def _short(cell: LeagueCell, record: CellRecord) -> dict[str, Any]:
     """Return a cell's record without its placement, which lies in the file of the cell."""
     kept = ("key", "model", "method", "seed", "value_s", "evaluations", "seconds", "cpu_s", "infeasible", "failed")
     return {"budget": cell.budget.name, **{name: record.get(name) for name in kept}, "curve": record.get("curve", [])}

@@ -65,7 +65,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Yardsticks:
+class Baselines:
     """What values are divided by and compared with, by instance; an instance may be missing where nothing is known.
 
     best: of all placers. rule: the best rule of thumb. heft: HEFT. bound: what no placement falls below.
@@ -78,8 +78,8 @@ class Yardsticks:
     bound: Values
 
     @classmethod
-    def of(cls, records: Sequence[Record], references: Sequence[Record], bound: Values) -> Yardsticks:
-        """Return the yardsticks of a table's records; references: those of the reference, at its own budget."""
+    def of(cls, records: Sequence[Record], references: Sequence[Record], bound: Values) -> Baselines:
+        """Return the baselines of a table's records; references: those of the reference, at its own budget."""
         rules = [r for r in records if r["rule"]]
         heft = [r for r in rules if r["method"] == "heft"]
         return cls(by_instance(references), _least(records), _least(rules), by_instance(heft), bound)
@@ -110,7 +110,7 @@ def _least(records: Sequence[Record]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class BesideControl:
-    """A placer's seconds over those of its control, instance by instance; an interval below 1 bears its claim out.
+    """A placer's seconds over those of its control, instance by instance; an interval below 1 confirms its claim.
 
     Of few instances nothing is said: their bootstrap interval is too narrow.
     """
@@ -156,21 +156,21 @@ def is_disturbed(record: Record, limit_s: float | None) -> bool:
     return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
 
 
-def standings(records: Sequence[Record], yardsticks: Yardsticks) -> list[Standing]:
+def standings(records: Sequence[Record], baselines: Baselines) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
-    rows = [_standing([r for r in records if r["method"] == name], yardsticks) for name in _names(records)]
+    rows = [_standing([r for r in records if r["method"] == name], baselines) for name in _names(records)]
     return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
 
 
-def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
+def _standing(mine: Sequence[Record], baselines: Baselines) -> Standing:
     values = by_instance(mine)
-    ratios = _over(values, yardsticks.reference)
+    ratios = _over(values, baselines.reference)
     family = {r["model"]: r["family"] for r in mine}
     shown = np.array(list(ratios.values()))
     alive = [r for r in mine if r["value_s"] is not None]
-    rule, bound = _over(values, yardsticks.rule), _over(values, yardsticks.bound)
+    rule, bound = _over(values, baselines.rule), _over(values, baselines.bound)
     single = [r["value_s"] <= r["single_s"] * (1 + SAME) for r in alive if r["single_s"] is not None]
-    heft = [r["value_s"] <= yardsticks.heft[r["model"]] * (1 + SAME) for r in alive if r["model"] in yardsticks.heft]
+    heft = [r["value_s"] <= baselines.heft[r["model"]] * (1 + SAME) for r in alive if r["model"] in baselines.heft]
     first = mine[0]
     return Standing(
         placer=first["method"],
@@ -186,10 +186,10 @@ def _standing(mine: Sequence[Record], yardsticks: Yardsticks) -> Standing:
         bound_ratio=_mean(list(bound.values())) if bound else None,
         wins=_share([r < 1 - MARGIN for r in ratios.values()]),
         losses=_share([r > 1 + MARGIN for r in ratios.values()]),
-        best=_share([values[i] <= yardsticks.best[i] * (1 + MARGIN) for i in values]),
+        best=_share([values[i] <= baselines.best[i] * (1 + MARGIN) for i in values]),
         not_worse_single=_share(single),
         not_worse_heft=_share(heft),
-        infeasible=sum(r["infeasible"] and r["model"] in yardsticks.best for r in mine),
+        infeasible=sum(r["infeasible"] and r["model"] in baselines.best for r in mine),
         failed=tuple(dict.fromkeys(r["failed"] for r in mine if r["failed"] is not None and not r["infeasible"])),
         disturbed=sum(is_disturbed(r, r["limit_s"]) for r in mine),
         seconds=_median([r["seconds"] for r in alive]),

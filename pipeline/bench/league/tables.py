@@ -13,8 +13,8 @@ from pipeline.bench.league.disturbed import rerun, with_noise
 from pipeline.bench.league.parts import Heat, Lessons
 from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
 from pipeline.bench.league.standings import (
+    Baselines,
     Record,
-    Yardsticks,
     anytime,
     beside_controls,
     break_even,
@@ -35,17 +35,17 @@ def table_of(
 
     records: of all cells of the heat. references: those of the reference at its own budget, on the same instances.
     """
-    yardsticks = Yardsticks.of(records, references, {i.name: arena(i).floor_s for i in heat.instances})
+    baselines = Baselines.of(records, references, {i.name: arena(i).floor_s for i in heat.instances})
     document: dict[str, Any] = {
         "part": heat.part,
         "title": heat.title,
         "budget": {"evaluations": heat.budget.evaluations, "seconds": heat.budget.seconds, "name": heat.budget.name},
         "instances": [i.name for i in heat.instances],
-        "standings": [asdict(row) for row in standings(records, yardsticks)],
+        "standings": [asdict(row) for row in standings(records, baselines)],
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
     if heat.part == "search":
-        document["curve"] = _curve(heat, records, yardsticks)
+        document["curve"] = _curve(heat, records, baselines)
     if heat.part == "noise":
         document["noise"] = _noise(heat, records, references, effort.draws)
     if heat.part == "levels":
@@ -53,12 +53,12 @@ def table_of(
     return document
 
 
-def _curve(heat: Heat, records: Sequence[Record], yardsticks: Yardsticks) -> dict[str, Any]:
+def _curve(heat: Heat, records: Sequence[Record], baselines: Baselines) -> dict[str, Any]:
     """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
     timed = heat.budget.seconds is not None
     most = heat.budget.seconds or heat.budget.evaluations or 0
     limits = sorted({*(limit for limit in (SECONDS if timed else EVALUATIONS) if limit < most), most})
-    ratios = anytime(records, yardsticks.reference, limits, seconds=timed)
+    ratios = anytime(records, baselines.reference, limits, seconds=timed)
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
 

@@ -16,13 +16,14 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample, PolicyInputs, Snapshot, prefixed
 from pipeline.shared.torch_tools import load_weights
 from policy.place.agent.leave_one_out import LeaveOneOut
+from policy.place.history import stacked
 from policy.place.lists.baechi import holdable
 from policy.place.lists.submit import submit
 from policy.place.neural.constructing import Scores
 from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import ListPolicy
 from policy.place.neural.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
-from policy.place.search import Search, stacked
+from policy.place.search import Search
 from policy.place.training import Adam, spent_share
 
 FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not

@@ -40,9 +40,9 @@ class CpSat(Method):
 
     For devices that work at the same time every group has a device and every operation a start; devices run one
     operation at a time, links carry what the rules of contention allow. For devices that run one after another, and for
-    pipelines, there are devices alone. The solver starts from the best placement seen. Every plan it finds is run by
-    the evaluator, with the planned order as priorities where placements may have them; what it proves holds for all
-    orders. Times are whole ticks, rounded down, so that proofs stay true; the error is below 0.1 %.
+    pipelines, there are devices alone. The solver starts from the best placement seen. Every schedule it finds is run
+    by the evaluator, with its order as priorities where placements may have them; what it proves holds for all orders.
+    Times are whole ticks, rounded down, so that proofs stay true; the error is below 0.1 %.
 
     Programs above `largest` are left alone, see `size_of`. Without a time limit one thread works and the effort is
     counted in the solver's own steps, in proportion to the evaluations left, so that equal seeds give equal answers.

@@ -13,7 +13,7 @@ from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices
 from policy.place.exact.cpsat_times import Draft, Tensor, Times
 from policy.place.units import Units
 
-Plan = tuple[Int32, Float64, Float64]  # devices int32 [k] of units, start and end float64 [n] of operations
+Schedule = tuple[Int32, Float64, Float64]  # devices int32 [k] of units, start and end float64 [n] of operations
 
 
 class ScheduleProgram:
@@ -203,16 +203,16 @@ def serial_ticks(times: Times) -> int:
     return work + int(times.head_ticks.max(initial=0)) + away * sends
 
 
-def listsched(problem: Problem, units: Units, times: Times, placement: Plan | None, least_s: float) -> Made:
+def listsched(problem: Problem, units: Units, times: Times, schedule: Schedule | None, least_s: float) -> Made:
     """Return the program of a problem whose graph is acyclic.
 
-    placement: what to start from, or None. least_s: seconds that no placement falls below.
+    schedule: what to start from, or None. least_s: seconds that no placement falls below.
     """
     if problem.costs is None:
         raise ValueError("a problem without costs")
     alike = alike_devices(problem, units, problem.costs.op_s)
     draft = None
-    if placement is not None:
-        device, start_s, end_s = placement
+    if schedule is not None:
+        device, start_s, end_s = schedule
         draft = Draft.of(times, in_order_of_use(device, alike, times.unit_order()), start_s, end_s)
     return ScheduleProgram(units, times, draft, alike).made(math.floor(least_s / times.tick_s))

@@ -185,11 +185,11 @@ class Makespan(Unknown):
         if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
             return None
         times = Times.of(problem, units, _dataflow(execution), hint.value_s)
-        plan = None
+        schedule = None
         device, timeline = hint.device, hint.timeline
         if timeline is not None and device is not None and problem.fits(units.placement(device)):
-            plan = (device, timeline.start_s, timeline.end_s)
-        return listsched(problem, units, times, plan, bound_s)
+            schedule = (device, timeline.start_s, timeline.end_s)
+        return listsched(problem, units, times, schedule, bound_s)
 
 
 class LongestWait(Unknown):
@@ -281,13 +281,13 @@ def _is_apart(execution: ExecutionModel | None) -> bool:
 
 def _calls(execution: ExecutionModel | None) -> int:
     if not isinstance(execution, LatencyModel):
-        raise TypeError(f"{execution} is no model of accelerators that are called")
+        raise TypeError(f"{execution} is not a model of accelerators that are called")
     return execution.calls
 
 
 def _dataflow(execution: ExecutionModel | None) -> DataflowModel:
     if not isinstance(execution, DataflowModel):
-        raise TypeError(f"{execution} is no model of a dataflow machine")
+        raise TypeError(f"{execution} is not a model of a dataflow machine")
     return execution
 
 

@@ -229,7 +229,7 @@ class Paths:
 
 def priced_s(op_s: Float64, price: Float64, block_s: float) -> Float64:
     """Return float64 [n], the least priced time of each operation, with what it blocks its device; see `interval_s`."""
-    known = np.isfinite(op_s)  # 0 times inf is no number
+    known = np.isfinite(op_s)  # 0 times inf is not a number
     priced = np.where(known, price * (np.where(known, op_s, 0.0) + np.where(op_s > 0, block_s, 0.0)), math.inf)
     found: Float64 = priced.min(axis=1)
     return found

@@ -69,7 +69,7 @@ class Hdp(Method):
         counts = (self.hidden // 2, self.samples, self.patience)
         rates = (self.learning_rate, self.clip_norm, self.tanh_clip, self.temperature)
         if not all(math.isfinite(x) for x in (*rates, self.noise, self.first_baseline)):
-            raise UsageError(f"{self} has values that are no numbers.", "Use finite values.")
+            raise UsageError(f"{self} has values that are not finite.", "Use finite values.")
         if min(counts) < 1 or self.hidden % 2 or min(self.groups, self.noise_until, self.stop_sampling) < 0:
             raise UsageError(f"{self} has a count that is too small, or an odd width.", "Use counts of at least 1.")
         if min(rates) <= 0 or min(self.noise, self.first_baseline) < 0:

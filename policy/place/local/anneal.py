@@ -69,7 +69,7 @@ class Anneal(Method):
     def __post_init__(self) -> None:
         shares = (self.copies, self.clusters, self.swaps, self.orders, self.shifts)
         if not all(0 <= share <= 1 for share in shares):
-            raise UsageError(f"{self} has shares that are none.", "Use shares from 0 to 1.")
+            raise UsageError(f"{self} has a share out of range.", "Shares must lie in [0, 1].")
         if not (0 < self.cold <= self.hot and self.evaluations_per_group > 0):
             raise UsageError(f"{self} cannot cool.", "Use 0 < cold <= hot, and a positive budget per group.")
 
@@ -215,7 +215,7 @@ def best_order(search: Search, placement: Placement) -> Placement:
 
 
 def with_order(search: Search, placement: Placement) -> Placement:
-    """Return the plan with priorities that keep its order of execution, as far as that can be known."""
+    """Return the placement with priorities that keep its order of execution, as far as that can be known."""
     if placement.priority is not None:
         return placement
     timeline = None if math.isinf(search.best_s) else search.timeline(placement)
@@ -226,7 +226,7 @@ def with_order(search: Search, placement: Placement) -> Placement:
 
 
 def levelled(placement: Placement) -> Placement:
-    """Return the plan with ranks for priorities, if it has any: shift upon shift would leave the range of floats."""
+    """Return the placement with ranks for priorities, if any: shift upon shift would leave the range of floats."""
     return (
         placement
         if placement.priority is None

@@ -124,8 +124,8 @@ class Neighbourhood:
         """Return a neighbour of each group, itself where it has none."""
         if self.neighbour.size == 0:
             return group
-        lonely = self.next_ptr[group + 1] == self.next_ptr[group]
-        found: Int64 = np.where(lonely, group, _pick(rng, self.next_ptr, self.neighbour, group))
+        isolated = self.next_ptr[group + 1] == self.next_ptr[group]
+        found: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
         return found
 
     def _walks(self, rng: np.random.Generator, group: Int64, length: Int64) -> Int64:

@@ -80,8 +80,8 @@ def _partitioned(problem: Problem, share: float) -> Iterator[Int32]:
         heavy: Float64 = np.bincount(part, weights=amount).astype(np.float64)
         room = _room(units, amount)
         home = _fullest_last(np.ones((heavy.size, room.size), bool), heavy, room)[part]
-        barred = ~units.allowed[np.arange(units.k), home]
-        yield units.placement(np.where(barred, units.allowed.argmax(axis=1), home).astype(np.int32)).device
+        forbidden = ~units.allowed[np.arange(units.k), home]
+        yield units.placement(np.where(forbidden, units.allowed.argmax(axis=1), home).astype(np.int32)).device
 
 
 def _held(problem: Problem, units: Units, share: float) -> Float64:

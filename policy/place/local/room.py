@@ -27,7 +27,7 @@ FIRST = (
 )
 WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
 SHARE = 0.9  # share of the budget that may go into a first placement that fits
-FITTING = 0.5  # share of the moves taken that should lead to plans that fit
+FITTING = 0.5  # share of the moves taken that should lead to placements that fit
 STEP = 1.3  # factor by which the price rises or falls after a local search
 
 
@@ -84,12 +84,12 @@ def unlimited(search: Search, *, seconds: float) -> Search:
     """
     problem = search.problem
     devices = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
-    roomy = replace(problem, start=None, ordered=False).on(topology=replace(problem.topology, devices=devices))
+    relaxed = replace(problem, start=None, ordered=False).on(topology=replace(problem.topology, devices=devices))
     budget = Budget(max(1, search.left), seconds if math.isfinite(seconds) else None)
-    return Search(roomy, _Roomy(search), budget, lambda _: None, author=search.author)
+    return Search(relaxed, _WithoutMemory(search), budget, lambda _: None, author=search.author)
 
 
-class _Roomy:
+class _WithoutMemory:
     """A search's simulator as an evaluator whose devices hold everything."""
 
     version: ClassVar[int] = 1

@@ -41,8 +41,8 @@ class Placeto(Method):
     in units of the best single device's, bytes beyond memory in eighths of it, and the entropy bonus falls with the
     budget, so that none depends on the scale of a problem; a node's time is its mean over devices, which may differ;
     starts are divided by the greatest distance; what a group puts out is the sum over its output ports; pins,
-    colocation and memory are heeded; where groups form cycles, edges back are unseen; a step that changes nothing asks
-    nothing. Where the evaluator tells no starts, all are 0. docs/methods/placeto.md has the faults not copied.
+    colocation and memory are respected; where groups form cycles, edges back are unseen; a step that changes nothing
+    asks nothing. Where the evaluator tells no starts, all are 0. docs/methods/placeto.md has the faults not copied.
     """
 
     version: ClassVar[int] = 1
@@ -88,7 +88,7 @@ class Placeto(Method):
         if not all(
             math.isfinite(getattr(self, f.name)) for f in fields(self) if isinstance(getattr(self, f.name), float)
         ):
-            raise UsageError(f"{self} has values that are no numbers.", "Use finite values.")
+            raise UsageError(f"{self} has values that are not finite.", "Use finite values.")
         if min(counts) < 1 or min(self.rounds, self.steps) < 0:
             raise UsageError(f"{self} has a count that is too small.", "Use 1 or more; rounds and steps may be 0.")
         if self.network == "gnn" and self.rounds == 0:

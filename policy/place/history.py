@@ -1,0 +1,140 @@
+"""What a search has seen: the value of every placement, the best of them, and the bound proven meanwhile."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.core.arrays import Float64, Int32
+from pipeline.core.learning import Snapshot
+from pipeline.core.measurement import seconds_of
+from pipeline.core.placement import Placement
+from pipeline.core.stages import Candidate
+from pipeline.shared.payload import result_from_json, result_to_json
+
+ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
+
+
+class History:
+    """The placements of n nodes that were seen, each once.
+
+    value_s: digest of a placement -> its median seconds. best, best_s: the first placement of the least value, None and
+    inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what. single_s: the
+    least value of a placement on one device; nan while there is none.
+    """
+
+    def __init__(self, n: int, devices: tuple[str, ...]) -> None:
+        self.value_s: dict[bytes, float] = {}
+        self.best: Placement | None = None
+        self.best_s = math.inf
+        self.bound: tuple[float, str] = (0.0, "")
+        self.single_s = math.nan
+        self._n, self._devices = n, devices
+        self._turn = 0
+        self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
+
+    def note(self, key: bytes, candidate: Candidate) -> None:
+        """Remember what a placement costs, and the placement itself if it is among the best; key: its digest."""
+        value, device = seconds_of(candidate.result), candidate.placement.device
+        if math.isfinite(value) and np.all(device == device[:1]):
+            self.single_s = float(np.fmin(self.single_s, value))
+        self._turn += 1
+        entry = (-value, -self._turn, candidate)
+        if len(self._kept) < ANSWERS:
+            heapq.heappush(self._kept, entry)
+        elif entry[:2] > self._kept[0][:2]:
+            heapq.heapreplace(self._kept, entry)
+        if value < self.best_s:
+            self.best, self.best_s = candidate.placement, value
+        self.value_s[key] = value
+
+    def prove(self, bound_s: float, by: str) -> None:
+        """Note that no placement is faster than `bound_s`."""
+        if bound_s > self.bound[0]:
+            self.bound = (bound_s, by)
+
+    def ranked(self) -> list[Candidate]:
+        """Return the best placements seen, best first, failed ones last."""
+        return [candidate for _, _, candidate in sorted(self._kept, key=lambda entry: (-entry[0], -entry[1]))]
+
+    def fork(self) -> History:
+        """Return a history that knows all values, the incumbent and the bound, and keeps what is new to it."""
+        twin = History(self._n, self._devices)
+        twin.value_s, twin.best, twin.best_s = dict(self.value_s), self.best, self.best_s
+        twin.bound, twin.single_s, twin._turn = self.bound, self.single_s, self._turn
+        return twin
+
+    def join(self, fork: History) -> None:
+        """Take over what a fork has seen and proven."""
+        for candidate in fork._in_turn():
+            if (key := candidate.placement.digest()) not in self.value_s:
+                self.note(key, candidate)
+        self.value_s = fork.value_s | self.value_s
+        self.single_s = float(np.fmin(self.single_s, fork.single_s))
+        self.prove(*fork.bound)
+
+    def _in_turn(self) -> list[Candidate]:
+        """Return what is kept in the order in which it was seen."""
+        return [candidate for _, _, candidate in sorted(self._kept, key=lambda entry: -entry[1])]
+
+    def state(self) -> Snapshot:
+        """Return all of it, from which `resume` goes on in another process."""
+        candidates, unordered = self._in_turn(), np.full(self._n, math.nan)
+        priorities = [c.placement.priority for c in candidates]
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "seen": np.frombuffer(b"".join(self.value_s), np.uint8),
+            "seen_s": np.array(list(self.value_s.values()), np.float64),
+            "device": stacked([c.placement.device for c in candidates], self._n, np.int32),
+            "priority": stacked([unordered if p is None else p for p in priorities], self._n, np.float64),
+            "turn": np.array(sorted(-turn for _, turn, _ in self._kept), np.int64),
+        }
+        facts = {
+            "turn": self._turn,
+            "bound": list(self.bound),
+            "single_s": None if math.isnan(self.single_s) else self.single_s,
+            "kept": [_to_json(candidate) for candidate in candidates],
+        }
+        return Snapshot(arrays, facts)
+
+    def resume(self, state: Snapshot) -> None:
+        """Know what a state holds, and nothing else."""
+        arrays, facts = state.arrays, state.facts
+        digests = arrays["seen"].tobytes()
+        width = len(digests) // max(1, len(arrays["seen_s"]))
+        keys = (digests[i : i + width] for i in range(0, len(digests), width))
+        self.value_s = dict(zip(keys, arrays["seen_s"].tolist(), strict=True))
+        self._kept, self.best, self.best_s = [], None, math.inf
+        rows = zip(arrays["turn"].tolist(), arrays["device"], arrays["priority"], facts["kept"], strict=True)
+        for turn, device, priority, row in rows:
+            candidate = _from_json(row, device, priority, self._devices)
+            value = seconds_of(candidate.result)
+            self._kept.append((-value, -turn, candidate))
+            if value < self.best_s:
+                self.best, self.best_s = candidate.placement, value
+        heapq.heapify(self._kept)
+        self._turn = facts["turn"]
+        self.single_s = math.nan if facts["single_s"] is None else facts["single_s"]
+        self.bound = (facts["bound"][0], facts["bound"][1])
+
+
+def stacked(rows: Sequence[npt.NDArray[Any]], n: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return [len(rows), n], for no rows as well."""
+    return np.array(rows, dtype).reshape(len(rows), n)
+
+
+def _to_json(candidate: Candidate) -> dict[str, Any]:
+    """Return what is known of a candidate beside its placement."""
+    planned_s = None if math.isnan(candidate.planned_s) else candidate.planned_s
+    return {"result": result_to_json(candidate.result), "found_by": candidate.found_by, "planned_s": planned_s}
+
+
+def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: tuple[str, ...]) -> Candidate:
+    """Return the candidate of such a record; priority: float64 [n], nan if the placement has none."""
+    placement = Placement(device, names, None if np.isnan(priority).any() else priority)
+    planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
+    return Candidate(placement, result_from_json(row["result"]), row["found_by"], planned_s)
