@@ -72,7 +72,8 @@ def run_batch(
 
     Also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of intervals.
 
-    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are.
+    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are, and
+    what is started.
     remeasure: whether what these jobs measured is forgotten first.
 
     Raises:
@@ -197,7 +198,11 @@ def _work(
     jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say, *, remeasure: bool
 ) -> None:
     """Bring all jobs as far as they come."""
-    dispatcher = FleetDispatcher(engine, say)
+
+    def started(title: str) -> None:
+        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done; {title}")
+
+    dispatcher = FleetDispatcher(engine, started)
     rank = {id(p): i for i, p in enumerate(jobs)}
 
     def want(p: JobProgress, chain: Chain) -> None:
@@ -208,7 +213,6 @@ def _work(
     for p in jobs:
         ledger.advance(p)
     while len(dispatcher):
-        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done")
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
 
