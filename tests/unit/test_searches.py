@@ -108,12 +108,23 @@ def test_a_wrong_question_is_refused_before_anything_is_started(scenario: Scenar
 
 def test_when_every_search_fails_the_last_cause_is_told(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        searches, "to_command", lambda scenario, effort: {"scenario": {"graph": "gone.json"}, "effort": {}}
+        searches,
+        "to_command",
+        lambda scenario, effort: {"scenario": {"graph": "gone.json", "settings": {}}, "effort": {}},
     )
     engine = InProcess(2)
     with pytest.raises(MeasurementError, match=r"gone\.json"):
         search_on(engine, scenario, Effort(), ("heft",), progress=lambda _: None)
     assert [line.partition(":")[0] for line in engine.said] == ["heft, seed 3", "heft, seed 4"]
+
+
+def test_files_that_settings_name_are_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weights").write_text("")
+    given = {"place.neural_list.weights": "weights", "place.anneal.rounds": 3, "coarsen.keep_dynamic": True}
+    asked = worker.to_command(Scenario("zoo:rnnlm2", settings=given), Effort())
+    assert asked["scenario"]["settings"] == given | {"place.neural_list.weights": str(tmp_path / "weights")}
+    assert worker.files_of(asked) == (str(tmp_path / "weights"),)
 
 
 def test_files_that_tell_of_one_search_are_refused(scenario: Scenario, capsys: pytest.CaptureFixture[str]) -> None:
