@@ -102,7 +102,7 @@ def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any
 
 
 def file_parameters(obj: Any) -> list[str]:
-    """Return the names of a built implementation's parameters whose values are paths of files."""
+    """Return the names of the parameters of an implementation, built or not, whose values are paths of files."""
     return [f.name for f in dataclasses.fields(obj) if f.metadata.get("file")]
 
 

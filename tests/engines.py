@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import DeviceError
 from pipeline.core.workers import Answer, answered
-from pipeline.fleet.engine import Command, FleetWorker, Reply
+from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.runs.plan import HostMachine, look_at_machine
 
 
@@ -27,6 +27,7 @@ class ProcessEngine:
     asked: list[tuple[str, Command]] = field(default_factory=list)
     waiting: list[tuple[str, Command]] = field(default_factory=list)
     retries: bool = True
+    say: Say = lambda _: None
 
     def workers(self) -> Sequence[FleetWorker]:
         """Return a worker per kind of machine."""

@@ -30,7 +30,7 @@ from pipeline.shared.folders import own_cache
 class Declaration:
     """An implementation with its parameters, as JSON values.
 
-    version: of the class. params: all of them, defaults filled in. files: values of those that name a file. real:
+    version: of the class. params: all of them, defaults filled in. files: names of those that name a file. real:
     whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along. placers: names
     of the placers that a placer may call itself. learns: whether it is a placer that learns a policy.
     """
@@ -129,7 +129,7 @@ def _declaration(stage: str, built: Any) -> Declaration:
     brought: list[tuple[str, str]] = []
     if recipe is not None:
         brought = [*(("coarsen", c) for c, _ in recipe.coarsen), ("embed", recipe.embed[0]), ("group", recipe.group[0])]
-    files = [str(getattr(built, name)) for name in registry.file_parameters(built)]
     placers = list(built.placers) if isinstance(built, CompositePlacer) else []
     real, learns = stage == "measure" and built.real, isinstance(built, LearningPlacer)
+    files = registry.file_parameters(built)
     return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns)

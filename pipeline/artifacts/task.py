@@ -27,6 +27,7 @@ Progress = Callable[[str], None]
 Alone = Callable[[Progress], AbstractContextManager[float]]  # gives the seconds waited until the machine was free
 
 MADE_OF = "made-of"  # the file beside what an interruption leaves that tells the inputs
+FILES = "files"  # the key of a task's context that holds where the files lie that parameters name by what they hold
 DISTURBED = "disturbed"  # the key of an entry's provenance that holds what disturbed its measurement
 INPUT, VERSION = "inputs.", "version."  # how differences in these parts of a key are called
 
@@ -39,7 +40,8 @@ class Task:
     "stage.implementation" that its answer depends on, raised by hand when the output changes for equal input; as text,
     of packages. params: what was chosen. inputs: stage -> key of the artifact it reads. fingerprint: the hardware, for
     stages that measure, else "". context: what the step needs but what does not change its answer, such as the path of
-    the model file. series: what the samples depend on that it may share with others, of another budget; none if empty.
+    the model file, and those of the files that parameters name by what they hold. series: what the samples depend on
+    that it may share with others, of another budget; none if empty.
     """
 
     stage: str
@@ -64,19 +66,38 @@ class Task:
         return digest(self.parts)
 
     @property
+    def params_here(self) -> Mapping[str, Any]:
+        """Return the parameters with files named by their paths, as steps use them."""
+        files = self.context.get(FILES, {})
+        params: Mapping[str, Any] = _by_path(self.params, files) if files else self.params
+        return params
+
+    @property
     def measures(self) -> bool:
         """Return whether the step needs the machine to itself."""
         return self.stage in ("precisions", "profile") or bool(self.params.get("real"))
+
+
+def _by_path(value: Any, files: Mapping[str, str]) -> Any:
+    """Return a value in which names by content, or texts that hold one, have paths instead."""
+    if isinstance(value, Mapping):
+        return {key: _by_path(v, files) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_path(v, files) for v in value]
+    if isinstance(value, str):
+        for name, path in files.items():
+            value = value.replace(name, path)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """What a step gets to do its work.
 
-    inputs: stage -> the artifact. out: the empty folder to write the payload to. partial: a folder that outlives an
-    interruption. series: a folder that all tasks of one series share, whatever their budgets. deadline: of the run.
-    disturbed: a step adds what kept it from measuring and may be gone another time; its artifact, and what is made of
-    it, serves this run and is made again in the next.
+    task: its parameters name files by their paths. inputs: stage -> the artifact. out: the empty folder to write the
+    payload to. partial: a folder that outlives an interruption. series: a folder that all tasks of one series share,
+    whatever their budgets. deadline: of the run. disturbed: a step adds what kept it from measuring and may be gone
+    another time; its artifact, and what is made of it, serves this run and is made again in the next.
     """
 
     task: Task
@@ -220,7 +241,9 @@ def _taken_or_made(
             with full_disk(store):
                 partial = _partial(task, store, inputs)
                 series = store.series(digest(task.series)) if task.series else partial
-                work = StepContext(task, inputs, out, partial, progress, series, deadline)
+                work = StepContext(
+                    replace(task, params=task.params_here), inputs, out, partial, progress, series, deadline
+                )
                 steps[task.stage](work)
             seconds = time.monotonic() - begun
             disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]

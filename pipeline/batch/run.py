@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
-from pipeline.artifacts.task import Task
+from pipeline.artifacts.task import FILES, Task
 from pipeline.batch.jobs import EVERY, Job, file_stems
 from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.config import Settings
@@ -72,7 +72,8 @@ def run_batch(
 
     Also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of intervals.
 
-    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are.
+    engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are, and
+    what is started.
     remeasure: whether what these jobs measured is forgotten first.
 
     Raises:
@@ -197,7 +198,11 @@ def _work(
     jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say, *, remeasure: bool
 ) -> None:
     """Bring all jobs as far as they come."""
-    dispatcher = FleetDispatcher(engine, say)
+
+    def started(title: str) -> None:
+        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done; {title}")
+
+    dispatcher = FleetDispatcher(engine, started)
     rank = {id(p): i for i, p in enumerate(jobs)}
 
     def want(p: JobProgress, chain: Chain) -> None:
@@ -208,7 +213,6 @@ def _work(
     for p in jobs:
         ledger.advance(p)
     while len(dispatcher):
-        progress(f"{sum(p.over for p in jobs):,} of {len(jobs):,} jobs are done")
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
 
@@ -234,8 +238,13 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
         reads=tuple(dict.fromkeys(k for task in tasks for k in task.inputs.values() if k not in makes)),
         makes=tuple(makes),
         forgets=tuple(k for task in again if task.key in makes for k in (task.key, digest(task.series))),
-        files=tuple(each[name] for each in context for name in READ_FROM if each.get(name)),
+        files=tuple(dict.fromkeys(path for each in context for path in _read_from(each))),
     )
+
+
+def _read_from(context: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the files that a task reads."""
+    return [*(context[name] for name in READ_FROM if context.get(name)), *context.get(FILES, {}).values()]
 
 
 def _at_home(task: Task) -> Task:

@@ -1,9 +1,15 @@
-"""The benchmark of exact placement: every method on every graph in the format of Tarnawski et al. that is given."""
+"""The benchmark of exact placement: every method on every graph in the format of Tarnawski et al. that is given.
+
+Its cells run in this process, or in those of workers, which are this very module:
+
+in   {"path", "name", "evaluator", "method", "seconds"}: the fields of ExactCell
+out  {"row"}: the fields of ExactRow
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,18 +17,23 @@ import psutil
 
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import digest, file_digest, write_json
+from pipeline.artifacts.task import Progress
+from pipeline.bench.beside import answers_beside
 from pipeline.bench.cells import on_file
 from pipeline.bench.intervals import over_graphs
 from pipeline.bench.pages import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.private import write_whole
+from pipeline.core.workers import serve
+from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
 
 SCHEMA = "placewright.bench-exact/1"
-RESULTS, PAGE = "results.json", "results.md"
+WORKER = "pipeline.bench.exact"  # the module whose processes run cells
+RESULTS, PAGE, CELLS = "results.json", "results.md", "cells"
 SCOTCH = "Scotch"  # the partitioner of the paper; METIS, which also cuts few bytes in equal parts, stands for it
 LATENCY = "latency"  # what the folder of a file is called that is meant for latency
 MS, MB = 1e3, 1e6
@@ -102,6 +113,24 @@ class ExactRow(NamedTuple):
     failed: str = ""
 
 
+class _Record(NamedTuple):
+    """The file of a cell's row. settings: of the cell, as they were before it was run."""
+
+    path: Path
+    settings: dict[str, Any]
+
+    def read(self) -> ExactRow | None:
+        """Return the row of a cell that was run with these very settings; None if there is none, or it failed."""
+        known = on_file(self.path, SCHEMA, digest(self.settings))
+        return ExactRow(**known["row"]) if known is not None and not known["row"]["failed"] else None
+
+    def write(self, row: ExactRow) -> ExactRow:
+        """Return a row once it is written."""
+        document = {"schema": SCHEMA, "key": digest(self.settings), "settings": self.settings, "row": row._asdict()}
+        write_json(self.path, document)
+        return row
+
+
 def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCell]:
     """Return the cells of all graphs in a folder and those below.
 
@@ -133,23 +162,51 @@ def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCel
     return found
 
 
-def run(asked: Sequence[ExactCell], out: Path, progress: Callable[[str], None]) -> Iterator[ExactRow]:
+def run(asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine | None = None) -> Iterator[ExactRow]:
     """Yield the rows of cells: those that are in a folder, and the others, which are run and written there.
 
+    fleet: whose workers run them, already entered; None for this process. The clock ends cells, so each has a machine
+    to itself, and all machines are of one kind.
+
     Raises:
-        StoreError: the folder cannot be written.
+        PlacewrightError: the folder cannot be written, or no worker could run a cell.
     """
-    check_writable(out / "cells" / RESULTS)
-    for cell in asked:
-        path, key = cell.file(out / "cells"), digest(cell.settings)
-        known = on_file(path, SCHEMA, key)
-        if known is not None and not known["row"]["failed"]:
-            yield ExactRow(**known["row"])
-            continue
-        progress(f"{cell.name}: {cell.method.name}")
-        row = answered(cell)
-        write_json(path, {"schema": SCHEMA, "key": key, "settings": cell.settings, "row": row._asdict()})
+    check_writable(out / CELLS / RESULTS)
+    records = {cell: _Record(cell.file(out / CELLS), cell.settings) for cell in asked}
+    rows = {cell: record.read() for cell, record in records.items()}
+    if fleet is not None:
+        waiting = {cell: records[cell] for cell, row in rows.items() if row is None}
+        rows |= _answered_beside(waiting, fleet, progress)
+    for cell, row in rows.items():
+        if row is None:
+            progress(f"{cell.name}: {cell.method.name}")
+            row = records[cell].write(answered(cell))
         yield row
+
+
+def _answered_beside(
+    records: Mapping[ExactCell, _Record], engine: Engine, progress: Progress
+) -> dict[ExactCell, ExactRow]:
+    """Return the rows of cells that workers have run, each written to its record as it came."""
+    by_name = {f"{cell.name}: {cell.method.name}": cell for cell in records}
+    fingerprint = engine.machines(())[0].fingerprint
+    commands = []
+    for i, (name, cell) in enumerate(by_name.items()):
+        path = str(cell.path.absolute())
+        document = {**asdict(cell), "path": path}
+        title = f"{name} ({i + 1} of {len(by_name)} cells)"
+        commands.append(Command(name, title, document, fingerprint, alone=True, rank=i, files=(path,)))
+    found = {}
+    for settled in answers_beside(commands, engine=engine, progress=progress):
+        cell = by_name[settled.name]
+        found[cell] = records[cell].write(ExactRow(**settled.answer["row"]))
+    return found
+
+
+def answer(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a cell, as a worker's process is asked for it."""
+    fields = {"path": Path(command["path"]), "method": ExactMethod(*command["method"])}
+    return {"row": answered(ExactCell(**{**command, **fields}))._asdict()}
 
 
 def answered(cell: ExactCell) -> ExactRow:
@@ -211,3 +268,7 @@ def _is_graph(path: Path) -> bool:
         return is_msr(read_object(path, "a graph"))
     except UsageError:
         return False
+
+
+if __name__ == "__main__":
+    serve(answer)

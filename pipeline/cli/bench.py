@@ -24,7 +24,7 @@ SUITES = {
     "league": ("models", "evaluators", "tables", "measurements", "set", "inputs"),
     "exact": (
         *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "measurements", "workers"),
-        *("set", "page", "retry_disturbed", "on"),
+        *("set", "page", "retry_disturbed"),
     ),
 }
 PATH = click.Path(path_type=Path)
@@ -130,8 +130,8 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError("The benchmark exact needs graphs.", "Give their folder with --inputs.")
     seconds = options["seconds"] or (QUICK_S if options["quick"] else FULL_S)
     asked = exact.cells(options["inputs"], _names(options["methods"]), seconds)
-    with console.progress(quiet=options["quiet"]) as progress:
-        rows = list(exact.run(asked, out, progress))
+    with _fleet(options, exact.WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
+        rows = list(exact.run(asked, out, progress, fleet))
     document = exact.write(rows, out)
     for name in dict.fromkeys(row.graph for row in rows):
         mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,10 @@ from typing import Any
 import click
 
 from pipeline.artifacts.task import Outcome, Progress
+from pipeline.core.errors import UsageError
 
 LINE_EVERY_S = 30.0
+PROGRESS, AS_LINES = "PLACEWRIGHT_PROGRESS", "lines"  # a variable of the environment, and what it may say
 
 
 def print_json(document: Any) -> None:
@@ -29,11 +32,20 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """Give a function that shows what is going on: a live line on a terminal, else a line at once and every 30 s."""
-    if quiet:
+    """Give a function that shows what is going on: a live line on a terminal, and nothing anywhere else.
+
+    Where PLACEWRIGHT_PROGRESS says `lines`, it is a line at once and every 30 s. quiet: nothing in any case.
+
+    Raises:
+        UsageError: the variable says something else.
+    """
+    asked = os.environ.get(PROGRESS, "")
+    if asked not in ("", AS_LINES):
+        raise UsageError(f"{PROGRESS} is {asked!r}.", f"Set it to {AS_LINES}, or not at all.")
+    if quiet or not (asked or sys.stderr.isatty()):
         yield lambda text: None
         return
-    if not sys.stderr.isatty():
+    if asked:
         yield _SlowLines()
         return
     from rich.console import Console

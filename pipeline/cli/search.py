@@ -170,8 +170,11 @@ def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -
     if alone:
         raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Leave out one of them.")
     say = (lambda text: None) if options["quiet"] else console.say
-    with engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine:
-        return search_on(engine, scenario, effort, effort.placer.split(","), say=say)
+    with (
+        engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine,
+        console.progress(quiet=options["quiet"]) as progress,
+    ):
+        return search_on(engine, scenario, effort, effort.placer.split(","), progress=progress)
 
 
 @click.command()

@@ -29,8 +29,7 @@ from pipeline.artifacts.store import Store, write_text
 from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, listed
 from pipeline.core.workers import Answer
 from pipeline.fleet.courier import Courier
-from pipeline.fleet.dispatch import Say
-from pipeline.fleet.engine import Command, FleetWorker, Reply
+from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.fleet.member import machine_of, refusal, remarks, traits
 from pipeline.fleet.residents import Residents, exchange, execute, rest
 from pipeline.runs.plan import HostMachine
@@ -73,7 +72,7 @@ class Fleet:
         self, scheduler: AbstractContextManager[str], *, module: str, store: Store, say: Say, join_s: float = JOIN_S
     ) -> None:
         self._scheduler, self._join_s = scheduler, join_s
-        self._module, self._store, self._say = module, store, say
+        self._module, self._store, self.say = module, store, say
         self._topic = f"placewright-{secrets.token_hex(8)}"
         self._mark_text = secrets.token_hex(16)
         self._attempts = itertools.count()
@@ -267,13 +266,13 @@ class Fleet:
         why = refusal(told, own)
         if why:
             self._unusable[name] = why
-            self._say(f"{name} is not used: {why}")
+            self.say(f"{name} is not used: {why}")
             return
         for remark in remarks(told, own):
-            self._say(f"{name} on {told['node']} differs: {remark}")
+            self.say(f"{name} on {told['node']} differs: {remark}")
         self._couriers.pop(name, None)
         if told["store"]:
-            self._say(f"{name} on {told['node']} does not see the store: artifacts are sent to {told['store']} there")
+            self.say(f"{name} on {told['node']} does not see the store: artifacts are sent to {told['store']} there")
             call = partial(self._exchange, self._addresses[name])
             self._couriers[name] = Courier(self._store, Path(told["store"]), call, self._mark_text)
         self._workers[name] = FleetWorker(name, told["node"], told["fingerprint"], self._slots[name])

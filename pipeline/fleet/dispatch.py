@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 from pipeline.core.errors import listed
 from pipeline.core.workers import Answer
-from pipeline.fleet.engine import ANY, Command, Engine, FleetWorker, Reply
+from pipeline.fleet.engine import ANY, Command, Engine, FleetWorker, Reply, Say
 from pipeline.fleet.health import Health
 
 DEATHS = 4  # of workers on one command, after which the command is at fault
 AGREE = 3  # workers that must have answered a command with an error before it is believed
 PATIENCE_S = 60.0  # how long commands wait for a worker that can execute them to come, or to come back
-
-Say = Callable[[str], None]
 
 
 class Needs(NamedTuple):
@@ -43,12 +41,12 @@ class Settled(NamedTuple):
 class FleetDispatcher:
     """Commands that wait and that are executed, over an engine.
 
-    say: told what is started, and what goes wrong with workers.
+    progress: told what is started. What goes wrong with workers is said by the engine.
     """
 
-    def __init__(self, engine: Engine, say: Say) -> None:
+    def __init__(self, engine: Engine, progress: Say) -> None:
         self._engine = engine
-        self._say = say
+        self._progress = progress
         self._health = Health()
         self._waiting: dict[Needs, list[tuple[int, str]]] = {}  # heaps of (rank, name)
         self._commands: dict[str, Command] = {}
@@ -117,7 +115,7 @@ class FleetDispatcher:
                 command = self._commands[heapq.heappop(heap)[1]]
                 self._at[command.name] = worker
                 room.take(worker, alone=command.alone)
-                self._say(f"{command.title} on {worker.name}" if self._engine.retries else command.title)
+                self._progress(f"{command.title} on {worker.name}" if self._engine.retries else command.title)
                 self._engine.ask(worker.name, command)
             if not heap:
                 del self._waiting[needs]
@@ -135,14 +133,18 @@ class FleetDispatcher:
             return []
         if "error" not in reply.answer:
             for worker in self._health.succeeded(reply.name, reply.worker):
-                self._say(f"{worker} is given no more work: it failed several times on what {reply.worker} then did")
+                self._engine.say(
+                    f"{worker} is given no more work: it failed several times on what {reply.worker} then did"
+                )
             return [self._settle(reply)]
         self._health.failed(reply.name, reply.worker)
         self._deaths[reply.name] += reply.died
         self._errors[reply.name] += not reply.died
         if self._engine.retries and self._is_open(command, reply):
             again = "again" if reply.died else "elsewhere"
-            self._say(f"{command.title} failed on {reply.worker}, tried {again}: {reply.answer['error']['cause']}")
+            self._engine.say(
+                f"{command.title} failed on {reply.worker}, tried {again}: {reply.answer['error']['cause']}"
+            )
             self._enqueue(command)
             return []
         self._health.confirmed(reply.name)

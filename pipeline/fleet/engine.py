@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pipeline.core.workers import Answer
 from pipeline.runs.plan import HostMachine
+
+Say = Callable[[str], None]
 
 ANY = ""  # fingerprint: of a command that any machine can execute, of a worker whose machine is the one planned for
 
@@ -70,6 +72,7 @@ class Engine(Protocol):
     """
 
     retries: bool  # whether what failed is tried on other workers, and what died again
+    say: Say  # told what is wrong with workers, and with what they do
 
     def workers(self) -> Sequence[FleetWorker]:
         """Return the workers that are there now, by name."""

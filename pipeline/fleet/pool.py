@@ -10,8 +10,12 @@ from typing import Self
 
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.core.workers import Workers
-from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply
+from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say
 from pipeline.runs.plan import HostMachine, look_at_machine
+
+
+def unsaid(_: str) -> None:
+    """Tell nobody."""
 
 
 class PoolEngine:
@@ -22,7 +26,8 @@ class PoolEngine:
 
     retries = False
 
-    def __init__(self, most: int, module: str) -> None:
+    def __init__(self, most: int, module: str, say: Say = unsaid) -> None:
+        self.say = say
         self._here = FleetWorker("this machine", platform.node(), ANY, most)
         self._held = contextlib.ExitStack()
         self._pool = Workers(most, module)

@@ -13,8 +13,8 @@ from typing import cast
 from pipeline import registry
 from pipeline.core.errors import MeasurementError
 from pipeline.core.stages import is_proven
-from pipeline.fleet.dispatch import FleetDispatcher, Say
-from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.dispatch import FleetDispatcher
+from pipeline.fleet.engine import Command, Engine, Say
 from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocument
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort
@@ -24,11 +24,12 @@ SEARCHER = "pipeline.offline.worker"  # the module whose processes search
 
 
 def search_on(
-    engine: Engine, scenario: Scenario, effort: Effort, placers: Sequence[str], *, say: Say
+    engine: Engine, scenario: Scenario, effort: Effort, placers: Sequence[str], *, progress: Say
 ) -> TogetherDocument:
     """Return the best of as many searches as the workers have room for, at least one per placer.
 
-    effort: of each search. Its seeds count up from the scenario's, after every round of the placers.
+    effort: of each search. Its seeds count up from the scenario's, after every round of the placers. progress: told
+    what is started, and what each found.
 
     Raises:
         PlacewrightError: the question is wrong; nothing was started.
@@ -39,7 +40,7 @@ def search_on(
         registry.build("place", name, scenario.parameters("place", name))
     load(scenario)
     room = max(len(placers), sum(worker.slots for worker in engine.workers()))
-    dispatcher = FleetDispatcher(engine, say)
+    dispatcher = FleetDispatcher(engine, progress)
     for i in range(room):
         placer, seed = placers[i % len(placers)], scenario.seed + i // len(placers)
         asked = to_command(replace(scenario, seed=seed), replace(effort, placer=placer))
@@ -52,10 +53,10 @@ def search_on(
         for settled in dispatcher.wait():
             if "error" in settled.answer:
                 why = settled.answer["error"]
-                say(f"{settled.name}: failed: {why['cause']}")
+                engine.say(f"{settled.name}: failed: {why['cause']}")
                 continue
             found[settled.name] = cast(SearchDocument, settled.answer["found"])
-            say(f"{settled.name}: {found[settled.name]['value_s']:.6g} s")
+            progress(f"{settled.name}: {found[settled.name]['value_s']:.6g} s")
         if found and combined(list(found.values()))["proven"]:
             break
     if not found:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.artifacts.store import Store
 from pipeline.core.errors import UsageError
 from pipeline.core.process import cpu_count
-from pipeline.fleet.dispatch import Say
-from pipeline.fleet.engine import Engine
+from pipeline.fleet.engine import Engine, Say
 from pipeline.fleet.pool import PoolEngine
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def engine_for(on: str | None, module: str, store: Store, *, workers: int | None
         DeviceError: there is no scheduler, or no worker that can be used.
     """
     if on is None:
-        return PoolEngine(workers or cpu_count(), module)
+        return PoolEngine(workers or cpu_count(), module, say)
     if workers is not None:
         raise UsageError("--workers and --on exclude each other.", "Write --on local:N for N workers.")
     return open_fleet(on, module, store, say)

@@ -14,9 +14,11 @@ from typing import Any
 from pipeline.core.workers import serve
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
+from pipeline.registry import file_parameters, implementation
 
 PATHS = ("costs", "pins", "checkpoint", "policy")
 READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does
+INPUT = "coarsen.input"  # the setting that does, beside parameters of placers and simulators
 
 
 def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
@@ -28,13 +30,31 @@ def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
         path = Path(asked["scenario"][name])
         if asked["scenario"][name] and path.is_file():
             asked["scenario"][name] = str(path.absolute())
+    settings = asked["scenario"]["settings"]
+    asked["scenario"]["settings"] = settings | {key: str(Path(settings[key]).absolute()) for key in _of_files(settings)}
     return asked
 
 
 def files_of(command: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of what a search reads."""
     named = [part[name] for part in (command["scenario"], command["effort"]) for name in READ if part.get(name)]
+    settings = command["scenario"]["settings"]
+    named += [settings[key] for key in _of_files(settings)]
     return tuple(text for text in named if Path(text).is_absolute())
+
+
+def _of_files(settings: Mapping[str, Any]) -> list[str]:
+    """Return the keys of settings that name files, as far as these are there."""
+    return [
+        key for key, value in settings.items() if _names_file(key) and isinstance(value, str) and Path(value).is_file()
+    ]
+
+
+def _names_file(key: str) -> bool:
+    """Return whether a setting names a file: of arrays, or as a parameter of a placer or simulator."""
+    stage, _, rest = key.partition(".")
+    name, _, parameter = rest.partition(".")
+    return key == INPUT or (bool(parameter) and parameter in file_parameters(implementation(stage, name)))
 
 
 def answer(command: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pipeline.core.errors import PlacewrightError, StoreError, UsageError
+from pipeline.report.batch_page import BATCH_PAGE
 from pipeline.report.comparison import RECORD, read_comparisons
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell
@@ -19,6 +19,7 @@ from pipeline.runs.result import Result
 
 INDEX = "index.html"
 BATCH = "table.jsonl"
+BATCHES = ("batch", "jobs", "failed")
 DEEPEST = 6  # folders below one another that are looked into
 PICTURES = 12  # comparisons that are drawn; the others are named
 COLUMNS = (
@@ -51,17 +52,22 @@ def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = l
         except PlacewrightError as error:
             unreadable.append((str(run.relative_to(folder)), error.cause))
     compared, damaged = _compared(folder)
-    if not rows and not unreadable and not compared and not damaged:
+    batches = []
+    for home in sorted(_below(folder, BATCH, DEEPEST)):
+        try:
+            batches.append(_batch(home, folder, path.parent))
+        except (OSError, ValueError, KeyError, TypeError):
+            damaged.append((_place(home, folder) or str(folder), "the table of the batch is damaged"))
+    if not (rows or unreadable or compared or batches or damaged):
         raise UsageError(f"There is no run in {folder}.", "Name a run directory, or a folder of some.")
-    failed = [row for table in sorted(_below(folder, BATCH, DEEPEST)) for row in _failed(table / BATCH)]
     page = PlainPage(
         f"{count_text(len(rows), 'run')} in {folder}" if rows or not compared else f"Comparison in {folder}",
         sections=[
             *compared,
             Section("Runs", columns=COLUMNS, rows=rows, numbers=(4, 5), filtered=True),
-            Section("Jobs of batches that failed", columns=("job", "model", "why"), rows=failed),
+            Section("Batches", columns=BATCHES, rows=batches, numbers=(1, 2), filtered=True),
             Section("Runs that are not finished", columns=("run", "why"), rows=unreadable),
-            Section("Comparisons that cannot be read", columns=("folder", "why"), rows=damaged),
+            Section("Batches and comparisons that cannot be read", columns=("folder", "why"), rows=damaged),
         ],
     )
     write_page(path, page.text())
@@ -72,7 +78,7 @@ def _compared(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
     """Return the comparisons of batches and benchmarks below a folder, and the folders whose record is damaged."""
     sections, damaged, left = list[Section](), list[tuple[str, str]](), list[str]()
     for home in sorted(_below(folder, RECORD, DEEPEST)):
-        place = "" if home == folder else str(home.relative_to(folder))
+        place = _place(home, folder)
         try:
             for comparison in read_comparisons(home / RECORD):
                 if len(sections) < PICTURES:
@@ -84,6 +90,10 @@ def _compared(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
     if left:
         sections.append(Section("Further comparisons", words=f"Not drawn here: {'; '.join(left)}."))
     return sections, damaged
+
+
+def _place(home: Path, folder: Path) -> str:
+    return "" if home == folder else str(home.relative_to(folder))
 
 
 def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:
@@ -128,13 +138,17 @@ def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
     ]
 
 
-def _failed(table: Path) -> list[tuple[str, str, str]]:
-    """Return the jobs of a batch that failed."""
-    try:
-        rows: list[dict[str, Any]] = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
-        return [(str(r["job"]), str(r["model"]), str(r["failed"])) for r in rows if r["failed"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [(str(table), "", "the table of the batch is damaged")]
+def _batch(batch: Path, folder: Path, home: Path) -> list[str | TableCell]:
+    """Return the cells of a batch, whose own page tells of its jobs; home: the folder of the page.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: its table is damaged.
+    """
+    rows = [json.loads(line) for line in (batch / BATCH).read_text(encoding="utf-8").splitlines()]
+    failed = sum(bool(row["failed"]) for row in rows)
+    link = os.path.relpath(batch / BATCH_PAGE, home) if (batch / BATCH_PAGE).is_file() else ""
+    name = _place(batch, folder) or folder.resolve().name
+    return [TableCell(name, name, link), str(len(rows)), str(failed)]
 
 
 def is_run(folder: Path) -> bool:

@@ -16,7 +16,7 @@ would. `pipeline.runs.execution` executes the tasks against the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import metadata
@@ -26,7 +26,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import file_digest
-from pipeline.artifacts.task import Task
+from pipeline.artifacts.task import FILES, Task
 from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
@@ -52,6 +52,7 @@ PARTITIONED = ("coarsen", "group", "place")
 SEEDLESS = ("read", "kernels", "precisions", "profile")
 # Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
 COMPARED_ALIKE = ("tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
+METRIC = "metric"  # the setting among them that names a file, and a function in it
 MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
 # What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not
 # fused, layouts that are changed. Measured on a 2-core machine; docs/executor.md.
@@ -151,13 +152,14 @@ class _Planned:
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
         if stage in PARTITIONED and not has_metis():
             version["pymetis"] = "not installed"
-        files = [digest for n, s in uses.items() for digest in _files(settings, s, n)]
-        files += _metric_files(settings) if measured and stage != "kernels" else []
-        params |= {"files": files} if files else {}
+        named = {f for n, s in uses.items() for f in declared(s, n, settings.params_of(s, n)).files}
+        files: dict[str, str] = {}
+        params = _by_content(params, named | {METRIC}, files)
         keys = {name: self.keys[name] for name in inputs if name in self.keys}
         mark = _machine(self.machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
         context = _reading(self.model, settings) if stage == "read" else {}
+        context |= {FILES: files} if files else {}
         seed = 0 if stage in SEEDLESS else settings.seed
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
         self.tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
@@ -308,21 +310,38 @@ def _one(settings: Settings, stage: str, name: str) -> list[Any]:
     return [name, declared(stage, name, settings.params_of(stage, name)).params]
 
 
-def _files(settings: Settings, stage: str, name: str) -> list[str]:
-    """Return the sha256 of every file that the parameters of an implementation name."""
-    named = map(Path, declared(stage, name, settings.params_of(stage, name)).files)
-    return [file_digest(path) for path in named if path.is_file()]
+def _by_content(value: Any, fields: Set[str], found: dict[str, str]) -> Any:
+    """Return parameters in which files are named by what they hold, so that they may lie anywhere.
 
-
-def _metric_files(settings: Settings) -> list[str]:
-    """Return the sha256 of the file of the user's metric, if there is one.
+    fields: names of parameters that name files. found: gets such a name -> the path, for each file that there is.
 
     Raises:
-        UsageError: it holds no such function.
+        UsageError: the file of the user's metric holds no such function.
     """
+    if isinstance(value, Mapping):
+        return {
+            name: _content_name(v, found, metric=name == METRIC)
+            if name in fields and isinstance(v, str)
+            else _by_content(v, fields, found)
+            for name, v in value.items()
+        }
+    return [_by_content(v, fields, found) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _content_name(text: str, found: dict[str, str], *, metric: bool) -> str:
+    """Return a path as its file's name and content, with the metric's function behind it; "" and what is none stay."""
+    if not text or not (metric or Path(text).is_file()):
+        return text
+    path = _metric_file(text) if metric else Path(text)
+    name = f"<{path.name}@{file_digest(path)}>"  # in brackets, so that none is a part of another
+    found[name] = str(path.absolute())
+    return f"{name}:{text.rpartition(':')[2]}" if metric else name
+
+
+def _metric_file(text: str) -> Path:
     from runtime.measuring.quality import metric_file
 
-    return [file_digest(metric_file(settings.measure.metric))] if settings.measure.metric else []
+    return metric_file(text)
 
 
 def _by_runtime(settings: Settings) -> Settings:

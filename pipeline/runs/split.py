@@ -63,7 +63,8 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     """
     from coarsen.reading.shapes import InputShapes
     from runtime.executor import placed
-    from runtime.executor.splitting import HowToRun
+    from runtime.executor.segments import segmentation
+    from runtime.executor.splitting import HowToRun, how_to_run, placed_in_memory
 
     path = Path(folder)
     for place in (path, path / SPLIT):
@@ -76,13 +77,14 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
         raise UsageError(
             f"{path} leaves it to {record.target} where operations run.", "Take pipeline.Result.load(run).compile()."
         )
+    how = how_to_run(runner or HowToRun().runner, record.requests if requests is None else requests)
+    as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
+    document = {"placement": record.placement, "priority": record.priority}
+    compiler = placed.SegmentCompiler()
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
-        out = Path(scratch) / SPLIT
-        how = HowToRun(requests=record.requests)
-        as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
-        document = {"placement": record.placement, "priority": record.priority}
-        _split(found.model, document, devices, out, how=how, shapes=as_placed)
-        return placed.load(out, runner=runner, requests=requests)
+        model, graph, placement = _read(found.model, document, devices, Path(scratch), as_placed)
+        parts = segmentation(graph, placement)
+        return placed_in_memory(compiler.core.read_model(model), parts, devices, how, compiler)
 
 
 def _specs(records: Mapping[str, RegisteredRecord]) -> tuple[DeviceSpec, ...]:
@@ -115,17 +117,28 @@ def _split(
     how: HowToRun | None = None,
     shapes: InputShapes | None = None,
 ) -> SplitManifest:
-    from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
     from runtime.executor.splitting import HowToRun, split_file
 
+    with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
+        plain, graph, placement = _read(model, document, devices, Path(scratch), shapes)
+        return split_file(plain, graph, placement, devices, out, how or HowToRun())
+
+
+def _read(
+    model: Path,
+    document: Mapping[str, Any],
+    devices: Sequence[DeviceSpec],
+    folder: Path,
+    shapes: InputShapes | None,
+) -> tuple[Path, Graph, Placement]:
+    """Return the file of a model as the reader leaves it in a folder, its graph, and the placement of all of that."""
+    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.read_apart import read_apart
+
     known = look_at_model(model)
-    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        scratch = Path(folder)
-        read_apart(known.path, scratch, source=known.sha256, limits=ReadLimits(), shapes=shapes, dynamic_cuts=True)
-        graph = load_graph(scratch / "graph.npz")
-        placement = _filled(document, graph, tuple(d.name for d in devices))
-        return split_file(scratch / "model.xml", graph, placement, devices, out, how or HowToRun())
+    read_apart(known.path, folder, source=known.sha256, limits=ReadLimits(), shapes=shapes, dynamic_cuts=True)
+    graph = load_graph(folder / "graph.npz")
+    return folder / "model.xml", graph, _filled(document, graph, tuple(d.name for d in devices))
 
 
 def _document(path: Path) -> Mapping[str, Any]:

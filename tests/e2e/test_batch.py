@@ -128,6 +128,19 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
     assert in_process == []
 
 
+def test_in_a_pipe_a_batch_tells_what_became_of_jobs_and_nothing_on_the_way(
+    tmp_path: Path, in_process: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = str(jobs_file(tmp_path, "chain.xml", devices=SETS[:1]))
+    assert run(["batch", jobs, "--store", str(tmp_path / "store1"), "--out", str(tmp_path / "1")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("chain: done: ")
+    assert not [line for line in lines if "jobs are done" in line]
+    monkeypatch.setenv("PLACEWRIGHT_PROGRESS", "lines")
+    assert run(["batch", jobs, "--store", str(tmp_path / "store2"), "--out", str(tmp_path / "2")]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "0 of 1 jobs are done; chain: read, coarsen"
+
+
 def test_a_batch_holds_the_machine_from_the_first_stage_that_measures_to_its_end(
     tmp_path: Path, in_process: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,10 +361,3 @@ def test_a_model_whose_file_name_is_no_folder_name_needs_a_name(model: str, word
 def test_models_of_one_file_name_in_several_folders_get_names_of_their_own(tmp_path: Path) -> None:
     jobs = read_jobs(text(tmp_path, '[[jobs]]\nmodels = ["a/model.xml", "b/model.xml", "c.xml"]'))
     assert [j.name for j in jobs] == ["model1", "model2", "c"]
-
-
-def test_how_far_a_batch_is_is_told(tmp_path: Path, in_process: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = jobs_file(tmp_path, "towers.xml", devices=SETS[:1])
-    words = ["batch", str(jobs), "--store", str(tmp_path / "store")]
-    assert run([*words, "--out", str(tmp_path / "out")]) == 0
-    assert "0 of 1 jobs are done" in capsys.readouterr().err

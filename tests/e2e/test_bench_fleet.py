@@ -13,21 +13,29 @@ import pytest
 import pipeline.bench.beside
 import pipeline.bench.league.beside
 from pipeline.artifacts.store import Store
+from pipeline.bench import exact
 from pipeline.bench.hsdag import QUICK as QUICK_HSDAG
 from pipeline.bench.hsdag import Question, bench
 from pipeline.bench.league.protocol import QUICK
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.cli.main import run
 from pipeline.core.errors import PlacewrightError
+from pipeline.runs.plan import look_at_machine
 from tests.e2e.test_bench_cli import LEARN
 from tests.e2e.test_bench_cli import arguments as hsdag
 from tests.e2e.test_league_cli import arguments
 from tests.engines import ProcessEngine
+from tests.unit.test_bench_exact import graph, graphs
 from tests.unit.test_searches import GRAPH
 
 Ran = Callable[..., Any]
 TIMES = ("seconds", "cpu_s", "near_s")
 EFFORT = replace(QUICK, parts=("search", "levels"), evaluations=30, seconds=0.05)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    return graphs(tmp_path / "inputs")
 
 
 def without_times(value: Any) -> Any:
@@ -110,6 +118,55 @@ def test_searches_of_the_simulators_benchmark_run_on_a_fleet(model: Path, tmp_pa
     assert {c.files for _, c in engine.asked} == {(str(model),)}
 
 
+def exact_rows(document: Mapping[str, Any]) -> Any:
+    """Return the rows of a table of exact placement, without what the clock and the process's size say."""
+    return [{k: v for k, v in row.items() if k not in ("seconds", "memory_bytes")} for row in document["rows"]]
+
+
+def test_exact_methods_come_out_on_a_fleet_as_in_one_process(inputs: Path, tmp_path: Path) -> None:
+    asked = exact.cells(inputs, ["dp", "latency_dp"], 60.0)
+    engine = ProcessEngine(exact.answer)
+    tables = [
+        exact.write(list(exact.run(asked, tmp_path / n, print, e)), tmp_path / n)
+        for n, e in (("1", engine), ("2", None))
+    ]
+    assert exact_rows(tables[0]) == exact_rows(tables[1])
+    assert {row["proven"] for row in tables[0]["rows"]} == {True}
+    records = [
+        [(p.name, json.loads(p.read_text())["key"]) for p in sorted((tmp_path / n / "cells").iterdir())] for n in "12"
+    ]
+    assert records[0] == records[1]
+    assert {c.files for _, c in engine.asked} == {(str(cell.path),) for cell in asked}
+    fingerprint = look_at_machine(()).fingerprint
+    assert {(c.alone, c.fingerprint) for _, c in engine.asked} == {(True, fingerprint)}
+    again = ProcessEngine(exact.answer)
+    assert exact.write(list(exact.run(asked, tmp_path / "1", print, again)), tmp_path / "1") == tables[0]
+    assert again.asked == []
+
+
+def test_a_method_that_fails_on_a_worker_is_a_row_and_is_asked_once(inputs: Path, tmp_path: Path) -> None:
+    asked = exact.cells(inputs, ["dp"], 60.0)
+    (inputs / "throughput-inputs" / "chain.json").write_text(
+        json.dumps({**graph(), "maxSizePerFPGA": 1.0, "maxCPUs": 0})
+    )
+    engine = ProcessEngine(exact.answer)
+    (row,) = exact.run(asked, tmp_path / "out", print, engine)
+    assert row == exact.answered(asked[0])
+    assert row.failed
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.slow
+def test_exact_methods_on_workers_of_this_machine_are_those_of_one_process(
+    inputs: Path, tmp_path: Path, ran: Ran
+) -> None:
+    words = ("bench", "exact", "--inputs", str(inputs), "--methods", "dp,latency_dp", "--seconds", "60")
+    store = ("--store", str(tmp_path / "store"))
+    alone = ran(*words, "--out", str(tmp_path / "1"))
+    spread = ran(*words, "--out", str(tmp_path / "2"), "--on", "local:2", *store)
+    assert exact_rows(spread) == exact_rows(alone)
+
+
 @pytest.mark.slow
 def test_a_league_on_workers_of_this_machine_is_that_of_one_process(tmp_path: Path, ran: Ran) -> None:
     store = ("--store", str(tmp_path / "store"))
@@ -132,12 +189,13 @@ def test_cells_that_learn_come_out_on_workers_as_they_do_one_by_one(model: Path,
         (["league", "--on", "nowhere"], "--on nowhere names no engine"),
         (["league", "--on", "local:2", "--workers", "3"], "--workers and --on exclude each other"),
         (["hsdag", "--on", "local:2", "--workers", "3"], "--workers and --on exclude each other"),
-        (["exact", "--on", "local:2"], "The benchmark exact has no --on"),
+        (["exact", "--inputs", "{inputs}", "--on", "nowhere"], "--on nowhere names no engine"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_work(
-    words: list[str], cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], cause: str, tmp_path: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = [word.format(inputs=inputs) for word in words]
     assert run(["bench", *words, "--quick", "--out", str(tmp_path / "out")]) == 2
     assert cause in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
-from tests.e2e.test_batch import jobs_file
+from policy.place.neural.list_policy import ListPolicy
+from tests.e2e.test_batch import SETS, jobs_file
 from tests.e2e.test_resume import is_alive, recorded, stop_when
 from tests.fleet_cluster import ROOT, Cluster, await_true, cluster
 from tests.fleet_worker import MODULE
@@ -207,17 +209,19 @@ def kill_when(there: Cluster, worker: str, moment: Callable[[], bool]) -> None:
     (there.workers[worker] if worker else there.scheduler).kill()
 
 
+def apart(tmp_path: Path, folder: Path) -> dict[str, str]:
+    """Return the environment of workers that see neither a folder nor the store beside it."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(APART)
+    return {"PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "FLEET_FORBIDDEN": f"{tmp_path / 'store'}:{folder}"}
+
+
 @pytest.mark.slow
 def test_workers_with_stores_of_their_own_are_sent_what_they_need_and_hand_back_what_they_made(
     tmp_path: Path, folder: Path, jobs: list[Job], on_one_machine: Rows
 ) -> None:
     said: list[str] = []
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(APART)
-    elsewhere = {
-        "PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}",
-        "FLEET_FORBIDDEN": f"{tmp_path / 'store'}:{folder}",
-    }
+    elsewhere = apart(tmp_path, folder)
     with cluster(tmp_path / "cluster") as there:
         for name in ("w0", "w1"):
             there.add(name, **elsewhere, PLACEWRIGHT_STORE=str(tmp_path / name))
@@ -229,6 +233,43 @@ def test_workers_with_stores_of_their_own_are_sent_what_they_need_and_hand_back_
         assert any(line.startswith(f"{name} on ") and "does not see the store" in line for line in said)
         assert Store(tmp_path / name).list_keys()
     assert len(Store(tmp_path / "store").list_keys()) == 20
+
+
+@pytest.mark.slow
+def test_files_that_settings_name_travel_to_workers_with_stores_of_their_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "quality.py").write_text("def whole(outputs):\n    return 1.0\n")
+    ListPolicy.uniform().write(mine / "weights.safetensors")
+    path = jobs_file(
+        mine, "chain.xml", devices=SETS[1:], defaults=f'"measure.metric" = "{mine / "quality.py"}:whole"\n'
+    )
+    named = {
+        '"place.use" = "single"': '"place.use" = "neural_list"\n"place.neural_list.weights" = '
+        + json.dumps(str(mine / "weights.safetensors")),
+        '"measure.use" = "sequential"': '"measure.use" = "hetero"\nbudget = "10s"',
+    }
+    text = path.read_text()
+    for old, new in named.items():
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    with cluster(tmp_path / "cluster") as there:
+        there.add("w0", **apart(tmp_path, mine), PLACEWRIGHT_STORE=str(tmp_path / "w0"))
+        (row,) = table(there, tmp_path, read_jobs(path), [])
+        made = there.made()
+        assert not row["failed"]
+        result = json.loads((tmp_path / "out" / row["job"] / "result.json").read_text())
+        assert result["contest"]["metric"] == "whole"
+        sent = {p.name: p.read_bytes() for p in (tmp_path / "w0" / "sent").rglob("*") if p.is_file()}
+        assert {name: sent[name] for name in ("quality.py", "weights.safetensors")} == {
+            name: (mine / name).read_bytes() for name in ("quality.py", "weights.safetensors")
+        }
+        mine.rename(tmp_path / "elsewhere")
+        path = tmp_path / "elsewhere" / path.name
+        path.write_text(text.replace(str(mine), str(tmp_path / "elsewhere")))
+        assert table(there, tmp_path, read_jobs(path), [])[0]["median_s"] == row["median_s"]
+        assert there.made() == made
 
 
 @pytest.mark.slow

@@ -20,14 +20,18 @@ def graph(cpu_ms: float = 8.0) -> dict[str, Any]:
     return {"maxSizePerFPGA": 100.0, "maxFPGAs": 2, "maxCPUs": 1, "nodes": nodes, "edges": edges}
 
 
-@pytest.fixture
-def inputs(tmp_path: Path) -> Path:
-    folder = tmp_path / "inputs"
+def graphs(folder: Path) -> Path:
+    """Return a folder of one graph for latency, one for pipelines, and a file that is none."""
     for part in ("throughput-inputs", "latency-inputs"):
         (folder / part).mkdir(parents=True)
         (folder / part / "chain.json").write_text(json.dumps(graph()))
     (folder / "expert.json").write_text(json.dumps({"fpgas": []}))  # no graph
     return folder
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    return graphs(tmp_path / "inputs")
 
 
 def test_folders_say_what_graphs_are_placed_for(inputs: Path) -> None:

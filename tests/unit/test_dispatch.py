@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.workers import Answer
 from pipeline.fleet.dispatch import AGREE, DEATHS, FleetDispatcher
-from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply
+from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say
 from pipeline.fleet.health import FAILURES, Health
 from pipeline.runs.plan import HostMachine
 
@@ -31,6 +31,7 @@ class MadeUp:
     there: list[FleetWorker]
     act: Act = lambda worker, name: FINE
     retries: bool = True
+    say: Say = lambda _: None
     asked: list[tuple[str, str]] = field(default_factory=list)
     at_work: list[tuple[FleetWorker, Command]] = field(default_factory=list)
     coming: list[FleetWorker] = field(default_factory=list)
@@ -76,7 +77,9 @@ def command(name: str, **more: Any) -> Command:
 
 def outcomes(engine: MadeUp, commands: Sequence[Command], said: list[str] | None = None) -> dict[str, Answer]:
     """Return the last word on every command."""
-    dispatcher = FleetDispatcher(engine, (said if said is not None else []).append)
+    started: list[str] = []
+    engine.say = (said if said is not None else []).append
+    dispatcher = FleetDispatcher(engine, started.append)
     for c in commands:
         dispatcher.add(c)
     found: dict[str, Answer] = {}
@@ -85,6 +88,7 @@ def outcomes(engine: MadeUp, commands: Sequence[Command], said: list[str] | None
         assert not found.keys() & {s.name for s in settled}
         found |= {s.name: s.answer for s in settled}
     assert not engine.at_work
+    assert len(started) == len(engine.asked)
     return found
 
 

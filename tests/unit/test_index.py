@@ -8,8 +8,10 @@ from urllib.parse import unquote
 
 import pytest
 
+from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
+from pipeline.report.batch_page import write_batch_page
 from pipeline.report.index import write_index
 from pipeline.report.run_page import write_report
 from tests.reports import Page, finished
@@ -46,20 +48,31 @@ def test_rows_are_sorted_by_numbers_not_by_words(tmp_path: Path) -> None:
     assert float(values[2]) == 1.5
 
 
-def test_runs_that_are_not_finished_and_jobs_that_failed_are_listed_with_why(tmp_path: Path) -> None:
+def test_runs_that_are_not_finished_are_listed_with_why(tmp_path: Path) -> None:
     finished(tmp_path / "half")
     (tmp_path / "half" / "result.json").unlink()
-    rows = [
-        {"job": "bad", "model": "x.onnx", "failed": "it cannot be read"},
-        {"job": "good", "model": "y", "failed": ""},
-    ]
-    (tmp_path / "table.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
     assert write_index(tmp_path, tmp_path / "index.html") == 0
     text = Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
     assert "half" in text
     assert "holds no result" in text
-    assert "bad x.onnx it cannot be read" in text
-    assert "good" not in text
+
+
+def test_a_batch_is_a_row_that_leads_to_its_page_which_tells_of_its_jobs(tmp_path: Path) -> None:
+    none = dict.fromkeys(COLUMNS, "")
+    rows = [{**none, "job": "bad", "model": "x.onnx", "failed": "it cannot be read"}]
+    for name in ("a batch", "pageless"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows * 3), encoding="utf-8")
+    finished(tmp_path / "a batch" / "run")
+    own = write_batch_page(tmp_path / "a batch", rows, {})
+    assert "it cannot be read" in own.read_text(encoding="utf-8")
+    assert write_index(tmp_path, tmp_path / "out" / "index.html") == 1
+    found = Page((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
+    (link,) = [unquote(a["href"]) for tag, a in found.tags if tag == "a"]
+    assert (tmp_path / "out" / link).samefile(own)
+    assert "a batch 3 3" in found.text
+    assert "pageless 3 3" in found.text
+    assert "it cannot be read" not in found.text
 
 
 def test_a_damaged_table_of_a_batch_is_said_and_the_rest_is_listed(tmp_path: Path) -> None:

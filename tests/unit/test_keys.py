@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
@@ -90,8 +91,9 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
 ) -> None:
     def with_file(asked: str, called: str, *given: Any) -> pipeline.artifacts.declared.Declaration:
         found = pipeline.artifacts.declared.declared(asked, called, *given)
-        files = [str(tmp_path / "table")] if (asked, called) == (stage, name) else found.files
-        return replace(found, files=files)
+        if (asked, called) != (stage, name):
+            return found
+        return replace(found, files=["table"], params={**found.params, "table": str(tmp_path / "table")})
 
     monkeypatch.setattr(pipeline.runs.plan, "declared", with_file)
     (tmp_path / "table").write_text("1")
@@ -102,6 +104,30 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
     after = tasks(**both)
     assert after[stage].key != before[stage].key
     assert after["read"].key == before["read"].key
+
+
+def test_where_a_file_lies_that_a_setting_names_is_no_part_of_the_key_and_steps_get_its_path(tmp_path: Path) -> None:
+    def planned(folder: str, text: str) -> dict[str, Task]:
+        metric, record = tmp_path / folder / "quality.py", tmp_path / folder / "record.json"
+        metric.parent.mkdir()
+        metric.write_text(text)
+        record.write_text("{}")
+        return tasks(
+            place__use=("anneal",),
+            place__evaluator="replay",
+            measure__replay__path=str(record),
+            measure__metric=f"{metric}:whole",
+        )
+
+    text = "def whole(outputs):\n    return 1.0\n"
+    one, moved, changed = planned("one", text), planned("moved", text), planned("changed", text + "\n")
+    assert [one[stage].key for stage in one] == [moved[stage].key for stage in one]
+    assert {stage for stage in one if one[stage].key != changed[stage].key} >= {"profile", "measure"}
+    for task in (one["measure"], one["profile"]):
+        settings = task.params_here["settings" if task.stage == "measure" else "measuring"]
+        assert settings["metric"] == f"{tmp_path / 'one' / 'quality.py'}:whole"
+    assert one["place"].params_here["evaluator"][1]["path"] == str(tmp_path / "one" / "record.json")
+    assert str(tmp_path) not in json.dumps([task.parts for task in one.values()])
 
 
 # Placers that call others

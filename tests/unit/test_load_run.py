@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
+import pytest
 
 import pipeline
-from tests.deployments import deployed
-from tests.models import dynamic, through_file
+from tests.deployments import deployed, halves
+from tests.models import chain, dynamic, through_file
 from tests.two_cpus import two_cpus
 
 
@@ -21,3 +23,21 @@ def test_a_run_whose_model_is_dynamic_stays_dynamic_in_segments(tmp_path: Path) 
         for rows in (5, 2):
             x = np.arange(rows * 12, dtype=np.float32).reshape(rows, 3, 4)
             np.testing.assert_array_equal(loaded({"x": x})[0], x.reshape(rows, 12) @ np.ones((12, 5), np.float32))
+
+
+def test_one_core_compiles_what_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = chain(4)
+    run = deployed(tmp_path / "run", model, two_cpus(), placement=halves(model))
+    made: list[ov.Core] = []
+    core = ov.Core
+
+    def counted() -> ov.Core:
+        made.append(core())
+        return made[-1]
+
+    monkeypatch.setattr(ov, "Core", counted)
+    with pipeline.load(run, requests=2, runner="pipeline") as loaded:
+        assert (loaded.runner_name, loaded.manifest.requests) == ("pipeline", 2)
+        x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+        np.testing.assert_allclose(loaded(x)[0], np.tanh(np.maximum(np.tanh(np.maximum(x, 0)), 0)), rtol=1e-4)
+    assert len(made) == 1

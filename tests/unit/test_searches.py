@@ -34,6 +34,10 @@ class InProcess:
         self.here = FleetWorker("here", "here", "", slots)
         self.asked: list[Command] = []
         self.done = 0
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def workers(self) -> Sequence[FleetWorker]:
         return (self.here,)
@@ -65,7 +69,7 @@ def scenario(tmp_path: Path) -> Scenario:
 
 def test_placers_take_turns_and_seeds_count_up(scenario: Scenario) -> None:
     engine = InProcess(5)
-    found = search_on(engine, scenario, Effort(evaluations=5), ("random", "heft"), say=lambda _: None)
+    found = search_on(engine, scenario, Effort(evaluations=5), ("random", "heft"), progress=lambda _: None)
     asked = [(c.document["effort"]["placer"], c.document["scenario"]["seed"]) for c in engine.asked]
     assert asked == [("random", 3), ("heft", 3), ("random", 4), ("heft", 4), ("random", 5)]
     alone = [search(Scenario(scenario.graph, "equal:2", seed=s), Effort(p, evaluations=5)) for p, s in asked]
@@ -77,7 +81,7 @@ def test_placers_take_turns_and_seeds_count_up(scenario: Scenario) -> None:
 
 def test_nobody_goes_on_once_it_is_proven(scenario: Scenario) -> None:
     engine = InProcess(4)
-    found = search_on(engine, scenario, Effort(evaluations=500), ("portfolio",), say=lambda _: None)
+    found = search_on(engine, scenario, Effort(evaluations=500), ("portfolio",), progress=lambda _: None)
     assert found["proven"]
     assert engine.done == 1
     assert len(found["members"]) == 1
@@ -98,16 +102,29 @@ def test_the_best_of_all_is_the_answer_and_the_best_bound_holds_for_it(scenario:
 def test_a_wrong_question_is_refused_before_anything_is_started(scenario: Scenario) -> None:
     engine = InProcess(1)
     with pytest.raises(UnknownNameError):
-        search_on(engine, scenario, Effort(), ("heft", "hefty"), say=lambda _: None)
+        search_on(engine, scenario, Effort(), ("heft", "hefty"), progress=lambda _: None)
     assert not engine.asked
 
 
 def test_when_every_search_fails_the_last_cause_is_told(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        searches, "to_command", lambda scenario, effort: {"scenario": {"graph": "gone.json"}, "effort": {}}
+        searches,
+        "to_command",
+        lambda scenario, effort: {"scenario": {"graph": "gone.json", "settings": {}}, "effort": {}},
     )
+    engine = InProcess(2)
     with pytest.raises(MeasurementError, match=r"gone\.json"):
-        search_on(InProcess(2), scenario, Effort(), ("heft",), say=lambda _: None)
+        search_on(engine, scenario, Effort(), ("heft",), progress=lambda _: None)
+    assert [line.partition(":")[0] for line in engine.said] == ["heft, seed 3", "heft, seed 4"]
+
+
+def test_files_that_settings_name_are_sent_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weights").write_text("")
+    given = {"place.neural_list.weights": "weights", "place.anneal.rounds": 3, "coarsen.keep_dynamic": True}
+    asked = worker.to_command(Scenario("zoo:rnnlm2", settings=given), Effort())
+    assert asked["scenario"]["settings"] == given | {"place.neural_list.weights": str(tmp_path / "weights")}
+    assert worker.files_of(asked) == (str(tmp_path / "weights"),)
 
 
 def test_files_that_tell_of_one_search_are_refused(scenario: Scenario, capsys: pytest.CaptureFixture[str]) -> None:
