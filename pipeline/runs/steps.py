@@ -105,7 +105,7 @@ def profile(work: StepContext) -> None:
             "covered": dict(found.covered),
             "refused": {k: list(v) for k, v in found.refused.items()},
             "left_out": to_json(found.left_out),
-            "slowdown": dict(slower),
+            "slowdown": None if slower is None else dict(slower),
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])

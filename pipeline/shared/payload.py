@@ -126,9 +126,9 @@ def load_profile(path: Path) -> tuple[CostTable, Topology]:
 def load_slowdown(path: Path, topology: Topology) -> Float64:
     """Return float64 [p], what operations take beside the other devices over what they take alone, of a profile.json.
 
-    It is 1 for devices that were not asked about.
+    It is 1 for devices that were not asked about, and for all if other processes kept anybody from telling.
     """
-    found = read_json(path)["slowdown"]
+    found = read_json(path)["slowdown"] or {}
     return np.array([found.get(name, 1.0) for name in topology.names], np.float64)
 
 

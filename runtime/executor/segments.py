@@ -6,8 +6,10 @@ not wait in a circle, and what others wait for must not stand behind what they d
 1. Operations that must not be parted become one: colocation constraints, a Result and its producer, kernels of the
    runtime as far as their operations share a device, and whatever lies on a path between two of these.
 2. Along every path the level rises where the device changes, and behind whatever another device waits for. What
-   is connected and has one device and one level is a segment: edges between segments lead to higher levels only.
-3. Two segments of a device become one where nobody waits longer for that.
+   is connected and has one device and one level is a segment: edges between segments lead to higher levels only. Where
+   it is much work, what other devices wait for is parted from what they do not need, and what waits for other devices
+   from what does not need them, or not all of them.
+3. Two segments of a device become one where nobody waits longer for that, or not much.
 
 Inputs, and what is computed from constants alone, belong to no segment: every segment has a copy of what it reads.
 """
@@ -15,7 +17,9 @@ Inputs, and what is computed from constants alone, belong to no segment: every s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +38,11 @@ from pipeline.core.graph import (
 )
 from pipeline.core.placement import Placement
 from pipeline.shared.cycles import strong_components
-from runtime.executor.merging import merged
+from runtime.executor.merging import SEGMENT_FLOPS, SegmentParts, merged
+
+Set = tuple[float, int]  # nodes of one level: the level, and a bit for each
+NEEDED_BY_NOBODY: Set = (math.inf, 0)
+WAITS_FOR_NOBODY: Set = (-math.inf, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +179,95 @@ def _stages(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int32:
     producer, consumer = small.edges
     sends = np.zeros(small.n, bool)
     sends[producer[on[producer] != on[consumer]]] = True
+    level = _levels(small, on, outside, sends)
+    within = (level[producer] == level[consumer]) & (on[producer] == on[consumer]) & ~outside[producer]
+    stage = components(small.n, producer[within], consumer[within]).group
+    work = _sums(joined.group, graph.flops + 1.0)
+    marks = _marks(level, sends & ~outside)
+    keys = zip(_needed(small, marks), _awaited(small, on, marks), strict=True)
+    part = _parts(stage, _sums(stage, work), keys)
+    within &= part[producer] == part[consumer]
+    fine = components(small.n, producer[within], consumer[within]).group
+    start = np.unique(fine, return_index=True)[1]
+    crossing = np.unique(fine[small.edges[:, ~within & ~outside[producer]]], axis=1)
+    few = merged(crossing, SegmentParts(on[start], ~outside[start], stage[start], _sums(fine, work)))
+    label: Int32 = few[fine[joined.group]].astype(np.int32)
+    return label
+
+
+def _sums(label: Int32, values: Float64) -> Float64:
+    """Return float64 [k], the sum of the values of each label."""
+    return np.bincount(label, weights=values).astype(np.float64)
+
+
+def _levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
+    """Return int32 [k]: along every path the level rises where the device changes, and behind what sends to others."""
     ptr, producers = adjacency(small, reverse=True)
     level = np.zeros(small.n, np.int32)
     for i in topological_order(small).tolist():
         before = producers[ptr[i] : ptr[i + 1]]
         before = before[~outside[before]]
         level[i] = (level[before] + ((on[before] != on[i]) | sends[before])).max(initial=0)
-    within = (level[producer] == level[consumer]) & (on[producer] == on[consumer]) & ~outside[producer]
-    stage = components(small.n, producer[within], consumer[within])
-    start = np.unique(stage.group, return_index=True)[1]
-    crossing = np.unique(stage.group[small.edges[:, ~within & ~outside[producer]]], axis=1)
-    few = merged(crossing, on[start], ~outside[start])
-    label: Int32 = few[stage.group[joined.group]].astype(np.int32)
-    return label
+    return level
+
+
+def _marks(level: Int32, sends: Bool) -> dict[int, Set]:
+    """Return the set of each node that sends, alone; those of one level have a bit each."""
+    count: Counter[int] = Counter()
+    found: dict[int, Set] = {}
+    for i in np.flatnonzero(sends).tolist():
+        at = int(level[i])
+        found[i] = at, 1 << count[at]
+        count[at] += 1
+    return found
+
+
+def _needed(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
+    """Return what each node is needed for: of all behind it that send to other devices those of the lowest level.
+
+    marks: of nodes that send, the set of this one alone. Along an edge the level does not fall, and where it stays, the
+    set does not grow. All of a set are on the node's device.
+    """
+    ptr, consumers = adjacency(small)
+    found = [NEEDED_BY_NOBODY] * small.n
+    for i in reversed(topological_order(small).tolist()):
+        behind = [found[j] for j in consumers[ptr[i] : ptr[i + 1]].tolist()]
+        found[i] = _united([marks.get(i, NEEDED_BY_NOBODY), *behind], min)
+    return found
+
+
+def _awaited(small: Graph, on: Int32, marks: Mapping[int, Set]) -> list[Set]:
+    """Return what each node waits for: of all before it that other devices send those of the highest level.
+
+    marks: see `_needed`. Along an edge the level does not fall, and where it stays, the set does not shrink.
+    """
+    ptr, producers = adjacency(small, reverse=True)
+    found = [WAITS_FOR_NOBODY] * small.n
+    for i in topological_order(small).tolist():
+        before = producers[ptr[i] : ptr[i + 1]].tolist()
+        arrive = [marks[j] for j in before if on[j] != on[i] and j in marks]
+        found[i] = _united([WAITS_FOR_NOBODY, *arrive, *(found[j] for j in before)], max)
+    return found
+
+
+def _united(sets: Sequence[Set], extreme: Callable[[Iterable[float]], float]) -> Set:
+    """Return the union of the sets whose level is the lowest or the highest of all."""
+    chosen = extreme(level for level, _ in sets)
+    members = 0
+    for level, bits in sets:
+        members |= bits if level == chosen else 0
+    return chosen, members
+
+
+def _parts(stage: Int32, work: Float64, keys: Iterable[tuple[Set, Set]]) -> Int32:
+    """Return int32 [k], equal for nodes of one stage that have the same key, and for all of a stage of little work.
+
+    stage: int32 [k]. work: float64 [stages], FLOPs. keys: of each node, what it is needed for and waits for.
+    """
+    number: dict[tuple[int, tuple[Set, Set] | None], int] = {}
+    parted = (work > 2 * SEGMENT_FLOPS)[stage].tolist()
+    found = [(s, key if apart else None) for s, key, apart in zip(stage.tolist(), keys, parted, strict=True)]
+    return np.array([number.setdefault(key, len(number)) for key in found], np.int32)
 
 
 def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) -> tuple[SegmentSpec, ...]:

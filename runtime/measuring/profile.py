@@ -29,7 +29,7 @@ from runtime.measuring.variant import Variant, outputs_of, start
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
-COMPANY_S = 3.0  # that devices about run in, alone and beside the others, each of them a few times at least
+COMPANY_S = 2.0  # that devices about run in, alone and beside the others; long beside the ticks that processes count
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
 
 
@@ -119,10 +119,11 @@ def slowdown(
     measuring: MeasureSettings,
     seed: int,
     progress: Callable[[str], None],
-) -> Mapping[str, float]:
+) -> Mapping[str, float] | None:
     """Return what a model takes on each device while the others run it, too, over what it takes alone, by name.
 
-    Only devices that run the whole model are asked; a device that has no other beside it is not in the answer.
+    Only devices that run the whole model are asked; a device that has no other beside it is not in the answer. None:
+    it cannot be told, because other processes kept the processors busy.
 
     Raises:
         ChildError: they cannot run it at the same time.
@@ -132,6 +133,8 @@ def slowdown(
         return {}
     progress(f"running the model on {', '.join(d.name for d in devices)} at the same time")
     found = asked_again(partial(_company, model, devices, settings, measuring, seed=seed))
+    if found["slowdown"] is None:
+        return None
     return dict(zip((d.name for d in devices), found["slowdown"], strict=True))
 
 
@@ -145,7 +148,6 @@ def _company(
             devices=[d.to_json() for d in devices],
             dynamic_size=measuring.dynamic_size,
             seed=seed,
-            count=settings.inferences,
             seconds=COMPANY_S,
         )
 

@@ -20,7 +20,7 @@ anything.
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.measuring.links`
-    company  {model, devices, seed, dynamic_size, count, seconds} -> see `runtime.measuring.company`
+    company  {model, devices, seed, dynamic_size, seconds} -> see `runtime.measuring.company`
     locate   {variant, seconds, minimum}      -> see `runtime.measuring.located`
 """
 
@@ -48,6 +48,7 @@ from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
+from runtime.measuring.disturbance import scheduled_ns, waited_between
 from runtime.measuring.executable import (
     CompiledExecutable,
     Executable,
@@ -121,7 +122,7 @@ class Session:
         """
         requests = self._loaded()
         self._begin_sequences()
-        before, cpu_before_s = _scheduled_ns(), time.process_time()
+        before, cpu_before_s = scheduled_ns(), time.process_time()
         with _Realtime(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
@@ -130,7 +131,7 @@ class Session:
                 samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / len(samples)
         told = {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch}
-        return told | waited_between(before, _scheduled_ns())
+        return told | waited_between(before, scheduled_ns())
 
     def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
         request, samples = self.requests[0], list[float]()
@@ -323,25 +324,6 @@ class _Realtime:
 def _schedule(policy: int, priority: int) -> None:
     for task in Path("/proc/self/task").iterdir():
         os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
-
-
-def _scheduled_ns() -> dict[str, tuple[int, int]]:
-    """Return how long each thread of this process has run and has waited for a processor; {} where nobody says."""
-    found: dict[str, tuple[int, int]] = {}
-    for stat in Path("/proc/self/task").glob("*/schedstat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since it was listed
-            ran, waited, _ = stat.read_text(encoding="ascii").split()
-            found[stat.parent.name] = int(ran), int(waited)
-    return found
-
-
-def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Return how long the threads waited for a processor, and how long they wanted one: waiting or running."""
-    ran = waited = 0
-    for thread, (ran_ns, waited_ns) in after.items():
-        first_ran_ns, first_waited_ns = before.get(thread, (0, 0))
-        ran, waited = ran + ran_ns - first_ran_ns, waited + waited_ns - first_waited_ns
-    return {"run_delay_s": waited * 1e-9, "runnable_s": (ran + waited) * 1e-9}
 
 
 def _fault(error: Exception) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from runtime.measuring.variant import (
     start,
     warm_up,
 )
-from runtime.measuring.worker import waited_between
 from tests.models import two_towers, with_state
 from tests.two_cpus import two_cpus, write
 
@@ -219,11 +218,3 @@ def test_state_is_reset_before_every_inference(tmp_path: Path) -> None:
         first = outputs_of(child)["output_0"]
         child.ask("run", seconds=0.0, minimum=3, realtime=False)
         np.testing.assert_array_equal(outputs_of(child)["output_0"], first)
-
-
-def test_what_threads_waited_is_part_of_what_they_wanted() -> None:
-    # Thread 1 ran 1 s and waited 3 s since before, thread 2 was born and waited 4 s, thread 3 has ended.
-    before = {"1": (10**9, 0), "3": (5 * 10**9, 9 * 10**9)}
-    after = {"1": (2 * 10**9, 3 * 10**9), "2": (0, 4 * 10**9)}
-    assert waited_between(before, after) == {"run_delay_s": pytest.approx(7.0), "runnable_s": pytest.approx(8.0)}
-    assert waited_between({}, {}) == {"run_delay_s": 0.0, "runnable_s": 0.0}

@@ -134,6 +134,35 @@ def test_segments_of_two_devices_run_at_the_same_time(runner: Any) -> None:
 
 
 @pytest.mark.parametrize("runner", ["threads", "pipeline"])
+def test_nobody_is_woken_for_a_chain_over_devices(runner: Any) -> None:
+    threads: list[int] = []
+    wires = wiring("ABABCA", [(s, s + 1) for s in range(5)], lambda s, _: threads.append(threading.get_ident()))
+    runs = runner_of(runner, wires, 1)
+    PlacedRequest(wires, runs).execute()
+    runs.close()
+    assert len(threads) == 6
+    assert len(set(threads)) == 1
+    assert (threads[0] == threading.get_ident()) == (runner == "threads")
+
+
+@pytest.mark.parametrize("runner", ["threads", "pipeline"])
+def test_a_thread_goes_on_with_its_own_device(runner: Any) -> None:
+    threads = [0] * 4
+    meeting = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def infer(s: int, request: int) -> None:
+        threads[s] = threading.get_ident()
+        if s in (2, 3):  # both at the same time, so that two threads are needed
+            meeting.wait()
+
+    wires = wiring("ABAB", [(0, 1), (1, 2), (1, 3)], infer, [0.0, 1.0, 2.0, 3.0])
+    runs = runner_of(runner, wires, 1)
+    PlacedRequest(wires, runs).execute()
+    runs.close()
+    assert threads[0] == threads[1] == threads[3] != threads[2]
+
+
+@pytest.mark.parametrize("runner", ["threads", "pipeline"])
 def test_among_ready_segments_the_smallest_priority_runs_first(runner: Any) -> None:
     order: list[int] = []
     wires = wiring("AAAA", [(0, 1), (0, 2), (0, 3)], lambda s, _: order.append(s), [0.0, 3.0, 1.0, 2.0])

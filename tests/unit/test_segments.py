@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, contract, is_acyclic, weight_side
 from pipeline.core.placement import Placement
-from runtime.executor.merging import merged
+from runtime.executor.merging import SEGMENT_FLOPS, SegmentParts, merged
 from runtime.executor.segments import Segmentation, segmentation
 from tests.strategies import connected, graph_of, graphs
 
@@ -75,6 +76,30 @@ def test_heads_side_by_side_that_wait_for_the_same_are_one_segment_per_device() 
     ]
 
 
+# Two cells of a layer on A, one after the other, what adds their inputs to them, and the cells of the layer above on B.
+WAVEFRONT = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6)]
+
+
+def test_a_layer_begins_before_the_one_below_it_has_ended() -> None:
+    much = SEGMENT_FLOPS * 2
+    graph = chain_graph(7, WAVEFRONT, flops=[0, much, much, 1, 1, much, much])
+    found = parts(segmentation(graph, placed(graph, "AAAAABB")), graph)
+    assert found == [("A", [1, 3]), ("A", [2, 4]), ("B", [5]), ("B", [6])]
+
+
+def test_little_work_is_not_parted_for_others_to_wait_less() -> None:
+    graph = chain_graph(7, WAVEFRONT)
+    assert parts(segmentation(graph, placed(graph, "AAAAABB")), graph) == [("A", [1, 2, 3, 4]), ("B", [5, 6])]
+
+
+def test_what_another_device_waits_for_is_parted_from_what_it_does_not_need() -> None:
+    # 4 on the other device waits for 1 and 2 and not for 3, which 5 takes.
+    much = SEGMENT_FLOPS * 3
+    graph = chain_graph(6, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 5)], flops=[0, *[much] * 5])
+    found = parts(segmentation(graph, placed(graph, "ABBBAB")), graph)
+    assert sorted(found) == [("A", [4]), ("B", [1, 2]), ("B", [3]), ("B", [5])]
+
+
 def test_a_placement_on_one_device_is_one_segment() -> None:
     graph = chain_graph(4, [(0, 1), (1, 2), (1, 3)])
     assert parts(segmentation(graph, placed(graph, "AAAA")), graph) == [("A", [1, 2, 3])]
@@ -118,9 +143,11 @@ def test_a_kernel_around_an_operation_of_another_device_is_given_up() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(graph=graphs(min_n=1, max_n=14), seed=st.integers(0, 2**16))
-def test_segments_of_random_graphs_hold_what_they_promise(graph: Graph, seed: int) -> None:
+@given(graph=graphs(min_n=1, max_n=14), seed=st.integers(0, 2**16), much=st.booleans())
+def test_segments_of_random_graphs_hold_what_they_promise(graph: Graph, seed: int, much: bool) -> None:
     rng = np.random.default_rng(seed)
+    if much:
+        graph = replace(graph, flops=rng.choice([0.0, 3 * SEGMENT_FLOPS], graph.n))
     device = rng.integers(0, 3, graph.n).astype(np.int32)
     for label in np.unique(graph.colocate[graph.colocate >= 0]).tolist():
         members = graph.colocate == label
@@ -155,7 +182,8 @@ def test_segments_of_random_graphs_hold_what_they_promise(graph: Graph, seed: in
 @given(graph=graphs(min_n=1, max_n=12), seed=st.integers(0, 2**16))
 def test_what_is_merged_waits_for_nothing_that_it_did_not_wait_for(graph: Graph, seed: int) -> None:
     device = np.random.default_rng(seed).integers(0, 2, graph.n).astype(np.int32)
-    label = merged(graph.edges, device, np.ones(graph.n, bool))
+    label = merged(graph.edges, parts_of(device, stage=np.zeros(graph.n, np.int32), work=2 * SEGMENT_FLOPS))
+    assert label.tolist() == merged(graph.edges, parts_of(device, stage=np.arange(graph.n), work=0.0)).tolist()
     path, grouping = connected(graph), Grouping.of_labels(label)
     small = contract(graph, grouping)
     assert is_acyclic(small)
@@ -166,3 +194,32 @@ def test_what_is_merged_waits_for_nothing_that_it_did_not_wait_for(graph: Graph,
                 assert device[a] == device[b]
             else:
                 assert path[a, b] == few[grouping.group[a], grouping.group[b]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(graph=graphs(min_n=1, max_n=12), seed=st.integers(0, 2**16))
+def test_parts_of_a_stage_that_are_merged_do_not_wait_in_circles(graph: Graph, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    device, stage = (rng.integers(0, 2, graph.n).astype(np.int32) for _ in range(2))
+    work = rng.choice([0.0, 2 * SEGMENT_FLOPS], graph.n)
+    label = merged(graph.edges, parts_of(device, stage=stage, work=work))
+    assert is_acyclic(contract(graph, Grouping.of_labels(label)))
+    for own in np.unique(label):
+        assert np.unique(device[label == own]).size == 1
+
+
+def test_a_piece_of_little_work_is_merged_though_others_wait_for_the_first() -> None:
+    # 1 and 2 follow 0 and are waited for by the other device, one each.
+    edges = np.array([[0, 0, 1, 2], [1, 2, 3, 4]], np.int32)
+    device, stage = np.array([0, 0, 0, 1, 1], np.int32), np.array([0, 0, 0, 1, 2], np.int32)
+    work = np.array([2.0, 0.5, 2.0, 2.0, 2.0]) * SEGMENT_FLOPS
+    one = merged(edges, parts_of(device, stage=stage, work=work))
+    assert (one == one[0]).tolist() == [True, True, False, False, False]
+    apart = merged(edges, parts_of(device, stage=np.arange(5), work=work))
+    assert len(set(apart.tolist())) == 5
+
+
+def parts_of(device: Int32, *, stage: Int32 | Int64, work: Float64 | float) -> SegmentParts:
+    """Return pieces that are all looked at."""
+    each = np.broadcast_to(work, device.shape).astype(np.float64)
+    return SegmentParts(device, np.ones(device.size, bool), stage.astype(np.int32), each)

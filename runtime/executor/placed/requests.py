@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +43,6 @@ class PlacedRequest:
         self.segments = [model.create_infer_request() for model in wiring.compiled]
         self.left: list[int] = []  # of each segment, how many it still waits for
         self.open = 0  # segments that have not run
-        self.lock = Lock()
         self.fault: BaseException | None = None
         self.done: Callable[[BaseException | None], Any] = lambda _: None
         self.latency = 0.0  # milliseconds, of the last inference

@@ -2,8 +2,8 @@
 
     serial     in the caller's thread, in order
     level      in the caller's thread, which waits for one segment of every device before the next ones begin
-    threads    a thread per device, of which the caller's is one; one inference at a time
-    pipeline   a thread per device, for all inferences: while one device works on a request, others do on the next
+    threads    by as many threads as devices, of which the caller's is one; one inference at a time
+    pipeline   by as many threads as devices; while one device works on a request, others do on the next
 
 Among segments that are ready a device runs that of the oldest inference, and of this the one of the smallest priority.
 """
@@ -24,10 +24,10 @@ from .requests import PlacedRequest, Runs
 from .wiring import Wiring
 
 Done = Callable[[BaseException | None], None]
-Task = tuple[
-    int, int, int, Any
-]  # the number of the inference, the segment's rank by priority, the segment, the request
-STOP = (-1, -1, -1, None)
+# The number of the inference, the segment's rank by priority, the segment, the request.
+Task = tuple[int, int, int, Any]
+Inbox = SimpleQueue[Task]
+STOP: Task = (-1, -1, -1, None)
 
 
 class Dispatcher:
@@ -139,43 +139,40 @@ def levels(wiring: Wiring) -> list[list[int]]:
 
 
 class Lane:
-    """What is ready to run on one device; one thread takes it out."""
+    """What is ready to run on one device, and whether a thread runs something there."""
 
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[Task] = SimpleQueue()
         self.ready: list[Task] = []
-
-    def take(self) -> Task:
-        """Return what should run next; wait until there is something."""
-        if not self.ready:
-            heapq.heappush(self.ready, self.inbox.get())
-        while not self.inbox.empty():  # nobody else takes out of it
-            heapq.heappush(self.ready, self.inbox.get())
-        return heapq.heappop(self.ready)
+        self.busy = False
 
 
 class Concurrent:
     """Runs every segment as soon as its device is free and what it takes is there.
 
-    shared: whether callers take the part of one device; then one inference runs at a time. Otherwise every device has a
-    thread of its own.
+    There are as many threads as devices, and a thread that works for every device that is busy. Who has run a segment
+    goes on with what is ready, on the same device if possible, and wakes others only for what is ready besides: to wake
+    a thread takes longer than a small segment.
+
+    shared: whether the caller is one of the threads; then one inference runs at a time.
     """
 
     def __init__(self, wiring: Wiring, threads: int, *, shared: bool) -> None:
         self._wiring = wiring
         devices = [entry.device for entry in wiring.manifest.segments]
         lanes = {device: Lane() for device in devices}
+        self._every = tuple(lanes.values())
         self._lanes = [lanes[device] for device in devices]
         self._roots = [s for s, waits in enumerate(wiring.producers) if waits == 0]
         self._rank = ranks(wiring)
         self._numbers = count()
+        self._shared = shared
         self._turn = threading.Lock()
-        # The caller runs what ends the inference: nobody has to wake it for the outputs.
-        self._home = lanes[devices[-1]] if shared else None
-        self._own = {device: lane for device, lane in lanes.items() if lane is not self._home}
+        self._lock = threading.Lock()  # of lanes, of who waits for work, and of what inferences still wait for
+        self._inboxes = [Inbox() for _ in range(len(lanes) - shared)]
+        self._waiting = list(self._inboxes)
         self._threads = [
-            threading.Thread(target=self._work, args=(lane,), name=f"placed-{device}", daemon=True)
-            for device, lane in self._own.items()
+            threading.Thread(target=self._work, args=(inbox,), name=f"placed-{i}", daemon=True)
+            for i, inbox in enumerate(self._inboxes)
         ]
         for thread in self._threads:
             thread.start()
@@ -183,14 +180,16 @@ class Concurrent:
 
     def run(self, request: PlacedRequest) -> None:
         """Run one inference to its end."""
-        if self._home is None:
-            ended = threading.Lock()
-            ended.acquire()
-            self._begin(request, lambda _: ended.release())
-            ended.acquire()
-        else:
+        inbox = Inbox()
+        if self._shared:
             with self._turn:
-                self._take_part(request, self._home)
+                self._carry(self._begin(request, lambda _: inbox.put(STOP), keep=True), inbox)
+                while (task := _next(inbox, request)) is not STOP:
+                    self._carry([task], inbox)
+                self._waiting.remove(inbox)
+        else:
+            self._begin(request, lambda _: inbox.put(STOP))
+            _next(inbox, request)
         if request.fault is not None:
             raise request.fault
 
@@ -205,59 +204,70 @@ class Concurrent:
         """End all threads, all inferences having ended."""
         if self._dispatcher is not None:
             self._dispatcher.close()
-        for lane in self._own.values():
-            lane.inbox.put(STOP)
+        for inbox in self._inboxes:
+            inbox.put(STOP)
         for thread in self._threads:
             thread.join()
 
-    def _begin(self, request: PlacedRequest, done: Done) -> None:
-        number = next(self._numbers)
-        request.left = list(self._wiring.producers)
-        request.open = len(request.left)
-        request.fault, request.done = None, done
-        for s in self._roots:
-            self._lanes[s].inbox.put((number, self._rank[s], s, request))
+    def _work(self, inbox: Inbox) -> None:
+        while (task := inbox.get()) is not STOP:
+            self._carry([task], inbox)
 
-    def _take_part(self, request: PlacedRequest, home: Lane) -> None:
-        """Begin an inference, and run what belongs to the caller's device until it has ended."""
-        self._begin(request, lambda _: home.inbox.put(STOP))
-        while True:
+    def _begin(self, request: PlacedRequest, done: Done, *, keep: bool = False) -> list[Task]:
+        """Begin an inference; return what the caller is to run if it keeps something, others having the rest."""
+        with self._lock:
+            number = next(self._numbers)
+            request.left = list(self._wiring.producers)
+            request.open = len(request.left)
+            request.fault, request.done = None, done
+            for s in self._roots:
+                heapq.heappush(self._lanes[s].ready, (number, self._rank[s], s, request))
+            return self._shared_out(self._lanes[-1], keep=keep)
+
+    def _shared_out(self, own: Lane, *, keep: bool) -> list[Task]:
+        """Give devices that are free what is ready for them; return what the caller is to run, if it keeps any."""
+        kept: list[Task] = []
+        for lane in (own, *self._every):
+            if lane.ready and not lane.busy:
+                lane.busy = True
+                task = heapq.heappop(lane.ready)
+                if keep and not kept:
+                    kept.append(task)
+                else:
+                    self._waiting.pop().put(task)
+        return kept
+
+    def _carry(self, tasks: list[Task], inbox: Inbox) -> None:
+        """Run a task, if there is one, and what is ready then; afterwards the inbox is among those who wait."""
+        while tasks:
+            number, _, s, request = tasks[0]
             try:
-                task = home.take()
-            except KeyboardInterrupt as error:  # what other devices have begun must end first
-                request.fault = request.fault or error
-                continue
-            if task is STOP:
-                return
-            self._run(task, home)
+                if request.fault is None:
+                    request.run_segment(s)
+            except BaseException as error:  # noqa: BLE001  it is told to who waits for the inference, interrupts too
+                request.fault = error
+            with self._lock:
+                for t in self._wiring.consumers[s]:
+                    request.left[t] -= 1
+                    if request.left[t] == 0:
+                        heapq.heappush(self._lanes[t].ready, (number, self._rank[t], t, request))
+                request.open -= 1
+                last = request.open == 0
+                self._lanes[s].busy = False
+                tasks = self._shared_out(self._lanes[s], keep=True)
+                if not tasks:
+                    self._waiting.append(inbox)
+            if last:
+                request.done(request.fault)
 
-    def _work(self, lane: Lane) -> None:
-        while (task := lane.take()) is not STOP:
-            self._run(task, lane)
 
-    def _run(self, task: Task, lane: Lane) -> None:
-        """Run one segment, unless its inference has failed already, and let those run that waited for it."""
-        number, _, s, request = task
+def _next(inbox: Inbox, request: PlacedRequest) -> Task:
+    """Return what comes next; an interrupt is told at the end, as what other threads have begun must end first."""
+    while True:
         try:
-            if request.fault is None:
-                request.run_segment(s)
-        except BaseException as error:  # noqa: BLE001  it is told to who waits for the inference, interrupts too
-            request.fault = error
-        ready: list[int] = []
-        with request.lock:
-            for t in self._wiring.consumers[s]:
-                request.left[t] -= 1
-                if request.left[t] == 0:
-                    ready.append(t)
-            request.open -= 1
-            last = request.open == 0
-        for t in ready:
-            if self._lanes[t] is lane:
-                heapq.heappush(lane.ready, (number, self._rank[t], t, request))
-            else:
-                self._lanes[t].inbox.put((number, self._rank[t], t, request))
-        if last:
-            request.done(request.fault)
+            return inbox.get()
+        except KeyboardInterrupt as error:
+            request.fault = request.fault or error
 
 
 def runner_of(name: RunnerName, wiring: Wiring, threads: int) -> Runs:
