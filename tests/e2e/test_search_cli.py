@@ -309,7 +309,7 @@ def test_what_is_no_model_has_no_directions_to_split(fails: Fails, tmp_path: Pat
     for graph in (str(tmp_path / "graph.json"), "zoo:chainmm"):
         asked = ("--set", "coarsen.split_directions=true")
         cause, fix = fails(2, "search", graph, "--topology", "equal:2", *asked, *QUICK)
-        assert "no model" in cause
+        assert "is not a model" in cause
         assert "coarsen.split_directions" in fix
 
 
