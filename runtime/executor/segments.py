@@ -8,7 +8,7 @@ not wait in a circle, and what others wait for must not stand behind what they d
 2. Along every path the level rises where the device changes, and behind whatever another device waits for. What
    is connected and has one device and one level is a segment: edges between segments lead to higher levels only. Where
    it is much work, what other devices wait for is parted from what they do not need, and what waits for other devices
-   from what does not need them, or not all of them.
+   from what does not need them, or not all of them, if that shortens the whole.
 3. Two segments of a device become one where nobody waits longer for that, or not much.
 
 Inputs, and what is computed from constants alone, belong to no segment: every segment has a copy of what it reads.
@@ -21,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -171,28 +172,68 @@ def _with_kernels(graph: Graph, free: Bool, device: Int32, joined: Grouping) -> 
         kernel[np.isin(kernel, kernel[torn])] = -1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedNodes:
+    """A graph of k nodes that must not be parted further, on int32 [k] devices.
+
+    outside: bool [k], those that belong to no segment. work: float64 [k], FLOPs.
+    """
+
+    graph: Graph
+    on: Int32
+    outside: Bool
+    work: Float64
+
+
 def _stages(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int32:
     """Return int32 [n], equal for operations of one segment; what is free has labels of its own."""
     small = contract(graph, joined)
     first = np.unique(joined.group, return_index=True)[1]
-    on, outside = device[first], free[first]
+    nodes = PlacedNodes(small, device[first], free[first], _sums(joined.group, graph.flops + 1.0))
     producer, consumer = small.edges
     sends = np.zeros(small.n, bool)
-    sends[producer[on[producer] != on[consumer]]] = True
-    level = _levels(small, on, outside, sends)
-    within = (level[producer] == level[consumer]) & (on[producer] == on[consumer]) & ~outside[producer]
+    sends[producer[nodes.on[producer] != nodes.on[consumer]]] = True
+    level = _levels(small, nodes.on, nodes.outside, sends)
+    within = (level[producer] == level[consumer]) & (nodes.on[producer] == nodes.on[consumer])
+    within &= ~nodes.outside[producer]
     stage = components(small.n, producer[within], consumer[within]).group
-    work = _sums(joined.group, graph.flops + 1.0)
-    marks = _marks(level, sends & ~outside)
-    keys = zip(_needed(small, marks), _awaited(small, on, marks), strict=True)
-    part = _parts(stage, _sums(stage, work), keys)
-    within &= part[producer] == part[consumer]
-    fine = components(small.n, producer[within], consumer[within]).group
-    start = np.unique(fine, return_index=True)[1]
-    crossing = np.unique(fine[small.edges[:, ~within & ~outside[producer]]], axis=1)
-    few = merged(crossing, SegmentParts(on[start], ~outside[start], stage[start], _sums(fine, work)))
-    label: Int32 = few[fine[joined.group]].astype(np.int32)
+    marks = _marks(level, sends & ~nodes.outside)
+    keys = zip(_needed(small, marks), _awaited(small, nodes.on, marks), strict=True)
+    part = _parts(stage, _sums(stage, nodes.work), keys)
+    trials = [_few(nodes, cut, stage) for cut in (within, within & (part[producer] == part[consumer]))]
+    label: Int32 = min(trials, key=partial(_makespan, nodes))[joined.group].astype(np.int32)
     return label
+
+
+def _few(nodes: PlacedNodes, within: Bool, stage: Int32) -> Int32:
+    """Return int32 [k], equal for nodes of one segment, if edges run within segments or not; stage: see `merged`."""
+    producer, consumer = nodes.graph.edges
+    fine = components(nodes.graph.n, producer[within], consumer[within]).group
+    start = np.unique(fine, return_index=True)[1]
+    crossing = np.unique(fine[nodes.graph.edges[:, ~within & ~nodes.outside[producer]]], axis=1)
+    parts = SegmentParts(nodes.on[start], ~nodes.outside[start], stage[start], _sums(fine, nodes.work))
+    return merged(crossing, parts)[fine]
+
+
+def _makespan(nodes: PlacedNodes, label: Int32) -> float:
+    """Return the FLOPs until all segments have run, those first that the longest chain waits for.
+
+    label: int32 [k], the segment of each node. Every segment takes SEGMENT_FLOPS beside its work.
+    """
+    producer = nodes.graph.edges[0]
+    after: list[set[int]] = [set() for _ in range(int(label.max()) + 1)]
+    for a, b in np.unique(label[nodes.graph.edges[:, ~nodes.outside[producer]]], axis=1).T.tolist():
+        if a != b:
+            after[a].add(b)
+    start = np.unique(label, return_index=True)[1]
+    work = np.where(nodes.outside[start], 0.0, _sums(label, nodes.work) + SEGMENT_FLOPS).tolist()
+    device = nodes.on[start].tolist()
+    ready, busy = [0.0] * len(after), dict.fromkeys(device, 0.0)
+    for s in _order(after, _priorities(after, work)):
+        busy[device[s]] = end = max(ready[s], busy[device[s]]) + work[s]
+        for t in after[s]:
+            ready[t] = max(ready[t], end)
+    return max(busy.values())
 
 
 def _sums(label: Int32, values: Float64) -> Float64:

@@ -100,6 +100,14 @@ def test_what_another_device_waits_for_is_parted_from_what_it_does_not_need() ->
     assert sorted(found) == [("A", [4]), ("B", [1, 2]), ("B", [3]), ("B", [5])]
 
 
+def test_nothing_is_parted_where_the_whole_does_not_end_sooner() -> None:
+    # 4 could begin before 3 has ended, but 5 keeps its device busy for longer.
+    much = SEGMENT_FLOPS * 2
+    graph = chain_graph(6, [(0, 1), (1, 2), (1, 3), (2, 4), (0, 5)], flops=[0, much, much, much, 1, 5 * much])
+    found = parts(segmentation(graph, placed(graph, "AAAABB")), graph)
+    assert found == [("B", [5]), ("A", [1, 2, 3]), ("B", [4])]
+
+
 def test_a_placement_on_one_device_is_one_segment() -> None:
     graph = chain_graph(4, [(0, 1), (1, 2), (1, 3)])
     assert parts(segmentation(graph, placed(graph, "AAAA")), graph) == [("A", [1, 2, 3])]
