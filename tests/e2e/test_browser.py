@@ -153,3 +153,14 @@ def test_a_page_is_readable_in_the_dark_and_on_paper(tmp_path: Path, opened: Ope
     page.emulate_media(media="print")
     assert page.evaluate(ground) == "rgb(255, 255, 255)"
     assert not page.locator("nav").is_visible()
+
+
+def test_on_a_narrow_page_words_stay_legible_and_only_parts_scroll_sideways(tmp_path: Path, opened: Opened) -> None:
+    page = opened(report(tmp_path / "run"))
+    page.set_viewport_size({"width": 400, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    words = "[...document.querySelectorAll('svg.chart')].map(s => 13 * s.clientWidth / s.viewBox.baseVal.width)"
+    sizes = page.evaluate(words)  # of 13 px, as the style sheet has them
+    assert len(sizes) > 3
+    assert min(sizes) > 9
+    kept(page, "narrow")
