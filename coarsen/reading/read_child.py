@@ -45,6 +45,8 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
         fault = {"error": {"cause": error.cause, "remedy": error.remedy, "usage": usage}}
     except OSError as error:
         fault = {"os_error": [error.errno, error.strerror, error.filename]}
+    finally:
+        logging.getLogger().removeHandler(said)
     return {"said": said.lines, **fault}
 
 

@@ -200,7 +200,13 @@ def tools(name: str) -> set[str]:
     return used
 
 
-def _reached(module: str, attribute: str) -> Iterator[tuple[str, str]]:
+@cache
+def _reached(module: str, attribute: str) -> frozenset[tuple[str, str]]:
+    """Return what a definition of a module of ours mentions; see `_mentioned`."""
+    return frozenset(_mentioned(module, attribute))
+
+
+def _mentioned(module: str, attribute: str) -> Iterator[tuple[str, str]]:
     """Yield what a definition of a module of ours mentions: definitions beside it, and names it imports."""
     if _path(f"{module}.{attribute}").is_file():  # a module imported by its name: all that it defines
         yield from ((f"{module}.{attribute}", name) for name in _source(f"{module}.{attribute}").defined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coarsen.reading import read_apart, read_child
 from coarsen.reading.read import save_model
 from pipeline.artifacts.store import Store
 from pipeline.cli.main import run
@@ -75,6 +77,19 @@ def copy(warm: Warm, tmp_path: Path) -> Warm:
 def made_up_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the profile stage make its figures up instead of running the devices."""
     make_up_profiles(monkeypatch)
+
+
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models be read in this process, which has imported all that takes; test_read_apart.py has the other."""
+
+    def ask(command: dict[str, Any], *_: object) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(logging.getLogger(), "handlers", [])  # what is said there is told by who asks
+            answer: dict[str, Any] = json.loads(json.dumps(read_child.answer(json.loads(json.dumps(command)))))
+        return answer
+
+    monkeypatch.setattr(read_apart, "_ask", ask)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from pipeline.core.errors import MeasurementError
 from tests.e2e.conftest import QUICK, Warm, options, snapshot
 from tests.models import broadcast_model, two_towers
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Fails = Callable[..., tuple[str, str]]
 
 

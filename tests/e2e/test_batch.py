@@ -29,6 +29,8 @@ from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 LIGHT = {
     **QUICK,
     "coarsen.use": "identity",
@@ -219,7 +221,7 @@ def test_a_process_that_dies_fails_its_job_with_its_last_words_and_no_other(
 def test_a_batch_with_nothing_to_do_starts_no_process_and_imports_no_library_of_a_stage(
     tmp_path: Path, in_process: list[str], rows: Rows
 ) -> None:
-    rows(jobs_file(tmp_path, "towers.xml", "chain.xml"))
+    rows(jobs_file(tmp_path, "towers.xml", devices=SETS[:1]))
     arguments = [
         "batch",
         str(tmp_path / "jobs.toml"),

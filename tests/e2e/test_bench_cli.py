@@ -25,6 +25,8 @@ from pipeline.core.workers import Worker
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 
 

@@ -60,6 +60,7 @@ def small_league(folder: Path, **more: Any) -> dict[str, Any]:
     return league(question, EFFORT, folder, **more)
 
 
+@pytest.mark.slow
 def test_the_league_of_a_fleet_is_that_of_one_process(tmp_path: Path) -> None:
     engine = ProcessEngine(pipeline.bench.league.beside.answer)
     spread, alone = small_league(tmp_path / "fleet", fleet=engine), small_league(tmp_path / "alone")

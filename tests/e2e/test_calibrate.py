@@ -24,6 +24,8 @@ from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES
 from tests.two_cpus import branchy, subject_of, write
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 
 

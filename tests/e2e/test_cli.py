@@ -28,6 +28,8 @@ from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy
 from tests.models import two_towers
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 STAGES = ["read", "kernels", "coarsen", "profile", "embed", "group", "place", "measure"]
 RESULT_KEYS = {

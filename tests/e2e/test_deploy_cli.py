@@ -24,6 +24,8 @@ from tests.models import dynamic, through_file, two_towers
 from tests.onnx_models import convolution_onnx
 from tests.two_cpus import two_cpus
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 STEADY = np.linspace(0.99e-3, 1.01e-3, 12)  # seconds
 

@@ -19,6 +19,8 @@ from tests.e2e.test_batch import SETS, jobs_file
 from tests.engines import ProcessEngine, failing
 from tests.reports import Page
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 KINDS = {"aaaaaaaa11111111": "Processor A", "bbbbbbbb22222222": "Processor B"}
 
 

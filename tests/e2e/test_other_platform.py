@@ -68,6 +68,7 @@ def test_a_model_is_coarsened_with_another_in_the_place_of_metis_and_that_is_sai
     assert "pymetis is not installed: coarsen.heavy_edge takes the place of coarsen.metis." in done.stderr
 
 
+@pytest.mark.slow
 def test_a_search_without_hardware_answers(ran: Ran) -> None:
     words = ("--topology", "equal:2", "--placer", "portfolio", "--evaluations", "200", "--json")
     assert document(ran("search", "zoo:two-towers", *words))["gap"] < 1

@@ -19,6 +19,8 @@ from pipeline.runs.result import Result
 from runtime.measuring.profile import Profile
 from tests.e2e.conftest import options
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 MACHINE = """
 [links]
 bytes_per_s = 1e9

@@ -85,8 +85,9 @@ def journal(store: Path) -> list[dict[str, Any]]:
 
 def test_a_run_killed_after_profiling_goes_on_and_profiles_no_more(model: Path, tmp_path: Path, ran: Ran) -> None:
     folder, store = tmp_path / "run", tmp_path / "store"
-    # One device and no fused kernels: as few processes as there can be. Real rounds leave time for the signal.
-    arguments = ["tune", str(model), "--run", str(folder), *options(store, **REAL, coarsen__use="identity")]
+    # One device and no fused kernels: as few processes as there can be. What learns leaves time for the signal.
+    cheap = {**REAL, "measure__use": "sequential", "coarsen__use": "identity"}
+    arguments = ["tune", str(model), "--run", str(folder), *options(store, **cheap)]
     arguments[arguments.index("--devices") + 1] = "CPU"
     status, _ = stop_when(arguments, lambda: "profile" in recorded(folder), signal.SIGKILL)
     assert status == -signal.SIGKILL

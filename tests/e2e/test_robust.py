@@ -19,6 +19,8 @@ from runtime.measuring.profile import Profile
 from tests.e2e.conftest import Warm, options
 from tests.e2e.test_calibrate import Lazy
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 
 

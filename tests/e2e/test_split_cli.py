@@ -23,6 +23,8 @@ from tests.e2e.conftest import DEVICES, options
 from tests.models import names, through_file, two_towers
 from tests.two_cpus import two_cpus
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 X = np.linspace(-1, 1, 16, dtype=np.float32)[None]
 

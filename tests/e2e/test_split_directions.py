@@ -16,6 +16,8 @@ from pipeline.shared.payload import read_json
 from runtime import zoo
 from tests.e2e.conftest import options
 
+pytestmark = pytest.mark.usefixtures("read_here")
+
 Ran = Callable[..., Any]
 PARTS = {f"layer{layer}/{way}" for layer in (0, 1) for way in ("forward", "reverse")}
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}

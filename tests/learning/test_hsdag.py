@@ -15,7 +15,7 @@ from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, o
 EVALUATIONS = 300
 
 
-@pytest.mark.parametrize("seed", slow_but(range(10), quick=5))
+@pytest.mark.parametrize("seed", slow_but(range(10), quick=2))
 @pytest.mark.parametrize("group", ["identity", "edge_score"])
 @pytest.mark.parametrize("toy", sorted(PROBLEMS))
 def test_hsdag_finds_the_optimum(toy: str, group: str, seed: int):

@@ -16,13 +16,10 @@ from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph,
 
 LEARNER = Placeto(workers=4, rounds=2, learning_rate=0.01, last_learning_rate=0.001, entropy_coef=0.1)
 
-SLOW = [("branches", 1), ("chain", 0), ("chain", 1)]
 
-
-@pytest.mark.parametrize(
-    ("toy", "seed"),
-    [("branches", 0), *(pytest.param(toy, seed, marks=pytest.mark.slow) for toy, seed in SLOW)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("toy", ["branches", "chain"])
 def test_placeto_finds_the_optimum_of_toys(toy: str, seed: int):
     make, optimum = PROBLEMS[toy]
     problem = make()

@@ -21,7 +21,7 @@ from policy.place.exact.replicated import replicated_stages
 from tests.small_pipelines import SmallPipeline, small_pipeline
 
 CLOSE = 1e-9
-FEW, MANY = range(60), range(60, 1500)
+FEW, MANY = range(30), range(30, 1500)
 STAND_INS = (83, 252, 511, 548, 803)  # of training, whose optimum another place of backward classes would change
 SOLVED: dict[str, tuple[Contiguity, ...]] = {
     "dp": ("ordered",),

@@ -290,7 +290,7 @@ def learned(subject: Subject, truth: Subject, pool: list[Placement], seed: int, 
 
 def test_chosen_measurements_teach_more_than_drawn_ones() -> None:
     errors = {True: [], False: []}
-    for seed in range(8):
+    for seed in range(4):
         subject = network(seed)
         truth, pool = perturbed(subject, seed + 50), plausible_placements(subject, 80, seed=seed)
         for active, found in errors.items():

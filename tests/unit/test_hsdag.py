@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Grouping
-from pipeline.core.learning import Checkpointer, Snapshot
+from pipeline.core.learning import Checkpointer, GroupSample, Snapshot
 from pipeline.core.measurement import MeasurementFailed, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
@@ -26,11 +27,13 @@ from pipeline.registry import build
 from pipeline.shared.torch_tools import seeded
 from policy.place.agent import trainer as learning
 from policy.place.agent.hsdag import Hsdag
-from policy.place.agent.trainer import HsdagTrainer
+from policy.place.agent.trainer import HsdagTrainer, Parser, Way
 from policy.place.lists.baechi import holdable
 from policy.place.lists.listing import Partial
+from policy.place.neural import sampling
 from policy.place.neural.constructing import Scores
 from policy.place.neural.instances import ListInstance
+from policy.place.neural.sampling import Sample
 from policy.place.portfolio import Portfolio
 from policy.place.search import Search
 from tests.slow import slow_where
@@ -181,6 +184,49 @@ def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: 
     assert len({id(scores) for scores in parsed}) == 1
     others = [id(scores) for instance, scores in made if instance in trainer.instances]
     assert len(others) == len(set(others)) > 3
+
+
+def test_groups_are_parsed_once_per_batch_and_anew_in_every_one(monkeypatch: pytest.MonkeyPatch):
+    drawn: list[list[GroupSample]] = []
+    draws, made = Parser.draws, ListInstance.on
+    built: list[Grouping] = []
+
+    def spied_draws(self: Parser, r: int, rng: np.random.Generator) -> list[GroupSample]:
+        drawn.append(draws(self, r, rng))
+        return drawn[-1]
+
+    def spied_on(self: ListInstance, search: Search, grouping: Grouping) -> ListInstance:
+        built.append(grouping)
+        return made(self, search, grouping)
+
+    monkeypatch.setattr(Parser, "draws", spied_draws)
+    trainer = trainer_of()
+    monkeypatch.setattr(ListInstance, "on", spied_on)
+    with seeded(0):
+        trainer.update()
+        assert drawn == []  # schedules without noise have no parsed groups
+        for _ in range(6):
+            trainer.update()
+    assert len(drawn) == 6
+    assert all(0 < len(samples) <= trainer.hyper.batch for samples in drawn)
+    assert len(built) == sum(len(samples) for samples in drawn)  # each has an instance of its own
+    assert len({tuple(s.grouping.group.tolist()) for samples in drawn for s in samples}) > 6
+
+
+def test_half_of_the_samples_that_follow_parsed_groups_have_them_parsed_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sampling, "FOLLOWED", 1.0)
+    trainer = trainer_of()
+    parsed = trainer.instances[0].on(trainer.search, Grouping(np.arange(14, dtype=np.int32) // 2))
+
+    def shares(way: Way) -> dict[Way, float]:
+        trainer.sampler.best = [Sample(1.0, trainer.sampler.centre, way)]
+        found = Counter(trainer._way() for _ in range(2000))
+        return {each: count / 2000 for each, count in found.items()}
+
+    # Two thousand draws are a twentieth off once in 10^5 times; the seed is fixed.
+    assert shares((parsed, 1)) == pytest.approx({(None, 1): 0.5, (parsed, 1): 0.5}, abs=0.05)
+    assert shares((trainer.instances[0], 4)) == {(trainer.instances[0], 4): 1.0}
+    assert shares((None, 4)) == {(None, 4): 1.0}
 
 
 def test_groups_that_no_device_could_hold_are_left_apart():

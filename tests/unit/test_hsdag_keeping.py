@@ -108,7 +108,7 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(rules: str, order
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
-@pytest.mark.parametrize(("rules", "ordered"), QUICK_MODES)
+@pytest.mark.parametrize(("rules", "ordered"), slow_where(MODES, set(MODES) - {("listsched", True)}))
 def test_a_search_goes_on_from_a_folder(tmp_path: Path, rules: str, ordered: bool):
     problem = wide_problem(ordered=ordered)
     expected = place(problem, rules)

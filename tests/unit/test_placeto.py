@@ -30,6 +30,7 @@ from policy.place.placeto.process import returns
 from policy.place.placeto.trainer import PlacetoTrainer
 from policy.place.search import Search
 from policy.place.units import Units
+from tests.slow import slow_where
 from tests.toys import (
     FAST_S,
     ToyEvaluator,
@@ -42,6 +43,7 @@ from tests.toys import (
 )
 from tests.unit.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
+INITIAL, REWARDS = ("random", "fresh", "first", "best"), ("dense", "terminal")
 SMALL = Placeto(workers=2, rounds=2, learning_rate=0.01)
 DIAMOND = [(0, 1), (0, 2), (1, 3), (2, 3)]
 
@@ -389,8 +391,10 @@ def test_returns_telescope_and_the_terminal_reward_is_the_cost():
     np.testing.assert_allclose(returns(cost, "terminal", 1.0), [[-3, -0.5]] * 3)
 
 
-@pytest.mark.parametrize("initial", ["random", "fresh", "first", "best"])
-@pytest.mark.parametrize("reward", ["dense", "terminal"])
+@pytest.mark.parametrize(
+    ("initial", "reward"),
+    slow_where(list(itertools.product(INITIAL, REWARDS)), {(initial, "terminal") for initial in INITIAL[1:]}),
+)
 def test_every_start_and_reward_places_within_what_is_allowed(initial: Any, reward: Any):
     placer = dataclasses.replace(SMALL, initial=initial, reward=reward, order="shuffled", steps=7)
     problem = wide_problem()

@@ -61,7 +61,8 @@ def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp
     assert int(count) > 10
 
 
-@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "latency", "hetero"], quick=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("evaluator", ["listsched", "sequential", "pipelined", "latency", "hetero"])
 def test_every_placer_can_be_rehearsed(evaluator: str):
     rehearse_each(registry.table("place"), evaluator)
 

@@ -99,6 +99,9 @@ def _send(sketch: Sketch, device: Int32, t: int, here: int, now_s: float, links:
 def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
     """Return the seconds of a placement, int32 [c]: cells in the order in which they become ready, tensors likewise.
 
+    Of cells ready at one moment those that read nothing go first, the others in the order of the reads that they waited
+    for last, as the simulator hands tensors to their readers.
+
     inf as soon as it is certain that it takes longer than limit_s: by a cell that is ready too late for what must
     follow it, or by a device with too much work left.
     """
@@ -106,7 +109,7 @@ def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
     left_s = np.zeros(p)  # work not yet begun
     for i in range(c):
         left_s[device[i]] += sketch.op_s[i, device[i]]
-    waiting, ready_s = sketch.awaits.copy(), np.zeros(c)
+    waiting, ready_s, last = sketch.awaits.copy(), np.zeros(c), np.zeros(c, np.int64)
     at_s, what = np.empty(c + 1), np.empty(c + 1, np.int32)
     free, links, arrived = np.zeros(p), np.zeros((2, p)), np.empty(p)
     events, end_s = 0, 0.0
@@ -116,14 +119,15 @@ def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
     while events > 0:
         now_s, event = at_s[0], what[0]
         events = _drop(at_s, what, events)
-        if event >= 0:  # a cell is ready; below 0 it has ended
-            d = device[event]
+        if event >= 0:  # a cell is ready: itself if it reads nothing, else c and its last read; below 0 one has ended
+            i = event if event < c else sketch.reader[event - c]
+            d = device[i]
             start = max(free[d], now_s)
-            if max(start + left_s[d], start + sketch.tail_s[event]) > limit_s:
+            if max(start + left_s[d], start + sketch.tail_s[i]) > limit_s:
                 return np.inf
-            left_s[d] -= sketch.op_s[event, d]
-            free[d] = start + sketch.op_s[event, d]
-            events = _push(at_s, what, events, free[d], -event - 1)
+            left_s[d] -= sketch.op_s[i, d]
+            free[d] = start + sketch.op_s[i, d]
+            events = _push(at_s, what, events, free[d], -i - 1)
             continue
         i = -event - 1
         end_s = now_s
@@ -131,10 +135,11 @@ def estimate_s(sketch: Sketch, device: Int32, limit_s: float) -> float:
             _send(sketch, device, t, device[i], now_s, links, arrived)
             for e in range(sketch.reader_ptr[t], sketch.reader_ptr[t + 1]):
                 j = sketch.reader[e]
-                ready_s[j] = max(ready_s[j], arrived[device[j]])
+                if arrived[device[j]] >= ready_s[j]:
+                    ready_s[j], last[j] = arrived[device[j]], e
                 waiting[j] -= 1
                 if waiting[j] == 0:
-                    events = _push(at_s, what, events, ready_s[j], j)
+                    events = _push(at_s, what, events, ready_s[j], c + last[j])
     return end_s
 
 
