@@ -22,7 +22,7 @@ from pipeline.report.text import (
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.emit import TARGETS, library_of, python_literal
 from pipeline.runs.records import CandidateRecord, PlacementRecord
-from pipeline.runs.words import compared, failure_text
+from pipeline.runs.words import compared, failure_text, is_untried
 from runtime.measuring.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
@@ -98,6 +98,9 @@ def certainty(run: RunRecords) -> str:
         f"All intervals hold together at {level}: {count_text(len(compared_with), 'candidate')}, each started from "
         f"scratch up to {count_text(starts, 'time')} beside {contest.control}."
     )
+    untried = sum(map(is_untried, run.result.candidates))
+    if untried:
+        text += f" {count_text(untried, 'other')} had no turn before the budget ended."
     if contest.disturbed:
         return f"{text} Other processes disturbed the machine: the baseline differs from its own twin."
     if contest.noise is not None:
@@ -220,7 +223,7 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
             "name": c.name,
             "best": "yes" if c.name == run.result.best else "",
             "kind": c.kind or ("baseline" if c.baseline else "split"),
-            "about": c.limit or c.about,
+            "about": "the baseline once more: what differs is noise" if c.name == TWIN else c.limit or c.about,
             "latency": seconds_text(middle),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
             "p99": seconds_text(c.percentiles.get("99")),

@@ -19,6 +19,7 @@ from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
 from pipeline.report.side_by_side import side_by_side
 from pipeline.runs.result import Result
+from runtime.measuring.claims import TWIN
 from tests.reports import HOSTILE, Page, finished, write
 
 LIMIT = 1_000_000  # bytes of a page but for its data
@@ -161,6 +162,16 @@ def test_an_answer_within_limits_claims_no_gain(folder: Path) -> None:
     none = {"ratio": 1.0, "low": 1.0, "high": 1.0}
     write(folder / "result.json", Result.load(folder).document | {"speedup_over_best_single": none})
     assert "No gain over CPU default is claimed." in page(folder).text
+
+
+def test_what_had_no_turn_and_what_stands_for_noise_are_told_as_such(folder: Path) -> None:
+    document = Result.load(folder).document
+    split, default, refused = document["candidates"]
+    more = [{**default, "name": TWIN}, {**refused, "name": "late", "failed": None}]
+    write(folder / "result.json", document | {"candidates": [split, default, refused, *more]})
+    text = page(folder).text
+    assert "beside CPU default. 1 other had no turn before the budget ended." in text
+    assert "the baseline once more: what differs is noise" in text
 
 
 def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
