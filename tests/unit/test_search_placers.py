@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
@@ -178,6 +178,7 @@ def level_of(problem: Problem) -> Level:
 
 
 @given(seed=st.integers(0, 2**16), ties=st.booleans())
+@example(seed=139, ties=True)  # two operations of a constraint that no device executes both of
 @settings(max_examples=20, deadline=None)
 def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowed(seed: int, ties: bool):
     problem = random_problem(120, seed=seed, ties=ties)
@@ -191,7 +192,8 @@ def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowe
         group = level.units.grouping.group
         assert level.units.allowed.any(axis=1).all()
         assert (level.units.allowed[group] <= problem.allowed).all()
-        assert all(len(set(group[colocate == t])) == 1 for t in set(colocate[colocate >= 0].tolist()))
+        constraints = [colocate == t for t in set(colocate[colocate >= 0].tolist())]
+        assert all(len(set(group[tied])) == 1 for tied in constraints if problem.allowed[tied].all(axis=0).any())
         assert level.work_s.sum() == pytest.approx(levels[0].work_s.sum())
         assert level.units.held_bytes.sum() == problem.graph.weight_bytes.sum()
     depth, work = depths(problem.graph), work_of(problem)
