@@ -1,21 +1,24 @@
-"""GDP on the twelve workloads of its first table, beside METIS, experts, HDP and controls that do not learn.
+"""GDP on the workloads of its first table and on RNNLM-8, beside METIS, experts, HDP and controls that do not learn.
 
-python -m benchmarks.gdp [--quick] [--evaluations N] [--only WORKLOAD] [--method NAME] [--journal FILE] [--together]
+python -m benchmarks.gdp [--quick] [--evaluations N] [--clusters N] [--only WORKLOAD] [--method NAME] [--together]
+                         [--journal FILE]
 
-Every cell is written into the journal when it is done and is not made again.
+Every cell is written into the journal when it is done and is not made again; policies lie in a folder beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Figure, figure, say
+from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
+from pipeline.artifacts.store import digest
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Problem
@@ -29,7 +32,7 @@ from policy.place.gdp.together import learn_together
 from policy.place.search import Search
 
 EVALUATIONS, QUICK = 1000, 64
-WORKLOADS: Mapping[str, int] = {  # and their devices, in the order of the paper's table
+TABLE: Mapping[str, int] = {  # and their devices, in the order of the paper's table
     "rnnlm2": 2,
     "rnnlm4": 4,
     "gnmt2": 2,
@@ -43,6 +46,8 @@ WORKLOADS: Mapping[str, int] = {  # and their devices, in the order of the paper
     "wavenet2": 2,
     "wavenet4": 4,
 }
+WORKLOADS: Mapping[str, int] = {**TABLE, "rnnlm8": 8}  # RNNLM-8 is one of SGDP's
+DEEPEST = ("gnmt8", "rnnlm8")  # to be ahead of the expert on
 QUICK_ONES = ("txl2", "inception-v3-training", "wavenet2")
 STILL = 1e-12  # a step size at which nothing is learned
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -54,9 +59,50 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gdp": ("gdp", {}),
     "sgdp": ("sgdp", {}),
 }
+OURS = ("gdp", "sgdp")
 BASELINES = ("metis", "hdp", "expert", "random", "never_learning")
 MIX: Mapping[str, Any] = {"minibatches": 1, "baseline": "batch"}  # of the policy of several graphs
+WITH_POLICY = ("zero_shot", "finetune")
 SHOT = 17  # evaluations of a zero-shot answer: the likeliest placement and 16 draws
+
+
+def figures(cells: Cells, workloads: Sequence[str], methods: Sequence[str], *, together: bool) -> Iterator[Figure]:
+    """Yield seconds per step of every workload and method, and how often GDP is ahead of whom."""
+    value_s: dict[tuple[str, str], float] = {}
+    for workload in workloads:
+        for method in methods:
+            if METHODS[method][0] in table("place"):
+                row = cells.alone(workload, method)
+                value_s[workload, method] = row["value_s"]
+                yield _told(f"gdp.{workload}.{method}", row)
+            else:
+                yield figure(f"gdp.{workload}.{method}", None, "s", f"there is no placer {METHODS[method][0]} here")
+    if together:
+        for workload, mode, row in _together(cells, workloads):
+            value_s[workload, mode] = row["value_s"]
+            yield _told(f"gdp.{workload}.{mode}", row)
+    for ours in (*OURS, "batch", *WITH_POLICY):
+        for other in BASELINES:
+            yield from _compared(value_s, ours, other, workloads)
+
+
+def _compared(
+    value_s: Mapping[tuple[str, str], float], ours: str, other: str, workloads: Sequence[str]
+) -> Iterator[Figure]:
+    """Yield the mean ratio and how often ours is ahead on the paper's table, and the ratios to beat the expert by."""
+    ratio = {w: value_s[w, ours] / value_s[w, other] for w in workloads if {(w, ours), (w, other)} <= value_s.keys()}
+    listed = [ratio[w] for w in ratio if w in TABLE]
+    if listed:
+        how = f"geometric mean of times over {len(listed)} workloads; ahead on {sum(r < 1.0 for r in listed)}"
+        yield figure(f"gdp.{ours}_over_{other}", statistics.geometric_mean(listed), "", how)
+    for workload in DEEPEST:
+        if other == "expert" and ours in OURS and workload in ratio:
+            yield figure(f"gdp.{ours}_over_expert.{workload}", ratio[workload], "", "of times", target=1.0)
+
+
+def _told(name: str, row: Mapping[str, Any]) -> Figure:
+    how = f"{row['evaluations']} evaluations, {row['seconds']:.0f} s, {row['nodes']} nodes, found by {row['found_by']}"
+    return figure(name, row["value_s"], "s", f"{how}; {row['devices']} P100s, T2, FIFO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,141 +113,131 @@ class PlacedWorkload:
     grouping: Grouping
     simulator: Simulator
 
+    @classmethod
+    def of(cls, workload: str, placer: Placer, learned: Snapshot | None = None) -> PlacedWorkload:
+        """Return a workload as a placer that begins with a policy gets it, with a simulator of its own."""
+        case = load(Scenario(f"zoo:{workload}", f"p100:{WORKLOADS[workload]}"))
+        if learned is not None:
+            case = case.with_policy(learned=learned)
+        alone = Grouping.identity(case.graph.n)
+        grouping, problem = for_placer(placer, case.problem, lambda: (alone, case.problem), seed=0)
+        return cls(problem, grouping, case.simulator(grouping))
 
-def figures(
-    workloads: Sequence[str], methods: Sequence[str], evaluations: int, journal: Path, *, together: bool
-) -> Iterator[Figure]:
-    """Yield seconds per step of every workload and method, and how often GDP is ahead of whom."""
-    known = {row["cell"]: row for row in load_lines(journal)}
-    value_s: dict[tuple[str, str], float] = {}
-    for workload in workloads:
-        for method in methods:
-            placer, values = METHODS[method]
-            if placer not in table("place"):
-                yield figure(f"gdp.{workload}.{method}", None, "s", f"there is no placer {placer} here")
-                continue
-            row = _once(known, journal, f"{workload} {method} {evaluations}", workload, placer, values, evaluations)
-            value_s[workload, method] = row["value_s"]
-            yield _told(f"gdp.{workload}.{method}", row)
-    for ours in ("gdp", "sgdp"):
-        for other in BASELINES:
-            both = [w for w in workloads if {(w, ours), (w, other)} <= value_s.keys()]
-            pairs = [(value_s[w, ours], value_s[w, other]) for w in both]
-            if pairs:
-                yield from _ahead(f"gdp.{ours}_over_{other}", pairs)
-    if together:
-        yield from _together(workloads, evaluations, known, journal)
+    def row(self, answer: Answer, seconds: float) -> dict[str, Any]:
+        """Return what is written down of an answer that took so many seconds to find."""
+        return {
+            "value_s": answer.value_s,
+            "found_by": answer.best.found_by,
+            "evaluations": self.simulator.evaluations,
+            "seconds": seconds,
+            "nodes": self.problem.graph.n,
+            "devices": self.problem.topology.p,
+        }
 
 
-def _ahead(name: str, pairs: Sequence[tuple[float, float]]) -> Iterator[Figure]:
-    ahead = sum(mine < other for mine, other in pairs)
-    ratio = math.exp(sum(math.log(mine / other) for mine, other in pairs) / len(pairs))
-    yield figure(name, ratio, "", f"geometric mean of times over {len(pairs)} workloads; ahead on {ahead}")
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Everything that is searched, each cell once: what has been written down is not searched again.
+
+    journal: file of the cells; policies lie in folders beside it. evaluations: of every method on every workload.
+    clusters: about how many of each graph's nodes GDP places; None for as many as the placer would.
+    """
+
+    journal: Path
+    evaluations: int
+    clusters: int | None
+
+    def alone(self, workload: str, method: str) -> Mapping[str, Any]:
+        """Return what a method finds for a workload."""
+        placer, values = METHODS[method]
+        return self._searched(workload, method, placer, values, self.evaluations, others=())
+
+    def by_policy(self, workload: str, mode: str, others: Sequence[str]) -> Mapping[str, Any]:
+        """Return what GDP finds for a workload in a mode that begins with the policy of other workloads."""
+        evaluations = SHOT if mode == "zero_shot" else self.evaluations
+        return self._searched(workload, mode, "gdp", {**MIX, "mode": mode}, evaluations, others=others)
+
+    def batch(self, workloads: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Return what one policy that learns on all workloads at once finds for each on the way."""
+        names = {workload: self._name(workload, "batch", workloads) for workload in workloads}
+        if not self._known().keys() >= set(names.values()):
+            self._learned(workloads)
+        known = self._known()
+        return {workload: known[name] for workload, name in names.items()}
+
+    def _searched(
+        self,
+        workload: str,
+        method: str,
+        placer: str,
+        values: Mapping[str, Any],
+        evaluations: int,
+        *,
+        others: Sequence[str],
+    ) -> Mapping[str, Any]:
+        name = self._name(workload, method, others)
+        known = self._known()
+        if name in known:
+            return known[name]
+        built: Placer = build("place", placer, {**values, **self._sizes(placer)})
+        placed = PlacedWorkload.of(workload, built, self._policy(others) if others else None)
+        begun = time.monotonic()
+        answer = built.place(placed.problem, placed.simulator, Budget(evaluations), seed=0, progress=lambda _: None)
+        return self._noted(name, placed.row(answer, time.monotonic() - begun))
+
+    def _policy(self, workloads: Sequence[str]) -> Snapshot:
+        """Return the policy of some workloads, learned if it is not on file."""
+        folder = self._folder(workloads)
+        if not folder.is_dir():
+            self._learned(workloads)
+        return read_policy(folder)
+
+    def _learned(self, workloads: Sequence[str]) -> None:
+        """Learn one policy on workloads, and write down what it found for each of them."""
+        placer = Gdp(**{**MIX, **self._sizes("gdp")})
+        placed = {workload: PlacedWorkload.of(workload, placer) for workload in workloads}
+        searches = {
+            workload: Search(p.problem, p.simulator, Budget(self.evaluations), lambda _: None, author="gdp")
+            for workload, p in placed.items()
+        }
+        begun = time.monotonic()
+        policy = learn_together(placer, list(searches.values()), seed=0)
+        seconds = (time.monotonic() - begun) / len(workloads)
+        FolderCheckpointer(self._folder(workloads), " ".join(workloads)).publish(policy)
+        for workload, search in searches.items():
+            self._noted(self._name(workload, "batch", workloads), placed[workload].row(search.answer(), seconds))
+
+    def _sizes(self, placer: str) -> Mapping[str, int]:
+        if self.clusters is None or placer not in OURS:
+            return {}
+        return {"nodes": self.clusters, "clusters": self.clusters}
+
+    def _name(self, workload: str, method: str, others: Sequence[str]) -> str:
+        sizes = "" if self.clusters is None else f" on {self.clusters} clusters"
+        return f"{workload} {method} {self.evaluations}{sizes}" + (
+            f" with {' '.join(sorted(others))}" if others else ""
+        )
+
+    def _folder(self, workloads: Sequence[str]) -> Path:
+        return self.journal.with_suffix("") / digest(self._name("", "batch", workloads))[:16]
+
+    def _known(self) -> dict[str, Mapping[str, Any]]:
+        return {row["cell"]: row for row in load_lines(self.journal)}
+
+    def _noted(self, name: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        append_line(self.journal, {"cell": name, **row})
+        return row
 
 
-def _once(
-    known: Mapping[str, Mapping[str, Any]],
-    journal: Path,
-    cell: str,
-    workload: str,
-    placer: str,
-    values: Mapping[str, Any],
-    evaluations: int,
-) -> Mapping[str, Any]:
-    """Return the row of a cell, from the journal if it is there."""
-    if cell in known:
-        return known[cell]
-    row = {"cell": cell, **searched(workload, placer, values, evaluations)}
-    append_line(journal, row)
-    return row
-
-
-def _told(name: str, row: Mapping[str, Any]) -> Figure:
-    how = f"{row['evaluations']} evaluations, {row['seconds']:.0f} s, {row['nodes']} nodes, found by {row['found_by']}"
-    return figure(name, row["value_s"], "s", f"{how}; {row['devices']} P100s, T2, FIFO")
-
-
-def searched(
-    workload: str, placer: str, values: Mapping[str, Any], evaluations: int, learned: Snapshot | None = None
-) -> dict[str, Any]:
-    """Return what a placer finds, and what it spent."""
-    built: Placer = build("place", placer, values)
-    placed = placed_workload(workload, built)
-    problem = placed.problem
-    if learned is not None and problem.policy is not None:
-        problem = replace(problem, policy=replace(problem.policy, learned=learned))
-    begun = time.monotonic()
-    answer = built.place(problem, placed.simulator, Budget(evaluations), seed=0, progress=lambda _: None)
-    return _row(workload, answer, placed, time.monotonic() - begun)
-
-
-def _row(workload: str, answer: Answer, placed: PlacedWorkload, seconds: float) -> dict[str, Any]:
-    return {
-        "value_s": answer.value_s,
-        "found_by": answer.best.found_by,
-        "evaluations": placed.simulator.evaluations,
-        "seconds": seconds,
-        "nodes": placed.problem.graph.n,
-        "devices": WORKLOADS[workload],
-    }
-
-
-def placed_workload(workload: str, placer: Placer) -> PlacedWorkload:
-    """Return a workload as a placer gets it, with a simulator of its own."""
-    case = load(Scenario(f"zoo:{workload}", f"p100:{WORKLOADS[workload]}"))
-    alone = Grouping.identity(case.graph.n)
-    grouping, problem = for_placer(placer, case.problem, lambda: (alone, case.problem), seed=0)
-    return PlacedWorkload(problem, grouping, case.simulator(grouping))
-
-
-def _together(
-    workloads: Sequence[str], evaluations: int, known: Mapping[str, Mapping[str, Any]], journal: Path
-) -> Iterator[Figure]:
+def _together(cells: Cells, workloads: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield GDP-batch on all workloads; and for each, zero-shot and fine-tuned by a policy of the other families."""
-    yield from _batch(workloads, evaluations, "batch", known, journal)
+    for workload, row in cells.batch(workloads).items():
+        yield workload, "batch", row
     for family in dict.fromkeys(_family(workload) for workload in workloads):
-        held_out = [w for w in workloads if _family(w) == family]
         others = [w for w in workloads if _family(w) != family]
-        wanted = {f"{w} {mode} {evaluations}": (w, mode) for w in held_out for mode in ("zero_shot", "finetune")}
-        if not others:
-            continue
-        policy = None
-        for cell, (workload, mode) in wanted.items():
-            if cell not in known:
-                policy = policy or _learned(others, evaluations)[0]
-                spent = SHOT if mode == "zero_shot" else evaluations
-                row = {"cell": cell, **searched(workload, "gdp", {**MIX, "mode": mode}, spent, policy)}
-                append_line(journal, row)
-            else:
-                row = dict(known[cell])
-            yield _told(f"gdp.{workload}.{mode}", row)
-
-
-def _batch(
-    workloads: Sequence[str], evaluations: int, mode: str, known: Mapping[str, Mapping[str, Any]], journal: Path
-) -> Iterator[Figure]:
-    cells = {workload: f"{workload} {mode} {evaluations} of {len(workloads)}" for workload in workloads}
-    found: Mapping[str, Mapping[str, Any]] = known
-    if any(cell not in known for cell in cells.values()):
-        found = {cells[w]: {"cell": cells[w], **row} for w, row in _learned(workloads, evaluations)[1].items()}
-        for row in found.values():
-            append_line(journal, row)
-    for workload, cell in cells.items():
-        yield _told(f"gdp.{workload}.{mode}", found[cell])
-
-
-def _learned(workloads: Sequence[str], evaluations: int) -> tuple[Snapshot, dict[str, dict[str, Any]]]:
-    """Return a policy learned on several workloads at once, and what was found for each on the way."""
-    placer = Gdp(**MIX)
-    placed = {workload: placed_workload(workload, placer) for workload in workloads}
-    searches = {
-        workload: Search(p.problem, p.simulator, Budget(evaluations), lambda _: None, author="gdp")
-        for workload, p in placed.items()
-    }
-    begun = time.monotonic()
-    policy = learn_together(placer, list(searches.values()), seed=0)
-    seconds = (time.monotonic() - begun) / len(workloads)
-    return policy, {w: _row(w, searches[w].answer(), placed[w], seconds) for w in workloads}
+        for workload in (w for w in workloads if _family(w) == family and others):
+            for mode in WITH_POLICY:
+                yield workload, mode, cells.by_policy(workload, mode, others)
 
 
 def _family(workload: str) -> str:
@@ -213,16 +249,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gdp", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"three small workloads, {QUICK} evaluations")
     parser.add_argument("--evaluations", type=int, help=f"of every method; {EVALUATIONS} unless given")
+    parser.add_argument("--clusters", type=int, help="about how many clusters of a graph gdp and sgdp place")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
     parser.add_argument("--method", action="append", choices=list(METHODS), help="this method alone; repeatable")
     parser.add_argument("--journal", type=Path, default=Path("benchmarks/out/gdp.jsonl"), help="file of cells")
     parser.add_argument("--together", action="store_true", help="one policy on several graphs, and zero-shot, as well")
     chosen = parser.parse_args()
     chosen.journal.parent.mkdir(parents=True, exist_ok=True)
-    workloads = chosen.only or (QUICK_ONES if chosen.quick else tuple(WORKLOADS))
-    evaluations = chosen.evaluations or (QUICK if chosen.quick else EVALUATIONS)
-    methods = chosen.method or tuple(METHODS)
-    say(figures(workloads, methods, evaluations, chosen.journal, together=chosen.together))
+    among = chosen.only or (QUICK_ONES if chosen.quick else WORKLOADS)
+    workloads = [workload for workload in WORKLOADS if workload in among]
+    cells = Cells(chosen.journal, chosen.evaluations or (QUICK if chosen.quick else EVALUATIONS), chosen.clusters)
+    say(figures(cells, workloads, chosen.method or tuple(METHODS), together=chosen.together))
 
 
 if __name__ == "__main__":
