@@ -15,6 +15,7 @@ from policy.place.lists.listing import Partial
 from policy.place.lists.work import work_of
 from policy.place.neural.instances import ListInstance
 from policy.place.neural.list_policy import ListPolicy
+from policy.place.neural.sampling import ListDraft
 from tests.strategies import graph_of
 
 
@@ -104,7 +105,13 @@ class Amounts:
         )
 
 
-def schedule_of(amounts: Amounts, policy: ListPolicy, *, level: Level = "T2", width: int = 1) -> Partial:
-    """Return what a policy constructs."""
+def schedule_of(
+    amounts: Amounts, policy: ListPolicy, *, level: Level = "T2", width: int = 1, sweeps: int = 1
+) -> Partial:
+    """Return what a policy constructs, the last of some schedules each of which sees the one before."""
     instance = amounts.instance(level)
-    return instance.schedule(policy.scores(instance.context), width=width)
+    scores = policy.scores(instance.context)
+    schedule = instance.schedule(scores, width=width)
+    for _ in range(sweeps - 1):
+        schedule = instance.schedule(scores, width=width, before=ListDraft(instance, schedule).device)
+    return schedule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,23 +25,30 @@ from pipeline.cli.options import debug_option
     "--generations", type=click.IntRange(min=1), default=300, show_default=True, help="Rounds of draws of weights."
 )
 @click.option(
+    "--after",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Weights of a training before, which stay; what the schedule before counts is learned.",
+)
+@click.option(
     "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="A family of graphs not to learn from; repeatable."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Exercises of each family at most, for a quick look.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
-def train(
-    out: Path, seed: int, generations: int, left_out: tuple[str, ...], limit: int | None, quiet: bool, debug: bool
-) -> None:
+def train(**options: Any) -> None:
     """Train the placer neural_list by the cross-entropy method, on simulated times alone.
 
+    With --after it learns what a schedule made before counts for the next one; all other weights stay.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
     """
     from pipeline.offline.train import WEIGHTS
     from pipeline.offline.train import train as run
     from policy.place.neural.training import CrossEntropy
 
-    course = CrossEntropy(generations=generations, seed=seed)
-    with console.progress(quiet=quiet) as progress:
-        run(out, course, left_out=left_out, limit=limit, say=progress)
+    out, after = options["out"], options["after"]
+    course = (CrossEntropy if after is None else CrossEntropy.after)(
+        generations=options["generations"], seed=options["seed"]
+    )
+    with console.progress(quiet=options["quiet"]) as progress:
+        run(out, course, after=after, left_out=options["left_out"], limit=options["limit"], say=progress)
     console.say(f"Written to {out / WEIGHTS}")

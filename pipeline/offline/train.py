@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import write_json
+from pipeline.artifacts.store import digest, write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
 from policy.place.neural.list_policy import ListPolicy
@@ -21,19 +21,29 @@ Say = Callable[[str], None]
 
 
 def train(
-    out: Path, course: CrossEntropy, *, left_out: Collection[str] = (), limit: int | None = None, say: Say
+    out: Path,
+    course: CrossEntropy,
+    *,
+    after: Path | None = None,
+    left_out: Collection[str] = (),
+    limit: int | None = None,
+    say: Say,
 ) -> Stand:
     """Return the end of a course; writes its weights, its log, and after every generation where it stands.
 
     A folder in which a shorter course has ended goes on from there.
 
+    after: weights of a training before, of which those stay that count without a schedule before.
     limit: families are cut to so many exercises each, for a quick look; None for all.
 
     Raises:
-        UsageError: the folder holds the state of another course, or a damaged one; a family is none.
+        UsageError: the folder holds the state of another course, or a damaged one; a family is none; the weights of the
+            training before cannot be read.
     """
+    first = Stand.first() if after is None else Stand.after(ListPolicy.read(after))
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
-    stand = _resumed(out / STATE, chosen)
+    chosen["after"] = None if after is None else digest(first.mean.tolist())
+    stand = _resumed(out / STATE, chosen, first)
     learned, judged = (
         _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
         for some in curriculum(left_out=left_out)
@@ -51,14 +61,14 @@ def train(
     return stand
 
 
-def _resumed(path: Path, chosen: dict[str, Any]) -> Stand:
-    """Return where a course stands.
+def _resumed(path: Path, chosen: dict[str, Any], first: Stand) -> Stand:
+    """Return where a course stands; first: its beginning.
 
     Raises:
         UsageError: the file is of another course, or damaged.
     """
     if not path.exists():
-        return Stand.first()
+        return first
     remedy = "Give another folder with --out, or remove this file to begin from scratch."
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from policy.place.neural.training import Stand
 from tests.constructed import Amounts, schedule_of
 
 seeds, levels, widths = st.integers(0, 2**16), st.sampled_from(LEVELS), st.sampled_from((1, 3))
-sizes, machines = st.integers(1, 30), st.integers(1, 4)
+sizes, machines, sweeps = st.integers(1, 30), st.integers(1, 4), st.sampled_from((1, 2, 3))
 EXAMPLES = 40
 
 
@@ -24,34 +24,36 @@ def policy_of(seed: int) -> ListPolicy:
 
 
 @settings(max_examples=EXAMPLES)
-@given(seeds, sizes, machines, levels, widths, st.sampled_from((1e-3, 0.5, 7.0)), st.sampled_from((1, 4, 9)))
+@given(seeds, sizes, machines, levels, widths, sweeps, st.sampled_from((1e-3, 0.5, 7.0)), st.sampled_from((1, 4, 9)))
 def test_units_of_time_and_of_bytes_change_nothing(
-    seed: int, n: int, p: int, level: Level, width: int, seconds: float, amount: int
+    seed: int, n: int, p: int, level: Level, width: int, sweeps: int, seconds: float, amount: int
 ):
     amounts, policy = Amounts.drawn(seed, n, p), policy_of(seed)
-    first = schedule_of(amounts, policy, level=level, width=width)
-    again = schedule_of(amounts.scaled(seconds=seconds, amount=amount), policy, level=level, width=width)
+    first = schedule_of(amounts, policy, level=level, width=width, sweeps=sweeps)
+    again = schedule_of(amounts.scaled(seconds=seconds, amount=amount), policy, level=level, width=width, sweeps=sweeps)
     assert again.homes.device.tolist() == first.homes.device.tolist()
     assert again.start_s == pytest.approx(first.start_s * seconds)
 
 
 @settings(max_examples=EXAMPLES)
-@given(seeds, sizes, machines, levels, widths)
-def test_renaming_devices_renames_them_in_the_answer(seed: int, n: int, p: int, level: Level, width: int):
+@given(seeds, sizes, machines, levels, widths, sweeps)
+def test_renaming_devices_renames_them_in_the_answer(seed: int, n: int, p: int, level: Level, width: int, sweeps: int):
     amounts, policy = Amounts.drawn(seed, n, p), policy_of(seed)
     order = np.random.default_rng(seed).permutation(p)
-    first = schedule_of(amounts, policy, level=level, width=width)
-    again = schedule_of(amounts.on(order), policy, level=level, width=width)
+    first = schedule_of(amounts, policy, level=level, width=width, sweeps=sweeps)
+    again = schedule_of(amounts.on(order), policy, level=level, width=width, sweeps=sweeps)
     assert order[again.homes.device].tolist() == first.homes.device.tolist()
 
 
 @settings(max_examples=EXAMPLES)
-@given(seeds, sizes, machines, levels, widths)
-def test_renumbering_operations_renumbers_them_in_the_answer(seed: int, n: int, p: int, level: Level, width: int):
+@given(seeds, sizes, machines, levels, widths, sweeps)
+def test_renumbering_operations_renumbers_them_in_the_answer(
+    seed: int, n: int, p: int, level: Level, width: int, sweeps: int
+):
     amounts, policy = Amounts.drawn(seed, n, p), policy_of(seed)
     new = np.random.default_rng(seed).permutation(n)
-    first = schedule_of(amounts, policy, level=level, width=width)
-    again = schedule_of(amounts.renumbered(new), policy, level=level, width=width)
+    first = schedule_of(amounts, policy, level=level, width=width, sweeps=sweeps)
+    again = schedule_of(amounts.renumbered(new), policy, level=level, width=width, sweeps=sweeps)
     assert again.homes.device[new].tolist() == first.homes.device.tolist()
     assert again.start_s[new] == pytest.approx(first.start_s)
 

@@ -134,7 +134,7 @@ class HsdagTrainer:
 
     def _begin(self) -> None:
         self.warm_up(self.search)
-        for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng):
+        for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
             submit(self.search, draft.instance.work, (), (draft.schedule,))
 
     def _draw(self) -> None:

@@ -45,6 +45,9 @@ DEVICE_FIGURES = (
     "unused",  # whether the device has no work yet
     "finish_crowded",  # finish, times the share of ready operations among these and the devices
     "received_crowded",
+    "planned",  # whether the operation was there in the schedule before
+    "planned_readers",  # share of its output bytes whose readers, not placed yet, were there in the schedule before
+    "planned_urgent",  # whether the reader of the greatest b-level among them was
 )
 # What is known of an operation when it becomes ready.
 KEY_FIGURES = (
@@ -57,9 +60,11 @@ KEY_FIGURES = (
     "arriving",  # seconds of its inputs
     "leaving",  # seconds of its outputs
     "fan_out",
+    "planned_level",  # b-level with the times and transfers of the schedule before, 0 without one
     "recent",  # how many operations were placed before
     "parents_end",  # when the last of what it reads was made
 )
+PLANNED = "planned"  # how names of figures begin that come from the schedule before
 STATIC = KEY_FIGURES.index("recent")  # how many of them are known before
 FIGURES = len(DEVICE_FIGURES)
 READY, START, FINISH, COST, RECEIVED, LOCAL, USABLE = range(7)  # columns of what is computed of a device first
@@ -70,7 +75,8 @@ class Scene(NamedTuple):
 
     urgency: float64 [n], b-level over the greatest. key: float64 [n, STATIC], figures of operations. away_s: float64
     [n, p], mean seconds to send all outputs elsewhere. unit_s: mean time of an operation. bound_s: of the whole.
-    share_s: mean load of a device in the end. tie: float64 [n], tells apart operations of equal key, tiny.
+    share_s: mean load of a device in the end. tie: float64 [n], tells apart operations of equal key, tiny. before:
+    int64 [n], devices in the schedule before, -1 for none; [0] without one.
     """
 
     urgency: Float64
@@ -80,6 +86,7 @@ class Scene(NamedTuple):
     bound_s: float
     share_s: float
     tie: Float64
+    before: Int64
 
 
 class Scores(NamedTuple):
@@ -265,6 +272,31 @@ def _describe_company(work: ScheduleInputs, schedule: Partial, state: State, i: 
 
 
 @inlined
+def _describe_plan(
+    work: ScheduleInputs, schedule: Partial, scene: Scene, state: State, i: int, figure: Float64
+) -> None:
+    """Write the figures that come from the schedule before, zeros without one."""
+    homes, urgent, outputs = schedule.homes, -1, 0.0
+    for d in range(state.load_s.size):
+        figure[d, 24], figure[d, 25], figure[d, 26] = 0.0, 0.0, 0.0
+    if scene.before.size == 0:
+        return
+    if scene.before[i] >= 0:
+        figure[scene.before[i], 24] = 1.0
+    for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
+        j = work.out_node[e]
+        outputs += work.out_bytes[e]
+        if homes.device[work.group[j]] < 0 and scene.before[j] >= 0:
+            figure[scene.before[j], 25] += work.out_bytes[e]
+            if urgent < 0 or scene.urgency[j] > scene.urgency[urgent]:
+                urgent = j
+    for d in range(state.load_s.size):
+        figure[d, 25] /= max(outputs, 1e-300)
+    if urgent >= 0:
+        figure[scene.before[urgent], 26] = 1.0
+
+
+@inlined
 def _score(scores: Scores, row: Float64) -> float:
     """Return the score of one device."""
     total = 0.0
@@ -370,6 +402,7 @@ def _construct(
             figure[c] = math.nan
             _look(work, schedule, state, node[c])
             _describe_company(work, schedule, state, node[c], figure[c])
+            _describe_plan(work, schedule, scene, state, node[c], figure[c])
             _describe_times(work, schedule, scene, state, node[c], crowd, figure[c])
         _relative_starts(figure, count, scene.unit_s)
         c, d = _choose(scores, script, figure, node, key, count)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.arrays import Float64
+from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import Grouping
 from policy.place.lists.baechi import fused, memory_demand
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import ScheduleInputs, work_of
 from policy.place.local.room import tight
 from policy.place.neural.constructing import FIGURES, Scene, Scores, Script, constructed
-from policy.place.neural.scenes import context_of, scene_of
+from policy.place.neural.scenes import context_of, scene_after, scene_of
 from policy.place.search import Search
 
 
@@ -34,11 +34,12 @@ class ListInstance:
         """Return the instance of the same problem with other groups; what scores know of operations stays."""
         return replace(self, work=work_on(search, grouping))
 
-    def schedule(self, scores: Scores, *, width: int = 1) -> Partial:
-        """Return the schedule that scores lead to."""
+    def schedule(self, scores: Scores, *, width: int = 1, before: Int64 | None = None) -> Partial:
+        """Return the schedule that scores lead to; before: int64 [n], devices of a schedule before, which they see."""
         n, p = self.work.op_s.shape
+        scene = self.scene if before is None else scene_after(self.work, self.scene, before)
         script = Script(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
-        return constructed(self.work, self.scene, scores, script, width=width)
+        return constructed(self.work, scene, scores, script, width=width)
 
 
 def list_instances(search: Search) -> list[ListInstance]:

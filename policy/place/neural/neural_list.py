@@ -17,12 +17,12 @@ from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
 from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import ListPolicy, shipped
-from policy.place.neural.sampling import ListDraft, Noise, Sampler, asked, drafts, ways_of
+from policy.place.neural.sampling import SWEEPS, ListDraft, Noise, Sampler, asked, drafts, ways_of
 from policy.place.search import Method, Search
 
 ORIGINS = ("learned", "untrained", "uniform")
 PASSES = 4  # schedules without noise that are asked about at most
-LARGE = 8000  # operations times devices beyond which no more schedules are made than asked about; 0.1 s for four
+LARGE = 8000  # operations times devices beyond which no more schedules are made than asked about; 0.1 s for all
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 
 
@@ -32,16 +32,17 @@ class NeuralList(Method):
 
     A score is a function of about twenty relative figures of an operation and a device, given what is placed already:
     any number of devices, unseen ones too. Without noise, a schedule is made by priority first and by pairs, with
-    operations alone and with neighbours joined whose tensors cost more than their producers;
-    those planned fastest are asked about. Samples put noise on weights and scores, and follow the best of those before;
-    in the end `anneal` spends what is left, from the best.
+    operations alone and with neighbours joined whose tensors cost more than their producers; each way three times, as
+    the second and the third schedule see where the one before put what is still to come. Those planned fastest are
+    asked about. Samples put noise on weights and scores, and follow the best of those before; in the end `anneal`
+    spends what is left, from the best.
 
     Source: after "Neural DAG scheduling via one-shot priority sampling", ICLR 2023, for samples, and
     Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002, for the list scheduler; the figures and the cross-entropy method that
     finds their weights are ours.
     """
 
-    version: ClassVar[int] = 2  # raised with every change of the weights that come along
+    version: ClassVar[int] = 3  # raised with every change of the weights that come along
     placers: ClassVar[tuple[str, ...]] = ("anneal",)
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
@@ -106,7 +107,7 @@ class NeuralList(Method):
         """Return schedules without noise, planned fastest first; on large problems no more than are asked about."""
         ways = ways_of(instances)
         large = instances[0].work.op_s.size > LARGE
-        return drafts(policy, ways[: self.passes] if large else ways, self.noise, rng)
+        return drafts(policy, ways[: self.passes] if large else ways, self.noise, rng, sweeps=1 if large else SWEEPS)
 
     def _sample(self, search: Search, sampler: Sampler[tuple[ListInstance, int]]) -> None:
         """Ask about schedules drawn with noise; every round around the mean of the best so far."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.lists.listing import Partial
@@ -18,6 +18,7 @@ from policy.place.neural.instances import ListInstance
 from policy.place.neural.list_policy import ListPolicy
 from policy.place.search import Search
 
+SWEEPS = 3  # schedules one after another in one way without noise, each of which sees the one before
 WIDTH = 4  # ready operations compared as pairs with devices, in half of the ways to construct
 ROUND = 32  # samples drawn around one centre
 LEAST = 0.3  # what a weight's noise is taken to be relative to at least, over the mean weight
@@ -113,11 +114,22 @@ class ListDraft:
         """Return the seconds that the schedule takes as it is planned."""
         return float(self.schedule.finish_s.max(initial=0.0))
 
+    @property
+    def device(self) -> Int64:
+        """Return int64 [n], where each operation goes."""
+        device: Int64 = self.schedule.homes.device[self.instance.work.group].astype(np.int64)
+        return device
+
 
 def drafts(
-    policy: ListPolicy, ways: Sequence[tuple[ListInstance, int]], noise: Noise, rng: np.random.Generator
+    policy: ListPolicy,
+    ways: Sequence[tuple[ListInstance, int]],
+    noise: Noise,
+    rng: np.random.Generator,
+    *,
+    sweeps: int,
 ) -> list[ListDraft]:
-    """Return what a policy schedules in several ways without noise, planned fastest first.
+    """Return what a policy schedules in several ways without noise, the best of `sweeps` each, planned fastest first.
 
     Where it prefers nothing, these are draws.
     """
@@ -125,8 +137,16 @@ def drafts(
     for instance, width in ways:
         scores = policy.scores(instance.context)
         drawn = scores if np.any(scores.device) else noise.on(scores, instance, rng)
-        found.append(ListDraft(instance, instance.schedule(drawn, width=width)))
+        found.append(swept(instance, drawn, width=width, sweeps=sweeps))
     return sorted(found, key=lambda draft: draft.planned_s)
+
+
+def swept(instance: ListInstance, scores: Scores, *, width: int, sweeps: int) -> ListDraft:
+    """Return the schedule planned fastest of `sweeps`, each of which sees where the one before put the operations."""
+    made = [ListDraft(instance, instance.schedule(scores, width=width))]
+    for _ in range(sweeps - 1):
+        made.append(ListDraft(instance, instance.schedule(scores, width=width, before=made[-1].device)))
+    return min(made, key=lambda draft: draft.planned_s)
 
 
 def asked(search: Search, instance: ListInstance, schedule: Partial) -> float:

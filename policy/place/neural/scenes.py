@@ -7,10 +7,12 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.graphs import longest
 from policy.place.lists.work import ScheduleInputs, downward, upward
-from policy.place.neural.constructing import Scene
+from policy.place.neural.constructing import KEY_FIGURES, Scene
 
 TIE = 1e-6  # what tells apart operations of equal key counts, beside figures of about 1
 ROUNDS = 3  # of messages between neighbours that tell them apart
+
+LEVEL = KEY_FIGURES.index("planned_level")
 
 CONTEXT = (
     "always",  # 1
@@ -47,13 +49,26 @@ def scene_of(work: ScheduleInputs) -> Scene:
     )
     return Scene(
         urgency=_over_greatest(up_s),
-        key=np.ascontiguousarray(key),
+        key=np.column_stack([key, np.zeros(work.order.size)]),
         away_s=_away_s(work),
         unit_s=unit_s,
         bound_s=bound_s,
         share_s=share_s,
         tie=TIE * _told_apart(work, key),
+        before=np.zeros(0, np.int64),
     )
+
+
+def scene_after(work: ScheduleInputs, scene: Scene, device: Int64) -> Scene:
+    """Return what scores know when a schedule has put every operation on a device, int64 [n]."""
+    source, target = np.repeat(device, np.diff(work.out_ptr)), device[work.out_node]
+    sent_s = np.where(
+        source == target, 0.0, work.latency_s[source, target] + work.out_bytes * work.per_byte_s[source, target]
+    )
+    level_s = longest(work.order, work.out_ptr, work.out_node, sent_s, work.op_s[np.arange(device.size), device])
+    key = scene.key.copy()
+    key[:, LEVEL] = _over_greatest(level_s)
+    return scene._replace(key=key, before=device)
 
 
 def context_of(work: ScheduleInputs) -> Float64:

@@ -12,9 +12,12 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Simulator
+from policy.place.lists.listing import Partial
 from policy.place.lists.submit import fitted
+from policy.place.neural.constructing import PLANNED
 from policy.place.neural.instances import ListInstance, list_instances
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy
+from policy.place.neural.sampling import SWEEPS, WIDTH, swept
 from policy.place.search import Search
 
 SPARE = 0.2  # what counts of the part of a loss by which another answer, one device alone, is better anyway
@@ -23,8 +26,9 @@ RISK = 0.5  # what a loss against the reference counts beyond what an equal gain
 OVERFULL = 3.0  # the ratio that a placement counts with that does not fit, and more by what it is over
 MOST = 10.0  # the greatest ratio that counts
 ALWAYS, ELSEWHERE = 0.5, 0.15  # first deviation of weights that always count, and of those for contexts
-ALONE = 100  # generations in which no weight depends on the context yet
+SEEN = 0.4  # the same of weights of the schedule before that always count, and SEEN * ELSEWHERE / ALWAYS of others
 ALWAYS_COUNT = np.array([name.endswith(".always") for name in LINEAR_NAMES])
+OF_PLAN = np.array([f".{PLANNED}" in name for name in LINEAR_NAMES])
 FLOOR = 0.02  # deviation below which no weight falls
 STEP = 0.5  # share of the way to the mean of the best draws
 COOL = 0.15  # share of the way from the old deviations to those of the best draws
@@ -51,16 +55,14 @@ class ListLesson:
         search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
         return cls(family, problem, list_instances(search)[0], simulator, reference_s, search.best_s)
 
-    def losses(self, policies: Sequence[ListPolicy]) -> Float64:
+    def losses(self, policies: Sequence[ListPolicy], *, sweeps: int = 1) -> Float64:
         """Return float64 [len(policies)], logarithms of the time of one pass over the reference.
 
-        What one device alone would better counts for a share.
+        What one device alone would better counts for a share. sweeps: a pass is one schedule by priority, or if this is
+        more than 1, the one planned fastest of so many by priority and so many by pairs.
         """
         work = self.instance.work
-        devices = [
-            fitted(self.problem, work, self.instance.schedule(policy.scores(self.instance.context)).homes.device)
-            for policy in policies
-        ]
+        devices = [fitted(self.problem, work, self._planned(policy, sweeps).homes.device) for policy in policies]
         found = self.simulator.simulate(np.stack(devices))
         held = max(float(self.problem.graph.weight_bytes.sum() + self.problem.graph.out_bytes.sum()), 1.0)
         over = OVERFULL * (1.0 + found.over_bytes / held)
@@ -70,6 +72,11 @@ class ListLesson:
         losses: Float64 = found_logs + SPARE * (logs - found_logs)
         return losses
 
+    def _planned(self, policy: ListPolicy, sweeps: int) -> Partial:
+        scores, widths = policy.scores(self.instance.context), (1,) if sweeps == 1 else (1, WIDTH)
+        made = [swept(self.instance, scores, width=width, sweeps=sweeps) for width in widths]
+        return min(made, key=lambda draft: draft.planned_s).schedule
+
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
@@ -77,7 +84,8 @@ class CrossEntropy:
 
     generations: after which it ends; a course of fewer is the beginning of one of more. population: draws per
     generation. elite: the best of them, which are followed. batch: lessons per generation, drawn family by family.
-    check_every: generations between two looks at the lessons held out.
+    check_every: generations between two looks at the lessons held out. alone: generations in which no weight depends on
+    the context yet. sweeps: schedules one after another, each of which sees the one before.
     """
 
     generations: int = 300
@@ -86,6 +94,13 @@ class CrossEntropy:
     batch: int = 20
     check_every: int = 15
     seed: int = 0
+    alone: int = 100
+    sweeps: int = 1
+
+    @classmethod
+    def after(cls, *, generations: int, seed: int) -> CrossEntropy:
+        """Return how weights of the schedule before are looked for, when all others are known."""
+        return cls(generations, check_every=10, seed=seed, alone=0, sweeps=SWEEPS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +123,13 @@ class Stand:
         mean = np.zeros(LINEAR)
         mean[LINEAR_NAMES.index("device.finish.always")] = -1.0
         mean[LINEAR_NAMES.index("key.b_level.always")] = 1.0
-        return cls(0, mean, np.where(ALWAYS_COUNT, ALWAYS, ELSEWHERE), mean, math.inf)
+        return cls(0, mean, np.where(OF_PLAN, 0.0, np.where(ALWAYS_COUNT, ALWAYS, ELSEWHERE)), mean, math.inf)
+
+    @classmethod
+    def after(cls, policy: ListPolicy) -> Stand:
+        """Return the beginning at a policy whose weights stay, but for those of the schedule before."""
+        deviation = np.where(OF_PLAN, np.where(ALWAYS_COUNT, SEEN, SEEN * ELSEWHERE / ALWAYS), 0.0)
+        return cls(0, policy.linear, deviation, policy.linear, math.inf)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stand as JSON values, weights by name."""
@@ -136,31 +157,39 @@ class Stand:
 def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[ListLesson], held_out: Sequence[ListLesson]) -> Stand:
     """Return the stand one generation later.
 
-    Draws depend on the seed and the generation alone, so that training goes on after a break as it would have.
+    Draws depend on the seed and the generation alone, so that training goes on after a break as it would have. Weights
+    without a deviation stay as they are.
     """
     rng = np.random.default_rng([course.seed, stand.generation])
-    moving = ALWAYS_COUNT | (stand.generation >= ALONE)
-    draws = stand.mean + moving * stand.deviation * rng.standard_normal((course.population, LINEAR))
+    learned = stand.deviation > 0
+    moving = learned & (ALWAYS_COUNT | (stand.generation >= course.alone))
+    drawn = np.zeros((course.population, LINEAR))
+    drawn[:, learned] = rng.standard_normal((course.population, int(learned.sum())))
+    draws = stand.mean + moving * stand.deviation * drawn
     draws[0] = stand.mean
     policies = [ListPolicy.of_vector(draw) for draw in draws]
-    losses = np.stack([lesson.losses(policies) for lesson in _batch(lessons, course.batch, rng)])  # [batch, population]
+    batch = _batch(lessons, course.batch, rng)
+    losses = np.stack([lesson.losses(policies, sweeps=course.sweeps) for lesson in batch])  # [batch, population]
+    training_loss = float(losses[:, 0].mean())
+    if course.sweeps > 1 and stand.generation == 0:  # what is known already counts as well
+        stand = _checked(stand, held_out, training_loss, sweeps=course.sweeps)
     regret = losses + RISK * np.maximum(losses, 0.0)
     grade = np.clip(regret - regret[:, :1], -CLIP, CLIP).mean(axis=0)
     best = draws[np.argsort(grade, kind="stable")[: course.elite]]
     weight = np.log(course.elite + 0.5) - np.log(np.arange(1, course.elite + 1))
     weight /= weight.sum()
-    mean = stand.mean + STEP * (weight @ best - stand.mean)
+    mean = np.where(learned, stand.mean + STEP * (weight @ best - stand.mean), stand.mean)
     spread = np.sqrt(weight @ (best - stand.mean) ** 2)
-    deviation = np.maximum(stand.deviation + moving * COOL * (spread - stand.deviation), FLOOR)
+    deviation = learned * np.maximum(stand.deviation + moving * COOL * (spread - stand.deviation), FLOOR)
     later = replace(stand, generation=stand.generation + 1, mean=mean, deviation=deviation)
     if later.generation % course.check_every and later.generation < course.generations:
         return later
-    return _checked(later, held_out, float(losses[:, 0].mean()))
+    return _checked(later, held_out, training_loss, sweeps=course.sweeps)
 
 
-def _checked(stand: Stand, held_out: Sequence[ListLesson], training_loss: float) -> Stand:
+def _checked(stand: Stand, held_out: Sequence[ListLesson], training_loss: float, *, sweeps: int) -> Stand:
     """Return the stand with a look at what is held out written down; the best mean is kept."""
-    found = grades(ListPolicy.of_vector(stand.mean), held_out)
+    found = grades(ListPolicy.of_vector(stand.mean), held_out, sweeps=sweeps)
     loss = float(np.mean([value + RISK * max(value, 0.0) for value in found.values()]))
     record = {
         "generation": stand.generation,
@@ -178,11 +207,11 @@ def _checked(stand: Stand, held_out: Sequence[ListLesson], training_loss: float)
     )
 
 
-def grades(policy: ListPolicy, lessons: Sequence[ListLesson]) -> dict[str, float]:
+def grades(policy: ListPolicy, lessons: Sequence[ListLesson], *, sweeps: int = 1) -> dict[str, float]:
     """Return the mean logarithm of the ratio to the best rule of thumb, family by family."""
     losses: dict[str, list[float]] = {}
     for lesson in lessons:
-        losses.setdefault(lesson.family, []).append(float(lesson.losses([policy])[0]))
+        losses.setdefault(lesson.family, []).append(float(lesson.losses([policy], sweeps=sweeps)[0]))
     return {family: float(np.mean(values)) for family, values in losses.items()}
 
 
