@@ -167,13 +167,13 @@ def test_a_schedule_sees_where_operations_were_before():
 
 
 def test_of_several_sweeps_the_one_planned_fastest_stays():
-    instance = Amounts.drawn(5, 40, 3).instance()
+    instance = Amounts.drawn(43, 40, 3).instance()
     scores = with_weights(device__planned=-0.5, device__planned_readers=1.0).scores(instance.context)
     made = [instance.schedule(scores)]
     for _ in range(3):
         made.append(instance.schedule(scores, before=ListDraft(instance, made[-1]).device))
     planned_s = [ListDraft(instance, schedule).planned_s for schedule in made]
-    assert len({*planned_s}) == 4
+    assert planned_s[2] < min(planned_s[:2])
     for sweeps in (1, 2, 3, 4):
         assert swept(instance, scores, width=1, sweeps=sweeps).planned_s == min(planned_s[:sweeps])
 
