@@ -340,4 +340,4 @@ def test_a_search_ends_where_the_gap_is_small_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gap", ["100%", "-1", "one"])
 def test_a_gap_is_a_share(gap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["search", "zoo:chainmm", "--topology", "equal:2", "--gap", gap]) == 2
-    assert "such as 1%" in capsys.readouterr().err
+    assert "such as 2%" in capsys.readouterr().err

@@ -206,11 +206,13 @@ def test_groups_are_parsed_once_per_batch_and_anew_in_every_one(monkeypatch: pyt
         trainer.update()
         assert drawn == []  # schedules without noise have no parsed groups
         for _ in range(6):
+            before = len(drawn)
             trainer.update()
-    assert len(drawn) == 6
+            assert len(drawn) - before <= 1  # none where the batch follows groups that are known
+    assert len(drawn) > 3
     assert all(0 < len(samples) <= trainer.hyper.batch for samples in drawn)
     assert len(built) == sum(len(samples) for samples in drawn)  # each has an instance of its own
-    assert len({tuple(s.grouping.group.tolist()) for samples in drawn for s in samples}) > 6
+    assert len({tuple(s.grouping.group.tolist()) for samples in drawn for s in samples}) > len(drawn)
 
 
 def test_half_of_the_samples_that_follow_parsed_groups_have_them_parsed_again(monkeypatch: pytest.MonkeyPatch):

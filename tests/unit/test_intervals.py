@@ -90,7 +90,7 @@ def test_a_damaged_record_is_said_beside_the_others(change: dict[str, Any], tmp_
     path = tmp_path / "damaged" / RECORD
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     found = page_of(tmp_path)
-    assert "Comparisons that cannot be read" in found.text
+    assert "Batches and comparisons that cannot be read" in found.text
     assert "whole: net: jobs" in found.text
 
 
