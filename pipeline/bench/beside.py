@@ -19,7 +19,7 @@ from pipeline.bench.methods import chosen
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.workers import serve
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
-from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import CALLING, rehearse
 
 
@@ -104,10 +104,6 @@ def answer(command: Mapping[str, Any]) -> dict[str, Any]:
 def _case(model: str, path: str, evaluator: str, store: str) -> tuple[BenchCase, dict[str, float]]:
     case = simulated(model, Path(path), Store(Path(store)), silent, evaluator=evaluator)
     return case, case.alone()
-
-
-def silent(_: str) -> None:
-    """Tell nobody."""
 
 
 def go_on() -> None:

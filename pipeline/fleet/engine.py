@@ -15,6 +15,10 @@ Say = Callable[[str], None]
 ANY = ""  # fingerprint: of a command that any machine can execute, of a worker whose machine is the one planned for
 
 
+def silent(_: str) -> None:
+    """Tell nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class FleetWorker:
     """A worker and the room it has.

@@ -10,12 +10,8 @@ from typing import Self
 
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.core.workers import Workers
-from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say
+from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say, silent
 from pipeline.runs.plan import HostMachine, look_at_machine
-
-
-def unsaid(_: str) -> None:
-    """Tell nobody."""
 
 
 class PoolEngine:
@@ -26,7 +22,7 @@ class PoolEngine:
 
     retries = False
 
-    def __init__(self, most: int, module: str, say: Say = unsaid) -> None:
+    def __init__(self, most: int, module: str, say: Say = silent) -> None:
         self.say = say
         self._here = FleetWorker("this machine", platform.node(), ANY, most)
         self._held = contextlib.ExitStack()

@@ -332,16 +332,15 @@ def _content_name(text: str, found: dict[str, str], *, metric: bool) -> str:
     """Return a path as its file's name and content, with the metric's function behind it; "" and what is none stay."""
     if not text or not (metric or Path(text).is_file()):
         return text
-    path = _metric_file(text) if metric else Path(text)
+    if metric:
+        from runtime.measuring.quality import metric_file
+
+        path = metric_file(text)
+    else:
+        path = Path(text)
     name = f"<{path.name}@{file_digest(path)}>"  # in brackets, so that none is a part of another
     found[name] = str(path.absolute())
     return f"{name}:{text.rpartition(':')[2]}" if metric else name
-
-
-def _metric_file(text: str) -> Path:
-    from runtime.measuring.quality import metric_file
-
-    return metric_file(text)
 
 
 def _by_runtime(settings: Settings) -> Settings:

@@ -14,14 +14,14 @@ from typing import Any
 from pipeline.artifacts.checkpoint import read_policy
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Progress
-from pipeline.bench.beside import answers_beside, go_on, silent
+from pipeline.bench.beside import answers_beside, go_on
 from pipeline.bench.cells import BenchCell, CellRecord, Lesson, run_cell
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.parts import LeagueCell
 from pipeline.bench.league.protocol import GraphRef, LeagueInstance
 from pipeline.bench.methods import BenchMethod
 from pipeline.core.workers import serve
-from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import rehearse
 
 
