@@ -61,7 +61,9 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
-    """Compare methods at equal budget, on graphs, devices and latencies of the literature.
+    """Compare methods at equal budget, as the literature does.
+
+    Graphs, devices and latencies are those of the literature.
 
     SUITE is hsdag: three networks on a CPU and a GPU; writes results.json, results.md and figures into --out. Or
     league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.

@@ -15,7 +15,7 @@ DAY_S = 86400.0
 
 @click.group()
 def cache() -> None:
-    """Look into the store of artifacts, clean it, or ask why a stage ran."""
+    """Look into the store, clean it, or ask why a stage ran."""
 
 
 @cache.command("ls")
@@ -84,7 +84,10 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
 @json_option
 @debug_option
 def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool) -> None:
-    """Say whether STAGE of a run would run now, and why; and what its key is made of."""
+    """Say whether STAGE of a run would run now, and why.
+
+    And what its key is made of.
+    """
     from pipeline import api
     from pipeline.core.errors import UnknownNameError
 

@@ -50,7 +50,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: str, **options: Any) -> None:
-    """Fit the simulators to placements of MODEL measured on the devices.
+    """Fit the simulators to measured placements of MODEL.
 
     Writes the tables with which `placewright search --costs --topology --evaluator sequential` predicts what HETERO
     takes, or with --runtime dataflow those with which `--evaluator listsched` predicts what segments take that run

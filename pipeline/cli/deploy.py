@@ -33,7 +33,9 @@ SLOWEST = 20  # operations that `where` shows
 @json_option
 @debug_option
 def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
-    """Write files that run the best candidate of RUN, a finished run, with another tool.
+    """Write files that run the best of RUN with other tools.
+
+    RUN is a finished run; it is its best candidate that they run.
 
     \b
     placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
@@ -66,7 +68,9 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
 @json_option
 @debug_option
 def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, debug: bool) -> None:
-    """Say whether the best candidate of RUN_B is slower than that of RUN_A; exit code 7 if it is.
+    """Say whether the best of RUN_B is slower than that of RUN_A.
+
+    Exit code 7 if it is. The best of a run is its best candidate.
 
     \b
     placewright compare before/ after/               for CI: 0 same, faster, or not to be told; 7 slower
@@ -114,7 +118,9 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 def where(
     model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
 ) -> None:
-    """Measure where MODEL really runs, operation by operation; exit code 6 on a silent fallback.
+    """Measure where each operation of MODEL really runs.
+
+    Exit code 6 on a silent fallback.
 
     \b
     placewright where model.xml                          on the CPU

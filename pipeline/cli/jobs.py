@@ -28,7 +28,9 @@ FAILED_JOBS = 5
 def batch(
     jobs: Path, out: Path | None, workers: int | None, on: str | None, store: Path | None, **options: Any
 ) -> None:
-    """Run all jobs of the TOML file JOBS; what is in the store already is not done again.
+    """Run all jobs of the TOML file JOBS.
+
+    What is in the store already is not done again.
 
     Exit code 5 if a job failed; its cause stands in its row.
     """

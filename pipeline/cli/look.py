@@ -76,7 +76,7 @@ def zoo() -> None:
 @json_option
 @debug_option
 def zoo_list(as_json: bool, debug: bool) -> None:
-    """List the models, which tune and search take, and the graphs, which search takes."""
+    """List the models for tune and search, and the graphs for search."""
     from runtime import workloads
     from runtime import zoo as models
 
@@ -128,7 +128,10 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
 @json_option
 @debug_option
 def explain(what: str, as_json: bool, debug: bool) -> None:
-    """Say what a part does and what can be set: WHAT is STAGE.NAME, such as coarsen.metis, or STAGE."""
+    """Say what a part does and what can be set.
+
+    WHAT is STAGE.NAME, such as coarsen.metis, or STAGE.
+    """
     from dataclasses import fields
 
     from pipeline import registry
@@ -194,7 +197,10 @@ def _processors_text(usable: UsableProcessors) -> str:
 @json_option
 @debug_option
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
-    """Check this machine: packages, devices, the store, what disturbs measuring, and OpenVINO's telemetry."""
+    """Check this machine, and what disturbs measuring on it.
+
+    Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
+    """
     from pipeline.core.process import cpu_count
     from pipeline.core.processors import usable_processors
     from pipeline.runs.result import versions

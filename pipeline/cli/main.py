@@ -96,6 +96,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0  # so click ends when whoever read our output has gone
     except PlacewrightError as error:
         return _report(error.cause, error.remedy, error.exit_code, debug=debug)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "placewright"
         return _report(error.format_message(), f"See `{command} --help`.", error.exit_code, debug=debug)

@@ -12,9 +12,9 @@ from pipeline.cli.options import debug_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 def prepare(*, quiet: bool, debug: bool) -> None:
-    """Compile all kernels now, on two cores, so that no search has to wait for it.
+    """Compile all kernels now, so that no search waits for it.
 
-    `make setup` does this. What is compiled already is only loaded.
+    It takes two cores.     `make setup` does this. What is compiled already is only loaded.
     """
     from pipeline.placing.prepare import prepare as compile_all
     from pipeline.shared.compiled import cache_root

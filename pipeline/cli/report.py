@@ -26,7 +26,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--quiet", is_flag=True, help="Show no progress over the runs of a folder.")
 @debug_option
 def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str | None, **options: Any) -> None:
-    """Write a page about a run, about two side by side, or about all runs of a folder.
+    """Write a page about a run, two runs, or a folder of runs.
 
     \b
     placewright report run/                        run/report.html again, from the records of the run alone

@@ -112,7 +112,7 @@ def scenario_options(command: Command) -> Command:
 @trace_option
 @report_option
 def search(**options: Any) -> None:
-    """Find where the operations of GRAPH should run, without hardware.
+    """Find where operations of GRAPH should run, without hardware.
 
     GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
     """

@@ -27,7 +27,9 @@ PATH = click.Path(path_type=Path)
 @json_option
 @debug_option
 def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **options: Any) -> None:
-    """Write MODEL in segments, one model per device and stage, which run concurrently.
+    """Write MODEL in segments that run concurrently.
+
+    A segment is one model per device and stage.
 
     \b
     placewright split model.xml --placement run/placement.json --out split/

@@ -49,7 +49,9 @@ run_option = click.option(
 def tune(
     model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any
 ) -> None:
-    """Find the best way to run MODEL on this machine: where each operation runs, and how the devices are set.
+    """Find the best measured way to run MODEL on this machine.
+
+    That is where each operation runs, and how the devices are set.
 
     MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
     and is never worse than the best single device.
@@ -110,7 +112,10 @@ def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure:
 @remeasure_option
 @shared
 def measure(folder: Path, remeasure: bool, **options: Any) -> None:
-    """Measure placements, settings and baselines against one another, and write the result."""
+    """Measure candidates and baselines, and write the result.
+
+    Candidates are placements and settings; all are measured against one another.
+    """
     extra = objective_settings(options)
     _advance(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)
 

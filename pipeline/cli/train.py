@@ -36,7 +36,9 @@ from pipeline.cli.options import debug_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 def train(**options: Any) -> None:
-    """Train the placer neural_list by the cross-entropy method, on simulated times alone.
+    """Train the placer neural_list, on simulated times alone.
+
+    It learns by the cross-entropy method.
 
     With --after it learns what a schedule made before counts for the next one; all other weights stay.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.

@@ -365,6 +365,16 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert "Usage: placewright" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["", "zoo", "cache"])
+def test_a_group_without_a_command_lists_its_commands_whole(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Usage: placewright")
+    assert "\nCommands:\n" in said.err
+    assert "..." not in said.err.partition("\nCommands:\n")[2], "a sentence is cut off"
+
+
 def test_brackets_and_colons_in_names_are_shown_as_they_stand(
     tmp_path: Path, made_up_profile: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
