@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, on_option, open_store, remeasure_option, store_option
 
 FAILED_JOBS = 5
+CAUSE = 240  # characters of a job's cause that its row shows
 
 
 @click.command()
@@ -56,7 +58,7 @@ def batch(
             r["best"] or "-",
             f"{r['median_s'] * 1e3:.2f}" if r["best"] else "-",
             f"{r['speedup']:.3f}" if r["best"] else "-",
-            r["failed"][:60],
+            shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]
         for r in rows
     ]

@@ -195,6 +195,14 @@ def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
     assert in_process[-1] == "measure"
 
 
+def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[jobs]]\nmodels = ["zoo:resnet-50"]\n', encoding="utf-8")
+    assert run(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
+    _, _, table = capsys.readouterr().err.partition(" job ")
+    assert "There is no network named 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
+
+
 def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
     table = rows(jobs_file(tmp_path, "chain.xml", devices=["TPU", SETS[0]]), 5)
     assert "There is no device TPU" in table[0]["failed"]
