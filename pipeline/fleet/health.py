@@ -31,8 +31,8 @@ class Health:
     def succeeded(self, command: str, worker: str) -> list[str]:
         """Note that a worker did a command well; return the workers that are quarantined for it."""
         self._row[worker] = 0
-        refuted = self._failed_on.pop(command, set()) - {worker}
-        new = sorted(w for w in refuted - self.quarantined if self._row[w] >= FAILURES)
+        refuted = self._failed_on.pop(command, set()) - self.quarantined
+        new = sorted(w for w in refuted if self._row[w] >= FAILURES)
         self.quarantined.update(new)
         return new
 

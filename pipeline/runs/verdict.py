@@ -89,17 +89,18 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     known = {r.name: r for r in rows}
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
-    verdict = _claim(_simplest(allowed, known), known, contest) if allowed else _no_claim(contest, known)
-    verdict = replace(verdict, notes=(*verdict.notes, *limits.unmeasured(known[verdict.best])))
+    kept = [r.name for r in rows if r.latency_s is not None and not broken[r.name]]
     if allowed:
-        return verdict
-    if not broken.get(contest.control):
-        return verdict
-    kept = [r for r in rows if r.latency_s is not None and not broken[r.name]]
-    if kept:  # the fastest that keeps the limits, whatever may be said of its speed
+        verdict = _claim(_simplest(allowed, known), known, contest)
+    elif not broken.get(contest.control):
+        verdict = _no_claim(contest, known)
+    elif kept:  # the fastest that keeps the limits, whatever may be said of its speed
         why = f"{contest.control} does not: {broken[contest.control]}"
-        return Verdict(kept[0].name, f"{kept[0].name} is the fastest that keeps the limits; {why}.", NONE)
-    return replace(verdict, text=f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}.")
+        verdict = Verdict(kept[0], f"{kept[0]} is the fastest that keeps the limits; {why}.", NONE)
+    else:
+        text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
+        verdict = Verdict(contest.control, text, NONE)
+    return replace(verdict, notes=(*verdict.notes, *limits.unmeasured(known[verdict.best])))
 
 
 def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord]) -> str:

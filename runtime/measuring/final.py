@@ -154,7 +154,7 @@ class Final:
 
     def _race(self, contenders: Sequence[Entrant], number: int) -> None:
         """Let those leave that lie far behind the leader after two starts or more."""
-        alive = [e for e in contenders if not e.left and len(e.final) == number]
+        alive = [e for e in contenders if not e.left]
         if number < 2 or not alive:
             return
         means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}

@@ -98,6 +98,7 @@ def test_multilevel_makes_room_where_none_of_its_starts_fits(number: int) -> Non
     case = small_case(number)
     placer = build("place", "multilevel", {})
     answer = placer.place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    assert math.isfinite(answer.value_s)  # else the answer is a placement that does not fit
     assert case.again_s(answer.best.placement) == pytest.approx(answer.value_s, rel=1e-12)
 
 

@@ -70,12 +70,23 @@ def test_a_gain_within_what_the_twin_shows_is_no_claim() -> None:
     assert noisy.noise > 0.04
 
 
+def test_a_twin_that_seems_slower_shows_as_much_noise_as_one_that_seems_faster() -> None:
+    twin, gain = [0.05, 0.03, 0.06, 0.04], [0.05, 0.051, 0.049, 0.05]
+    faster, slower = (judge({TWIN: [s * x for x in twin], "a": gain}, RULES, contenders=1) for s in (1, -1))
+    assert 0.05 < slower.noise == pytest.approx(faster.noise)
+    assert slower.claimed == faster.claimed == ()
+
+
 def test_a_twin_that_differs_from_itself_for_certain_disturbs() -> None:
     twin = [0.05, 0.051, 0.049, 0.05]
     small, large = [0.052, 0.053, 0.051, 0.052], [0.5, 0.51, 0.49, 0.5]
     found = judge({TWIN: twin, "small": small, "large": large}, RULES, contenders=2)
     assert found.disturbed
     assert found.claimed == ("large",)
+    unsure = [0.07, 0.06, 0.09, 0.08]  # its mean is beyond what the twin shows, its lower end is not
+    found = judge({TWIN: twin, "unsure": unsure}, RULES, contenders=1)
+    assert 1 < found.ratios["unsure"].low < math.exp(found.noise) < found.ratios["unsure"].ratio
+    assert (found.disturbed, found.claimed, found.open) == (True, (), ("unsure",))
 
 
 def test_nothing_is_claimed_of_fewer_starts_than_are_asked_for() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import registry
-from pipeline.cli.options import Choices, settings_from
+from pipeline.cli.options import Choices, objective_settings, settings_from
 from pipeline.config import (
     LEAST,
     SECTIONS,
@@ -105,6 +105,18 @@ def test_later_sources_win_file_environment_assignment_option(tmp_path: Path, mo
     assignments = ("profile.inferences=23", "seed=3")
     assert seed_and_places(config=file, assignments=assignments) == (3, 12, 23, 60.0)
     assert seed_and_places(config=file, assignments=assignments, seed=4, budget="7s") == (4, 12, 23, 7.0)
+
+
+def test_options_of_the_objective_are_the_settings_they_are_named_after() -> None:
+    names = ("objective", "runtime", "p99", "min_rate", "max_memory", "max_load_time", "rate", "samples_per_query")
+    options: dict[str, Any] = {**dict.fromkeys((*names, "metric")), "other": 1}
+    assert objective_settings(options) == {}
+    assert options == {"other": 1}
+    given = {"p99": "20ms", "max_load_time": "3s", "max_memory": "2GB", "min_rate": 7.0, "rate": 5.0}
+    asked = objective_settings({**dict.fromkeys((*names, "metric")), **given, "metric": "a.py:top1"})
+    found = Settings().updated(asked, "the options").measure
+    assert (found.p99_s, found.max_load_s, found.max_memory_bytes) == (0.02, 3.0, 2 * 10**9)
+    assert (found.min_rate, found.rate, found.metric) == (7.0, 5.0, str(Path("a.py:top1").absolute()))
 
 
 def test_an_unknown_key_of_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

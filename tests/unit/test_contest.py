@@ -15,7 +15,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.child import ChildError
 from runtime.measuring.claims import TWIN, Rules
-from runtime.measuring.contest import Contest, contest
+from runtime.measuring.contest import Contest, _near, contest
 from runtime.measuring.entrants import QUIETEST, UNSEEN, Entrant, noise_of
 from runtime.measuring.pairs import Part, Start
 from runtime.measuring.variant import Variant, VariantKind
@@ -118,6 +118,37 @@ def test_where_nothing_is_faster_nothing_is_claimed_and_it_ends_early() -> None:
     assert 3 <= truth.count(TWIN, "final") < MeasureSettings().starts
 
 
+def test_a_baseline_that_is_far_behind_has_no_more_starts_than_tell_that() -> None:
+    truth = Truth({"half": 1.0, "default": 2.0, "fast": 0.9})
+    found = compete(truth, DEFAULT, DEVICE, variant("fast"))
+    assert found.entries["default"].left == "clearly slower"
+    assert truth.count("default", "final") == Rules().least_starts < truth.count("fast", "final")
+
+
+def test_where_the_fastest_is_not_known_for_certain_the_contest_goes_on() -> None:
+    truth = Truth({"default": 1.0, "fast": 0.5, "close": 0.502}, sd=0.01)
+    found = compete(truth, DEFAULT, variant("fast"), variant("close"))
+    assert found.judgement is not None
+    assert set(found.judgement.claimed) == {"fast", "close"}
+    assert truth.count("fast", "final") > Rules().look
+
+
+@pytest.mark.parametrize(("seconds", "near"), [(0.99, True), (2.0, False)])
+def test_the_runtimes_own_choice_is_compared_if_it_is_near_the_fastest(seconds: float, near: bool) -> None:
+    auto = variant("auto", "own choice", single=False)
+    truth = Truth({"default": 1.0, "auto": seconds, "fast": 0.98}, sd=0.0)
+    compete(truth, DEFAULT, auto, variant("fast"))
+    assert (truth.count("auto", "final") > 0) == near
+
+
+def test_who_begins_one_start_ends_the_next() -> None:
+    truth = Truth({"default": 1.0, "fast": 0.9, "close": 0.905})
+    compete(truth, DEFAULT, variant("fast"), variant("close"))
+    first, second = ([call[2] for call in truth.calls if call[:2] == ("final", number)] for number in (1, 2))
+    assert len(first) == 3
+    assert second == first[::-1]
+
+
 def test_a_decided_contest_ends_at_the_look() -> None:
     truth = Truth({"default": 1.0, "fast": 0.5})
     compete(truth, DEFAULT, variant("fast"))
@@ -144,6 +175,15 @@ def test_noise_is_what_the_starts_of_variants_show() -> None:
     assert noise_of([short(0.1, 0.1)]) == QUIETEST
     scattered = Entrant(variant("v"), {1: Start((1.0, math.exp(0.3)), (1.0, 1.0), (1.0,), {})})
     assert noise_of([scattered]) == pytest.approx(math.hypot(UNSEEN, 1.2533 * 0.15), rel=1e-3)
+
+
+@pytest.mark.parametrize(("starts", "near"), [(1, 0.0282), (2, 0.0244), (4, 0.0223)])
+def test_four_standard_deviations_of_a_difference_from_the_leader_are_near(starts: int, near: float) -> None:
+    # Starts that agree have the least noise, 0.5 %; that of a difference is sqrt(1 + 1 / starts) times as much.
+    leader, close, far = (short(advance, advance) for advance in (0.1, 0.1 - near, 0.1 - near - 1e-4))
+    baseline = Entrant(variant("b", "device"), short(-1.0, -1.0).screened)
+    assert _near([far, baseline, close, leader], starts) == [leader, close, baseline]
+    assert (far.left, close.left, baseline.left) == ("clearly slower", "", "")
 
 
 def test_of_settings_and_a_split_that_noise_cannot_tell_apart_settings_have_the_time() -> None:

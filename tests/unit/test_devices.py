@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -53,6 +54,25 @@ def test_named_devices_carry_their_properties() -> None:
     }
     assert dict(b.properties) == {"ENABLE_CPU_PINNING": "YES", "INFERENCE_PRECISION_HINT": "bf16"}
     assert len({a.fingerprint, b.fingerprint, gpu.fingerprint}) == 3
+
+
+def test_another_driver_or_precision_is_another_device_to_what_was_measured() -> None:
+    def fingerprint(plugin: Plugin, **properties: str) -> str:
+        return make_spec("A", "CPU", properties, {"CPU": plugin}).fingerprint
+
+    others = [replace(CPU, driver="2"), replace(CPU, full_name="Another"), replace(CPU, default_precision="f32")]
+    found = [fingerprint(CPU), *map(fingerprint, others), fingerprint(CPU, INFERENCE_NUM_THREADS="1")]
+    assert len(set(found)) == 5
+    assert fingerprint(replace(CPU, memory_bytes=1)) == fingerprint(CPU)
+
+
+def test_a_cpu_has_the_threads_that_its_quota_feeds_unless_others_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "usable_processors", lambda: SimpleNamespace(limited=True))
+    monkeypatch.setattr(devices, "cpu_count", lambda: 3)
+    found = parse_devices(["CPU,A=CPU{INFERENCE_NUM_THREADS=1},GPU.1"], PLUGINS)
+    assert [d.properties.get("INFERENCE_NUM_THREADS") for d in found] == ["3", "1", None]
 
 
 @pytest.mark.parametrize("name", ["A", "fast-one", "my_cpu", "CPU"])
@@ -222,7 +242,7 @@ def test_a_device_that_cannot_tell_its_properties_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Core:
-        available_devices: ClassVar[list[str]] = ["CPU", "NPU"]
+        available_devices: ClassVar[list[str]] = ["CPU", "GPU", "NPU"]
 
         def get_property(self, name: str, key: str) -> dict[str, str]:
             if name == "NPU":
@@ -230,7 +250,10 @@ def test_a_device_that_cannot_tell_its_properties_is_left_out(
             return {}
 
     monkeypatch.setattr(devices.ov, "Core", Core)
-    assert list(devices.discover()) == ["CPU"]
+    found = devices.discover()
+    assert list(found) == ["CPU", "GPU"]
+    assert found["CPU"].memory_bytes > 0
+    assert found["GPU"].memory_bytes == 0  # it does not tell, and the host's is not its own
     assert caplog.messages == ["NPU is left out: it cannot tell its properties (Exception from plugin: no driver)"]
 
 

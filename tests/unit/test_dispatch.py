@@ -111,6 +111,18 @@ def test_what_measures_goes_to_a_machine_of_its_kind_that_is_quiet() -> None:
     assert {w for w, name in engine.asked if name.startswith("m")} <= {"w2", "w3"}
 
 
+def test_what_needs_no_quiet_machine_goes_before_what_measures() -> None:
+    engine = MadeUp(workers(1))
+    outcomes(engine, [command("m", rank=0, alone=True), *(command(f"c{i}", rank=1) for i in range(3))])
+    assert [name for _, name in engine.asked] == ["c0", "c1", "c2", "m"]
+
+
+def test_the_worker_with_the_least_to_do_for_its_size_is_next() -> None:
+    engine = MadeUp([FleetWorker("small", "node0", "a", 2), FleetWorker("large", "node1", "a", 4)])
+    outcomes(engine, commands(6))
+    assert [w for w, _ in engine.asked] == ["small", "large", "large", "small", "large", "large"]
+
+
 def test_what_no_machine_can_execute_fails_in_words_and_the_rest_is_done() -> None:
     found = outcomes(MadeUp(workers(1)), [command("here"), command("there", fingerprint="b")])
     assert found["here"] == FINE

@@ -27,7 +27,7 @@ from policy.place.exact.cpsat import CpSat
 from policy.place.exact.cpsat_pipeline import Pieces, covers
 from policy.place.exact.dp import Dp
 from policy.place.exact.elements import Elements, leaves_folded, never_apart
-from policy.place.exact.stages import Replication, StageProgram, all_ideals, best_of_orders, value_s
+from policy.place.exact.stages import Replication, StageProgram, all_ideals, best_of_orders, difference, value_s
 from runtime.simulators.pipelined import Pipelined
 from tests.published import MSR
 from tests.strategies import graph_of
@@ -136,6 +136,29 @@ def test_the_three_notions_of_contiguity_differ(
         answer = placer.place(problem, simulator, Budget(500), seed=0, progress=lambda _: None)
         assert answer.proven
         assert answer.value_s == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("contiguity", "optimum_s"), [("free", 2.2), ("convex", 3.1), ("ordered", 3.1)])
+def test_the_best_ordered_stages_prove_nothing_where_others_are_allowed(
+    contiguity: Contiguity, optimum_s: float
+) -> None:
+    problem = small(CHAIN, [1.0, 2.0, 1.0])
+    subject = Subject(None, CHAIN, Grouping.identity(3), problem.topology, problem.costs, 0)
+    simulator = Pipelined(contiguity=contiguity).bind(subject)
+    answer = Dp().place(problem, simulator, Budget(500), seed=0, progress=lambda _: None)
+    assert answer.value_s == pytest.approx(3.1)
+    assert answer.lower_bound_s <= optimum_s
+    assert answer.bound_by == "dp" or contiguity != "ordered"
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2), (3, 2, 2)])
+def test_the_priced_work_of_an_ideal_is_that_of_its_elements(shape: tuple[int, int, int]) -> None:
+    program = program_of(towers_problem(*shape))
+    found = all_ideals(program, 10**9, lambda: True)
+    assert found is not None
+    assert program.priced_s.min() >= 0 < program.priced_s.max()
+    elements = [difference(found, 0, i) for i in range(found.size)]
+    assert found.lattice.priced_s == pytest.approx([program.priced_s[each].sum() for each in elements])
 
 
 def test_idle_leaves_are_folded_again_and_again_where_memory_allows_it() -> None:

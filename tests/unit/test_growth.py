@@ -56,6 +56,12 @@ def test_what_is_known_only_when_the_model_runs_does_not_count() -> None:
     assert found == Growth(total_bytes=16, largest_bytes=0, largest="")
 
 
+def test_a_constant_of_two_readers_is_stored_once() -> None:
+    x, shift = op.parameter([1000], np.float32, name="x"), constant(np.zeros(1000), "shift")
+    found = of(ov.Model([op.result(op.add(op.add(x, shift), shift))], [x], "m"))
+    assert found == Growth(total_bytes=4000, largest_bytes=0, largest="")
+
+
 def test_the_shape_of_an_input_is_known_beforehand() -> None:
     x = op.parameter([500], np.float32, name="x")
     ones = op.broadcast(constant(1.0, "one"), op.shape_of(x, name="shape"), name="ones")

@@ -30,6 +30,7 @@ from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.trainer import HsdagTrainer, Parser, Way
 from policy.place.lists.baechi import holdable
 from policy.place.lists.listing import Partial
+from policy.place.local.anneal import Anneal
 from policy.place.neural import sampling
 from policy.place.neural.constructing import Scores
 from policy.place.neural.instances import ListInstance
@@ -336,6 +337,21 @@ def test_the_portfolio_gets_its_share_and_its_best_is_kept(monkeypatch: pytest.M
     authors = {c.found_by for c in answer.candidates}
     assert "hsdag" in authors
     assert len(authors) > 1
+
+
+def test_annealing_has_the_share_of_the_budget_that_draws_leave(monkeypatch: pytest.MonkeyPatch):
+    spent: list[int] = []
+    run = Anneal.run
+
+    def spy(self: Anneal, search: Search, *, seed: int) -> None:
+        spent.append(search.spent)
+        run(self, search, seed=seed)
+
+    monkeypatch.setattr(Anneal, "run", spy)
+    for warm in (0.0, 0.5):
+        place(wide_problem(), "listsched", placer=dataclasses.replace(SMALL, warm=warm, drawing=0.6), evaluations=200)
+    assert spent[0] == 120
+    assert spent[-1] == 160  # 100 of the portfolio, which anneals as well, and 60 % of the rest
 
 
 def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: pytest.MonkeyPatch):

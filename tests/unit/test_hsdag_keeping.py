@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
+from policy.place import search as module
 from policy.place import training
 from policy.place.agent.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
@@ -232,6 +234,26 @@ def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp
     assert [c.placement.to_json(problem.graph.names) for c in again.answer().candidates] == [
         c.placement.to_json(problem.graph.names) for c in first.answer().candidates
     ]
+
+
+def test_time_counts_once_however_often_a_search_is_resumed(monkeypatch: pytest.MonkeyPatch):
+    problem, now = chain_problem(), [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def search() -> Search:
+        return Search(problem, ToyEvaluator.of(problem), Budget(200, seconds=100.0), silent)
+
+    state, left_s = search().state(), []
+    for pause_s in (1000.0, 50.0, 7.0):
+        now[0] += pause_s  # nobody searches
+        again = search()
+        now[0] += 1.0  # lost, as what is evaluated before a search is resumed
+        again.resume(state)
+        now[0] += 30.0
+        left_s.append(again.left_s)
+        state = again.state()
+        assert state.facts["elapsed_s"] == 100.0 - again.left_s
+    assert left_s == [70.0, 40.0, 10.0]
 
 
 def test_an_empty_search_has_a_state_as_well():

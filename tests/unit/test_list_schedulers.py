@@ -26,7 +26,8 @@ from policy.place.lists.etf import earliest_first, no_favourites, static_level
 from policy.place.lists.listing import GAPS, Partial, list_schedule
 from policy.place.lists.m_sct import MSct, paired, relaxed
 from policy.place.lists.peft import optimistic
-from policy.place.lists.work import ScheduleInputs, downward, shares, upward, work_of
+from policy.place.lists.submit import fitted
+from policy.place.lists.work import ScheduleInputs, b_level, downward, shares, speeds, upward, work_of
 from policy.place.rules.metis import Metis
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
@@ -508,6 +509,24 @@ def test_m_topo_fills_devices_in_proportion_to_what_they_hold():
 def test_memory_that_just_suffices_is_filled(name: str, memory: list[int]):
     (found, *_) = candidates(name, heavy_chain(memory))
     assert (np.bincount(found.placement.device, minlength=2) * 10).tolist() == memory
+
+
+def test_where_not_all_fit_the_heavy_groups_have_what_they_wish_for():
+    graph = dataclasses.replace(graph_of(3, []), weight_bytes=np.array([1, 1, 10]))
+    problem = problem_of(graph, np.ones((3, 2)), memory_bytes=[10, 2])
+    assert fitted(problem, work_of(problem), np.zeros(3, np.int32)).tolist() == [1, 1, 0]
+
+
+def test_the_longest_way_to_an_end_under_a_placement_has_the_transfers_it_makes():
+    graph = graph_of(3, [(0, 1), (1, 2)], out_bytes=[2, 9, 0])
+    topology = Topology.uniform(devices(2), bytes_per_s=1.0, latency_s=0.5)
+    problem = toy_problem(graph, np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), topology=topology)
+    assert b_level(work_of(problem), np.array([0, 1, 1], np.int32)).tolist() == [1 + 2.5 + 10, 10, 6]
+
+
+def test_a_device_is_as_fast_as_it_is_at_what_it_may_run():
+    found = speeds(work_of(problem_of(graph_of(3, []), [[1, 4], [NEVER, 2], [3, 3]])))
+    assert found == pytest.approx([(2.5 + 3) / (1 + 3), (2.5 + 2 + 3) / (4 + 2 + 3)])
 
 
 def test_outputs_count_as_memory_as_far_as_all_devices_together_can_hold_them():

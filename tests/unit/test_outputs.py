@@ -85,6 +85,7 @@ def test_rows_that_come_and_go_are_compared_where_they_match() -> None:
     boxes = np.arange(80.0).reshape(20, 4)
     found = one(np.delete(boxes, 5, axis=0), boxes)
     assert (found.difference, found.unmatched) == (0.0, 0.05)
+    assert one(boxes, np.delete(boxes, 5, axis=0)) == found
     assert isinstance(compare_outputs({"y": np.delete(boxes, 5, axis=0)}, {"y": boxes}, 5e-2), float)
     failed = compare_outputs({"y": np.delete(boxes, 5, axis=0)}, {"y": boxes}, 1e-3)
     assert isinstance(failed, MeasurementFailed)

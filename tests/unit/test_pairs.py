@@ -18,10 +18,11 @@ from pipeline.core.settings import MeasureSettings
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child
 from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
 from runtime.measuring.space import settings_variant
 from runtime.measuring.starts import Written
-from runtime.measuring.variant import Variant
+from runtime.measuring.variant import Variant, check
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 
@@ -104,6 +105,17 @@ def test_a_split_that_runs_elsewhere_or_is_refused_says_so_and_the_bench_goes_on
     assert isinstance(found, MeasurementFailed)
     assert found.kind == "refused"
     assert started(bench, settings_variant("CPU", {}, 1), 2).value_s > 0
+
+
+@pytest.mark.parametrize(
+    ("ran_on", "words"),
+    [(["CPU_A"], "asked for A, B, ran on A"), (["CPU_A", "CPU_B", "GPU.0"], "asked for A, B, ran on A, B, GPU.0")],
+)
+def test_a_split_counts_only_if_it_ran_on_the_devices_it_asks_for(ran_on: list[str], words: str) -> None:
+    loaded = {"executed_on": ran_on, "int8_kernels": None, "precisions": {"CPU_A": "f32"}}
+    nobody: Any = None  # who would be asked for outputs
+    found = check(split(["left", "right"]), loaded, nobody, Reference({}), SETTINGS)
+    assert found == MeasurementFailed("refused", words)
 
 
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
@@ -242,6 +254,7 @@ class Scripted:
     ("children", "helps"),
     [
         ([Scripted(waited_s=0.0), Scripted(waited_s=0.3)], True),
+        ([Scripted(waited_s=0.3), Scripted(waited_s=0.0)], True),
         ([Scripted(waited_s=0.0), Scripted(waited_s=0.05)], False),  # a quiet machine needs none
         ([Scripted(waited_s=1.0, allowed=False)], False),
         ([Scripted(waited_s=1.0), Scripted(waited_s=1.0, realtime_s=1.3)], False),  # one suffers: off for all

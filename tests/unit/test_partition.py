@@ -250,6 +250,13 @@ def test_make_acyclic_gives_the_turn_to_the_group_that_can_run_most_of_its_rest(
     assert make_acyclic(graph_of(5, [(0, 2), (2, 4)]), grouping(0, 0, 1, 1, 0)).group.tolist() == [0, 0, 1, 1, 2]
 
 
+def test_make_acyclic_compares_shares_and_not_numbers_of_operations() -> None:
+    # A = {0, ..., 5} can run three of six, B = {6, 7, 8} two of three: after B, the larger group is not cut.
+    edges = [(6, 3), (7, 4), (7, 5), (0, 8)]
+    found = make_acyclic(graph_of(9, edges), grouping(*[0] * 6, *[1] * 3))
+    assert found.group.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 2]
+
+
 def test_make_acyclic_leaves_a_group_behind_the_cycle_whole() -> None:
     # A = {0, 3} and B = {1, 2} feed each other; C = {4, 5, 6} only waits, though it could run two of three at once.
     graph = graph_of(7, [(0, 1), (2, 3), (3, 6)])

@@ -13,7 +13,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import PipelineModel
+from pipeline.core.simulation import Moves, PipelineModel
 from pipeline.core.stages import Subject
 from runtime.simulators.pipelined import Pipelined, pay_s
 from tests.published import MSR
@@ -92,6 +92,23 @@ def test_answers_tell_devices_pieces_and_refusals() -> None:
     careless = Pipelined(memory=False).bind(case)
     assert isinstance(careless.evaluate(placements)[1], Prediction)
     assert careless.execution == PipelineModel(memory=False)
+
+
+def test_moves_renew_the_largest_load_of_either_pass() -> None:
+    chain = graph_of(4, [(0, 1), (1, 2), (2, 3)], out_bytes=[10, 20, 30, 0])
+    training = replace(chain, op_type=np.array([0, 0, 1, 1], np.int16), type_names=("Forward", "Backward"))
+    case = subject(training, topology("gpu", "gpu", "gpu"), [1.0, 2.0, 4.0, 8.0])
+    pipe = Pipelined(passes="apart").bind(case)
+    # The forward pass takes 1 + 2 s on C, the backward pass 8 s and 0.5 + 3 s for what 2 sends on B.
+    assert pipe.simulate(np.array([[2, 2, 2, 1]], np.int32)).value_s.tolist() == [3.0 + 11.5]
+    node, device = np.array([3, 2, 1, 3, 0, 2, 1, 2], np.int32), np.array([1, 0, 1, 0, 1, 1, 2, 2], np.int32)
+    moves = Moves.single(node, device, np.full(8, np.inf))
+    placement = Placement(np.full(4, 2), NAMES)
+    walk = pipe.local_search(placement, moves, allowed=np.ones((4, 3), bool), limit=8)
+    assert walk.taken.all()
+    for i, value_s in enumerate(walk.value_s.tolist()):
+        placement = moves.applied(i, placement)
+        assert value_s == pipe.simulate(placement.device[None]).value_s[0]
 
 
 def test_a_timeline_is_one_period() -> None:

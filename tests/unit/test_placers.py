@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from hypothesis import given, settings
 
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping, is_acyclic, topological_order
-from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.stages import Candidate
 from pipeline.core.tensors import INFERRED
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import visit_order
+from policy.place.history import ANSWERS, History
 from policy.place.local.greedy import Greedy, GroupedProblem, build
 from policy.place.rules.random import Random
 from policy.place.rules.single import Single
@@ -135,6 +138,17 @@ def test_progress_is_told_with_the_best_so_far():
     search.evaluate([on(0, 1)])
     assert [(p.done, p.total) for p in told] == [(2, 9), (3, 9)]
     assert [p.value_s for p in told] == pytest.approx([2e-3, 2e-3])
+
+
+def test_the_best_single_device_is_known_though_too_many_others_are_better():
+    whole = History(6, ("A", "B"))
+    part = whole.fork()
+    for i, device in enumerate([(1,) * 6, *product((0, 1), repeat=6)][: ANSWERS + 2]):
+        placement = on(*device)
+        part.note(placement.digest(), Candidate(placement, Prediction(9.0 if i == 0 else 20.0 if i == 1 else 1.0)))
+    assert 9.0 not in [seconds_of(candidate.result) for candidate in part.ranked()]
+    whole.join(part)
+    assert (whole.single_s, whole.best_s) == (9.0, 1.0)
 
 
 def test_a_group_without_a_common_device_is_taken_apart():

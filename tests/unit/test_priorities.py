@@ -180,3 +180,13 @@ def test_a_single_device_has_no_priorities(subject: Subject, read: Entry, tmp_pa
     write_placed(tmp_path, read, NAMES, alone, "0" * 64)
     assert Result(tmp_path, {}).placement == dict.fromkeys(NAMES, "A")
     assert Result(tmp_path, {}).priority is None
+
+
+@pytest.mark.parametrize(("count", "written"), [(1, dict.fromkeys(NAMES, "A")), (2, {})])
+def test_where_the_runtime_chooses_among_devices_nothing_is_said_of_operations(
+    count: int, written: dict[str, str], subject: Subject, read: Entry, tmp_path: Path
+) -> None:
+    chosen = in_simulator(subject, ListSched(), [])["rows"][0] | {"placement": None, "target": "AUTO:A,B"}
+    devices = [{"name": name, "openvino_name": name, "plugin": "CPU", "properties": {}} for name in "AB"[:count]]
+    write_placed(tmp_path, read, NAMES, chosen | {"devices": devices}, "0" * 64)
+    assert Result(tmp_path, {}).placement == written

@@ -39,6 +39,19 @@ def test_without_one_the_distance_counts() -> None:
     assert accepted(WRONG, EXPECTED, {"CPU": "bf16"}, MeasureSettings(low_tolerance=0.5)) == pytest.approx(0.348, 0.01)
 
 
+def test_what_a_negative_quality_loses_is_a_share_of_its_size(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("def m(outputs): return -float(outputs['output_0'][0, 0])\n")
+    settings = MeasureSettings(metric=f"{tmp_path / 'm.py'}:m")
+    worse, better = ({"output_0": np.array([[value, 1.0], [1.0, 2.0]])} for value in (3.0, 1.0))
+    assert (loss(worse, EXPECTED, settings), loss(better, EXPECTED, settings)) == (0.5, 0.0)  # of -2
+
+
+def test_one_device_of_low_precision_makes_the_tolerance_that_of_low_precisions() -> None:
+    settings = MeasureSettings(tolerance=0.1, low_tolerance=0.5)
+    found = [accepted(WRONG, EXPECTED, {"A": "f32", "B": other}, settings) for other in ("f32", "bf16")]
+    assert [isinstance(each, MeasurementFailed) for each in found] == [True, False]
+
+
 def test_what_is_allowed_in_a_low_precision(settings: MeasureSettings) -> None:
     assert (most_allowed(settings), most_allowed(MeasureSettings())) == (0.01, 0.05)
 

@@ -91,8 +91,8 @@ def test_percentiles_are_told_by_samples_enough() -> None:
 
 
 def test_the_rate_of_requests_in_flight_is_told_by_the_objective() -> None:
-    row = measured("a", [0.5, 0.5]) | {"latencies_s": [1.0, 1.0]}
-    assert [candidate_rows([row], objective)[0].rate for objective in ("throughput", "latency")] == [2.0, 1.0]
+    row = measured("a", [0.5, 0.5, 9.0]) | {"latencies_s": [1.0, 1.0, 4.0]}
+    assert [candidate_rows([row], objective)[0].rate for objective in ("throughput", "latency")] == [2.0, 0.5]
 
 
 def test_samples_are_written_by_name(tmp_path: Path) -> None:

@@ -259,6 +259,32 @@ def test_what_a_callback_raises_is_told_to_who_waits() -> None:
     runs.close()
 
 
+def test_a_request_whose_inference_could_not_begin_is_free_for_the_next() -> None:
+    wires, ran = wiring("A", [], lambda s, _: ran.append(s)), list[int]()
+    runs = runner_of("pipeline", wires, 1)
+
+    class Reluctant:
+        """Begins no inference but the second."""
+
+        asked = 0
+
+        def start(self, request: PlacedRequest, done: Callable[[BaseException | None], None]) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise RuntimeError("can't start new thread")
+            runs.start(request, done)
+
+        run, close = runs.run, runs.close
+
+    request = PlacedRequest(wires, Reluctant())
+    with pytest.raises(RuntimeError, match="new thread"):
+        request.start_async()
+    request.start_async()
+    request.wait()
+    runs.close()
+    assert ran == [0]
+
+
 def test_a_request_that_runs_is_not_begun_again() -> None:
     go_on = threading.Event()
     wires = wiring("A", [], lambda *_: go_on.wait(PATIENCE_S) and None)

@@ -135,6 +135,18 @@ def test_a_placement_that_parts_colocated_operations_is_refused_by_name() -> Non
         segmentation(graph, placed(graph, "AABB"))
 
 
+@pytest.mark.parametrize(("flops", "device"), [([0, 1, 1, 9, 9], "B"), ([0, 9, 9, 1, 1], "A")])
+def test_constraints_that_wait_for_each_other_run_where_the_more_work_was_placed(
+    flops: list[float], device: str
+) -> None:
+    # 1 and 2 are on A, 3 and 4 on B: 3 waits for 1, and 2 for 4.
+    graph = chain_graph(5, [(0, 1), (1, 3), (0, 4), (4, 2)], flops=flops)
+    graph = replace(graph, colocate=np.array([-1, 0, 0, 1, 1], np.int32))
+    found = segmentation(graph, placed(graph, "AAABB"))
+    assert parts(found, graph) == [(device, [1, 2, 3, 4])]
+    assert found.moved == tuple(graph.names[i] for i in ((1, 2) if device == "B" else (3, 4)))
+
+
 def test_operations_of_a_kernel_stay_together_as_long_as_they_share_a_device() -> None:
     # 1 feeds 3 on the other device: without the kernel 2 would be a segment of its own.
     graph = chain_graph(4, [(0, 1), (1, 2), (1, 3)])

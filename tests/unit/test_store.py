@@ -290,6 +290,15 @@ def test_sweeping_removes_old_leftovers_of_interrupted_stages(store: Store) -> N
     assert [folder.exists() for folder in (*leftovers, fresh)] == [False, False, True]
 
 
+def test_a_forgotten_entry_leaves_nothing_to_go_on_from(store: Store) -> None:
+    put(store)
+    for key in (KEY, digest({"interrupted": 1})):  # of the second nothing but this was made
+        write_json(store.partial(key) / "a.json", 1)
+        store.forget(key)
+        assert store.find(key) is None
+        assert not (store.root / "partial" / key).exists()
+
+
 def test_sweeping_a_store_that_was_never_made_finds_nothing(store: Store) -> None:
     assert store.sweep(older_than_s=0.0, dry_run=False) == []
 

@@ -50,6 +50,19 @@ def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_t
     assert "at most 3.1 % is to be had" in verdict.text
 
 
+def test_what_other_baselines_may_gain_is_not_to_be_had() -> None:
+    slow = candidate("default", 3.0, baseline=True)
+    ratios = {"fast": RatioRecord(1.01, 0.98, 1.031, 6), "default": RatioRecord(0.7, 0.3, 1.6, 3)}
+    assert "at most 3.1 % is to be had" in decide([FAST, HALF, slow], contest([], ratios), FREE).text
+
+
+def test_where_the_default_is_the_best_baseline_its_gain_is_told_once() -> None:
+    found = contest(["fast"], {"fast": ratio(2.0)}, default="half", over_default={"fast": ratio(2.0)})
+    text = decide([FAST, HALF], found, FREE).text
+    assert "as the best baseline, half" in text
+    assert "the plug-in's default" not in text
+
+
 def test_a_disturbed_machine_cannot_decide() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": ratio(1.1)}, disturbed=True, noise=0.2), FREE)
     assert verdict.best == "half"
@@ -81,7 +94,12 @@ def split(ahead: dict[str, float]) -> CandidateRecord:
 
 
 @pytest.mark.parametrize(
-    ("starts", "best"), [([0.8, 0.8, 0.8, 0.8, 0.8], "split"), ([0.8, 0.8, 0.6, 0.8, 0.8], "fast")]
+    ("starts", "best"),
+    [
+        ([0.8, 0.8, 0.8, 0.8, 0.8], "split"),
+        ([0.8, 0.8, 0.6, 0.8, 0.8], "fast"),
+        ([0.8, 0.8, 0.8, 0.8], "fast"),  # by chance once in 16 times
+    ],
 )
 def test_a_split_must_be_faster_than_one_device_in_every_start_to_go_before_it(starts: list[float], best: str) -> None:
     found = contest(["split", "fast"], {"split": ratio(2.2), "fast": ratio(2.0)})
@@ -125,6 +143,16 @@ def test_few_latencies_tell_of_a_p99_what_lower_percentiles_can() -> None:
     verdict = decide([untold], contest([], {}), limits)
     assert verdict.best == "half"
     assert verdict.notes == ("Too few latencies of half were measured to tell its p99; a larger budget would.",)
+    fast = replace(FAST, percentiles={"50": 0.005})
+    verdict = decide([fast, slow], contest([], {}), limits)
+    assert verdict.text.startswith("fast is the fastest that keeps the limits; half does not: p90 is 20.00 ms")
+    assert verdict.notes == ("Too few latencies of fast were measured to tell its p99; a larger budget would.",)
+
+
+def test_what_one_inference_in_a_thousand_takes_breaks_no_limit_on_the_p99() -> None:
+    rare = candidate("half", percentiles={"50": 0.005, "99": 0.009, "99.9": 0.02})
+    assert Limits(p99_s=0.01).broken_by(rare) == ""
+    assert Limits(p99_s=0.008).broken_by(rare) == "p99 is 9.00 ms, 8 ms allowed for p99"
 
 
 def test_limits_that_the_control_breaks_are_told() -> None:
