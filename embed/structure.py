@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Graph, adjacency
+from pipeline.shared.graphs import longest
 
 
 def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *, reverse: bool = False) -> Float64:
@@ -15,17 +16,10 @@ def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *,
     order: int32 [n], a topological order of the graph. weight: [n], not negative.
     reverse: follow the edges against their direction: the heaviest path that starts after each operation.
     """
-    ptr, producers = adjacency(graph, reverse=not reverse)
-    bounds, before, own = ptr.tolist(), producers.tolist(), weight.tolist()
-    until = [0.0] * graph.n  # own weight included
-    # A loop in plain Python: one step per level would be no faster in numpy, as deep graphs have one level per node.
-    for i in reversed(order.tolist()) if reverse else order.tolist():
-        heaviest = 0.0
-        for j in before[bounds[i] : bounds[i + 1]]:
-            heaviest = max(heaviest, until[j])
-        until[i] = heaviest + own[i]
-    path: Float64 = np.array(until) - weight
-    return path
+    ptr, before = adjacency(graph, reverse=not reverse)
+    rank = (order if reverse else order[::-1]).astype(np.int64)  # what comes before an operation stands behind it
+    own = weight.astype(np.float64)
+    return longest(rank, ptr, before.astype(np.int64), np.zeros(graph.m), own) - own
 
 
 def mean_rank(values: npt.NDArray[np.number]) -> Float64:

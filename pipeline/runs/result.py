@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
+from pipeline.core.private import copy_whole
 from pipeline.placing.finals import check_something_ran
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
@@ -374,13 +374,10 @@ def write_segments(path: Path, graph: Graph, best: Mapping[str, Any]) -> dict[st
 
 
 def _place_file(source: Path, target: Path) -> None:
-    """Copy a store file into the run directory under a temporary name, then rename it."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    """Copy a store file into the run directory, whole or not at all."""
     try:
-        shutil.copyfile(source, partial)
-        partial.replace(target)
+        copy_whole(source, target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise StoreError(
             f"{target} cannot be written: {error.strerror}.", "Make room, or choose another folder."
         ) from error

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import row_ptr, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
+from pipeline.shared.graphs import breadth_first
 from policy.place.exact.bounds import MB
 from policy.place.exact.elements import leaves_folded
 from policy.place.exact.latency_bound import leads_to
@@ -72,7 +73,8 @@ class FlowGame:
         through_s[:, cpu] = _through_s(problem, program)[:, cpu]
         quick = replace(elements, charges=charges._replace(work_s=through_s))
         program = replace(program, stages=replace(program.stages, elements=quick))
-        return cls(program, ideals, _topological(elements.k, elements.edges))
+        order, _ = breadth_first(row_ptr(elements.edges[0], elements.k), elements.edges[1])
+        return cls(program, ideals, order.astype(np.int64))
 
     def longest(self, staged: Staged) -> tuple[float, Flow]:
         """Return (what the path that takes longest under an answer takes, that path)."""
@@ -149,19 +151,6 @@ def flow_bound(problem: Problem, *, seconds: float) -> float:
     if game is None:
         return 0.0
     return max((bound_s for bound_s, _ in rounds_of(game, lambda: time.monotonic() < until)), default=0.0)
-
-
-def _topological(k: int, edges: Int32) -> Int64:
-    """Return int64 [k], elements, those before others first."""
-    waiting = np.bincount(edges[1], minlength=k)
-    ptr = row_ptr(edges[0], k)
-    order = np.flatnonzero(waiting == 0).tolist()
-    for e in order:
-        for f in edges[1, ptr[e] : ptr[e + 1]].tolist():
-            waiting[f] -= 1
-            if waiting[f] == 0:
-                order.append(f)
-    return np.array(order, np.int64)
 
 
 def _passed_through(problem: Problem, program: SeriesProgram) -> bool:

@@ -22,6 +22,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
+from pipeline.shared.graphs import longest
 from policy.place.exact.call_kernels import CallSets, Decided, decide, surely_s
 from policy.place.exact.cpsat_models import dearest_link_s, whole_nets
 from policy.place.exact.flow import Arcs
@@ -91,13 +92,9 @@ class CallInputs:
 
     def _longest(self, own_s: Float64) -> list[int]:
         """Return the longest path by float64 [n] seconds."""
-        end_s, ready_s = own_s.copy(), [0.0] * own_s.size
-        ptr = np.searchsorted(self.edges[0], np.arange(own_s.size + 1)).tolist()
-        reader = self.edges[1].tolist()
-        for v in self.order.tolist():
-            end_s[v] += ready_s[v]
-            for w in reader[ptr[v] : ptr[v + 1]]:
-                ready_s[w] = max(ready_s[w], float(end_s[v]))
+        producer = self.edges[0, np.argsort(self.edges[1], kind="stable")].astype(np.int64)
+        order, ptr = self.order[::-1].astype(np.int64), row_ptr(self.edges[1], own_s.size)
+        end_s = longest(order, ptr, producer, np.zeros(producer.size), own_s.copy())
         path = [int(end_s.argmax())]
         while (before := self.edges[0, self.edges[1] == path[-1]]).size:
             path.append(int(before[end_s[before].argmax()]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.devices import Topology
-from pipeline.core.graph import Grouping, row_ptr, sum_per_group
+from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
@@ -217,7 +217,7 @@ class Paths:
         reads = problem.graph.reads
         edges, sizes = problem.graph.edges, np.zeros(problem.graph.m)
         np.maximum.at(sizes, reads.edge, reads.size)  # tensors may travel side by side
-        cut = needed - _components(problem.graph.n, edges, work.unit)
+        cut = needed - components(int(work.unit.max(initial=-1)) + 1, *work.unit[edges]).k
         apart = work.unit[edges[0]] != work.unit[edges[1]]
         if cut < 1 or np.count_nonzero(apart) < cut:
             return 0.0
@@ -248,13 +248,3 @@ def least_link_s(topology: Topology, size: Float64) -> Float64:
     for per_byte_s, latency_s in links.tolist():
         found = np.minimum(found, latency_s + size * per_byte_s)
     return found
-
-
-def _components(n: int, edges: Int32, unit: Int32) -> int:
-    """Return into how many connected parts the units of a graph fall."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    k = int(unit.max(initial=-1)) + 1
-    links = coo_array((np.ones(edges.shape[1], bool), (unit[edges[0]], unit[edges[1]])), shape=(k, k))
-    return int(connected_components(links, directed=False)[0])
