@@ -74,11 +74,11 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
     degree = np.bincount(source, minlength=n)
     first = np.cumsum(degree) - degree
     shells = np.zeros((n, radius), np.int64)
-    found = np.ones(n, np.int64)
+    reached_count = np.ones(n, np.int64)
     shell, previous = np.arange(n, dtype=np.int64) * (n + 1), np.zeros(0, np.int64)  # entries: root * n + node
     for r in range(radius):
         root, node = np.divmod(shell, n)
-        goes_on = found + np.bincount(root, weights=degree[node], minlength=n) <= ball
+        goes_on = reached_count + np.bincount(root, weights=degree[node], minlength=n) <= ball
         root, node = root[goes_on[root]], node[goes_on[root]]
         count = degree[node]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
@@ -86,7 +86,7 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
         # A neighbour of a node at distance r lies at distance r - 1, r or r + 1.
         fresh = np.setdiff1d(reached, np.concatenate([shell, previous]), assume_unique=True)
         shells[:, r] = np.bincount(fresh // n, minlength=n)
-        found += shells[:, r]
+        reached_count += shells[:, r]
         shell, previous = fresh, shell
     return shells
 

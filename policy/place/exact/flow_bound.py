@@ -180,9 +180,9 @@ def _through_s(problem: Problem, program: SeriesProgram) -> Float64:
     """
     elements = program.stages.elements
     graph, group = problem.graph, elements.units.grouping.group
-    found = elements.charges.work_s.copy()
+    through_s = elements.charges.work_s.copy()
     if problem.costs is None:
-        return found
+        return through_s
     apart = group[graph.edges[0]] != group[graph.edges[1]]
     enters, leaves = np.zeros(graph.n, bool), np.zeros(graph.n, bool)
     leaves[graph.edges[0, apart]], enters[graph.edges[1, apart]] = True, True
@@ -192,22 +192,22 @@ def _through_s(problem: Problem, program: SeriesProgram) -> Float64:
     order = topological_order(graph).tolist()
     for q in np.flatnonzero(program.cpu).tolist():
         op_s = problem.costs.op_s[:, elements.kinds[q][0]]
-        for g in np.flatnonzero((np.bincount(group) > 1) & np.isfinite(found[:, q])).tolist():
+        for g in np.flatnonzero((np.bincount(group) > 1) & np.isfinite(through_s[:, q])).tolist():
             mine = [i for i in order if group[i] == g]
             begins = [i for i in mine if enters[i]]
             ends = [i for i in mine if leaves[i]] or mine
             lengths = [_longest_s(mine, inner, op_s, [i]) for i in begins] or [_longest_s(mine, inner, op_s, mine)]
             at_ends = [[length[i] for i in ends if i in length] for length in lengths]
             pick = min if any(leaves[i] for i in mine) else max
-            found[g, q] = min((pick(values, default=0.0) for values in at_ends), default=0.0)
-    return found
+            through_s[g, q] = min((pick(values, default=0.0) for values in at_ends), default=0.0)
+    return through_s
 
 
 def _longest_s(mine: list[int], inner: dict[int, list[int]], op_s: Float64, begins: list[int]) -> dict[int, float]:
     """Return the longest paths inside an element from some operations to those that they lead to."""
-    found: dict[int, float] = {}
+    longest_s: dict[int, float] = {}
     for i in mine:
-        before = [found[j] for j in inner.get(i, ()) if j in found]
+        before = [longest_s[j] for j in inner.get(i, ()) if j in longest_s]
         if before or i in begins:
-            found[i] = float(op_s[i]) + max(before, default=0.0)
-    return found
+            longest_s[i] = float(op_s[i]) + max(before, default=0.0)
+    return longest_s
