@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import Graph, Grouping, adjacency, contract, sum_per_group, topological_order
 from pipeline.core.params import param
+from pipeline.shared.graphs import depths
 from pipeline.shared.partition import check_node_cost, check_parts, node_costs
 
 SEARCH = 200  # edges looked at before a merge counts as unsafe
@@ -74,14 +75,8 @@ class HeavyEdge:
 
 def _levels(graph: Graph, *, to_outputs: bool) -> Int64:
     """Return int64 [n], the longest path from an input, or minus the longest path to an output; edges rise by 1."""
-    order = topological_order(graph).tolist()
-    ptr, neighbours = adjacency(graph, reverse=to_outputs)
-    bounds, neighbour_list = ptr.tolist(), neighbours.tolist()
-    depth = [0] * graph.n
-    for i in reversed(order) if to_outputs else order:
-        for j in neighbour_list[bounds[i] : bounds[i + 1]]:
-            depth[j] = max(depth[j], depth[i] + 1)
-    return np.array(depth, dtype=np.int64) * (-1 if to_outputs else 1)
+    topological_order(graph)  # refuses cycles
+    return depths(graph, reverse=to_outputs).astype(np.int64) * (-1 if to_outputs else 1)
 
 
 def _merge_siblings(graph: Graph, cost: Float64, level: Int64 | None, *, cap: float, parts: int) -> Grouping:

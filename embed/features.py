@@ -16,6 +16,7 @@ from pipeline.core.arrays import Float32, Float64, Int32, frozen
 from pipeline.core.devices import CostTable, contract_costs
 from pipeline.core.errors import CyclicGraphError, UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract, sum_per_group, topological_order
+from pipeline.shared.graphs import depths
 
 DEGREES = 8  # degrees 0 to 7 have a column each, larger ones share one
 AXES = 5
@@ -270,7 +271,7 @@ def _position(at: Ordered) -> Block:
 
     Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
-    level = at.per_group(heaviest_path(at.graph, at.order, np.ones(at.graph.n)))
+    level = at.per_group(depths(at.graph).astype(np.float64))
     rank = mean_rank(level)
     names, encoding = sines(rank + 1)
     return ("position", *names), np.column_stack([rank / max(level.size - 1, 1), encoding])

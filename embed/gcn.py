@@ -76,7 +76,10 @@ class Gcn:
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.layers < 0 or self.pretrain_epochs < 0 or not 0 <= self.dropout < 1:
-            raise UsageError(f"{self} is not an encoder.", "Use a width from 1, counts from 0, a dropout below 1.")
+            raise UsageError(
+                f"{self} has a parameter out of range.",
+                "width must be at least 1, counts at least 0, dropout in [0, 1).",
+            )
 
     def encoder(self, features: int, *, seed: int) -> GcnEncoder:
         """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""

@@ -48,6 +48,6 @@ def _nearest(owner: Int32, value: Float64, n: int) -> Float64:
     order = np.lexsort((value, owner))
     rank = np.arange(order.size) - row_ptr(owner, n)[owner[order]]
     near = rank < NEAR
-    found = np.full((n, NEAR), np.nan)
-    found[owner[order][near], rank[near]] = value[order][near]
-    return found
+    nearest = np.full((n, NEAR), np.nan)
+    nearest[owner[order][near], rank[near]] = value[order][near]
+    return nearest

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Graph, adjacency
+from pipeline.shared.graphs import longest
 
 
 def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *, reverse: bool = False) -> Float64:
@@ -15,17 +16,10 @@ def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *,
     order: int32 [n], a topological order of the graph. weight: [n], not negative.
     reverse: follow the edges against their direction: the heaviest path that starts after each operation.
     """
-    ptr, producers = adjacency(graph, reverse=not reverse)
-    bounds, before, own = ptr.tolist(), producers.tolist(), weight.tolist()
-    until = [0.0] * graph.n  # own weight included
-    # A loop in plain Python: one step per level would be no faster in numpy, as deep graphs have one level per node.
-    for i in reversed(order.tolist()) if reverse else order.tolist():
-        heaviest = 0.0
-        for j in before[bounds[i] : bounds[i + 1]]:
-            heaviest = max(heaviest, until[j])
-        until[i] = heaviest + own[i]
-    path: Float64 = np.array(until) - weight
-    return path
+    ptr, before = adjacency(graph, reverse=not reverse)
+    rank = (order if reverse else order[::-1]).astype(np.int64)  # what comes before an operation stands behind it
+    own = weight.astype(np.float64)
+    return longest(rank, ptr, before.astype(np.int64), np.zeros(graph.m), own) - own
 
 
 def mean_rank(values: npt.NDArray[np.number]) -> Float64:
@@ -80,11 +74,11 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
     degree = np.bincount(source, minlength=n)
     first = np.cumsum(degree) - degree
     shells = np.zeros((n, radius), np.int64)
-    found = np.ones(n, np.int64)
+    reached_count = np.ones(n, np.int64)
     shell, previous = np.arange(n, dtype=np.int64) * (n + 1), np.zeros(0, np.int64)  # entries: root * n + node
     for r in range(radius):
         root, node = np.divmod(shell, n)
-        goes_on = found + np.bincount(root, weights=degree[node], minlength=n) <= ball
+        goes_on = reached_count + np.bincount(root, weights=degree[node], minlength=n) <= ball
         root, node = root[goes_on[root]], node[goes_on[root]]
         count = degree[node]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
@@ -92,7 +86,7 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
         # A neighbour of a node at distance r lies at distance r - 1, r or r + 1.
         fresh = np.setdiff1d(reached, np.concatenate([shell, previous]), assume_unique=True)
         shells[:, r] = np.bincount(fresh // n, minlength=n)
-        found += shells[:, r]
+        reached_count += shells[:, r]
         shell, previous = fresh, shell
     return shells
 

@@ -42,10 +42,10 @@ def _check_siblings() -> None:
     home = Path(__file__).resolve().parent.parent
     for name in SIBLINGS:
         spec = importlib.util.find_spec(name)
-        found = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
-        if found != home / name:
+        actual = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
+        if actual != home / name:
             raise ShadowedPackageError(
-                f"The package {name!r} of placewright lies in {home / name}, but Python finds {found or 'none'}.",
+                f"The package {name!r} of placewright lies in {home / name}, but Python finds {actual or 'none'}.",
                 "Remove the other package, or install placewright into an environment of its own.",
             )
 

@@ -33,15 +33,15 @@ def table(stage: str) -> dict[str, str]:
     """
     if stage not in STAGES:
         raise UnknownNameError("stage", stage, STAGES)
-    found: dict[str, str] = dict(importlib.import_module(STAGES[stage]).TABLE)
+    entries: dict[str, str] = dict(importlib.import_module(STAGES[stage]).TABLE)
     for entry in plugins(stage):
-        if entry.name in found:
+        if entry.name in entries:
             raise UsageError(
-                f"The plug-in {entry.value} takes the name {stage}.{entry.name}, which is {found[entry.name]}.",
+                f"The plug-in {entry.value} takes the name {stage}.{entry.name}, which is {entries[entry.name]}.",
                 "Rename the plug-in's entry point.",
             )
-        found[entry.name] = entry.value
-    return found
+        entries[entry.name] = entry.value
+    return entries
 
 
 @cache

@@ -39,9 +39,9 @@ def split_directions(model: ov.Model) -> list[Rewritten]:
     """
     operations = model.get_ordered_ops()
     taken = {op.get_friendly_name() for op in operations}
-    found = [_split(op, taken) for op in operations if _is_bidirectional(op)]
+    rewritten = [_split(op, taken) for op in operations if _is_bidirectional(op)]
     model.validate_nodes_and_infer_types()
-    return found
+    return rewritten
 
 
 def _is_bidirectional(op: Any) -> bool:

@@ -81,9 +81,9 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
         ModelError: something in it is wrong; the operations are named.
     """
     faults = Faults(where, ModelError, REMEDY)
-    found = faults.checked(GraphDocument, document)
+    checked = faults.checked(GraphDocument, document)
     faults.end()
-    operations, edges = found["operations"], found["edges"]
+    operations, edges = checked["operations"], checked["edges"]
     names = tuple(op["name"] for op in operations)
     ports = np.array([edge.get("output", -1) for edge in edges], np.int64)
     pairs = _pairs(edges, names, ports, faults)
@@ -109,7 +109,7 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
     )
     layers, steps = ([op.get(key, NO_TAG) for op in operations] for key in ("layer", "step"))
     tags = Tags(np.array(layers, np.int32), np.array(steps, np.int32))
-    return Workload(graph, tags, times, found.get("link_bytes_per_s", 0.0), int(found.get("memory_bytes", 0.0)))
+    return Workload(graph, tags, times, checked.get("link_bytes_per_s", 0.0), int(checked.get("memory_bytes", 0.0)))
 
 
 def to_document(workload: Workload) -> dict[str, Any]:
@@ -186,15 +186,15 @@ def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], fau
     The "*" of an operation holds for what it does not name; it counts for further devices only if all have one.
     """
     devices = dict.fromkeys(key for row in rows for key in row if key != "*")
-    found: dict[str, Float64] = {}
+    times: dict[str, Float64] = {}
     for device in [*devices, *(["*"] if all("*" in row for row in rows) else [])]:
         missing = [n for n, row in zip(names, rows, strict=True) if device not in row and "*" not in row]
         if missing:
             faults.add(f"there is no time_s on {device!r} for {listed(missing)}; null is unsupported")
             continue
         given = [row[device] if device in row else row["*"] for row in rows]
-        found[device] = np.array([math.inf if value is None else value for value in given])
-    if not found and any(rows) and not faults.found:
+        times[device] = np.array([math.inf if value is None else value for value in given])
+    if not times and any(rows) and not faults.faults:
         missing = [name for name, row in zip(names, rows, strict=True) if not row]
         faults.add(f"there is no time_s for {listed(missing)}, though others have one; null is unsupported")
-    return found
+    return times

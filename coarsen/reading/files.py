@@ -60,13 +60,13 @@ def _external_data(path: Path) -> list[str]:
     with _readable(path):
         if path.stat().st_size == 0:  # an empty file cannot be mapped
             return []
-    found: set[str] = set()
+    locations: set[str] = set()
     with _readable(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for match in _ONNX_LOCATION.finditer(content):
             prefix = match.group(1)
             length = prefix[0] if len(prefix) == 1 else (prefix[0] & 0x7F) | prefix[1] << 7
-            found.add(content[match.end() : match.end() + length].decode("utf-8", "replace"))
-    return sorted(x for x in found if "\0" not in x and not Path(x).is_absolute() and ".." not in Path(x).parts)
+            locations.add(content[match.end() : match.end() + length].decode("utf-8", "replace"))
+    return sorted(x for x in locations if "\0" not in x and not Path(x).is_absolute() and ".." not in Path(x).parts)
 
 
 def model_sha256(path: Path) -> str:
@@ -118,12 +118,12 @@ def _is_still(path: Path, stamps: Sequence[tuple[Path, int, int]], sha256: str) 
 
 def _stamps(path: Path) -> list[tuple[Path, int, int]]:
     """Return of every file of a model how large it is, in bytes, and when it changed, in nanoseconds."""
-    found = []
+    stamps = []
     for file in model_files(path):
         with _readable(file):
             status = file.stat()
-        found.append((file, status.st_size, status.st_mtime_ns))
-    return found
+        stamps.append((file, status.st_size, status.st_mtime_ns))
+    return stamps
 
 
 @contextlib.contextmanager

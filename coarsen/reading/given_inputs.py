@@ -26,14 +26,14 @@ def load_inputs(path: Path, sha256: str) -> Inputs:
     try:
         content = path.read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+            inputs = {name: arrays[name] for name in arrays.files}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", REMEDY) from error
     except (ValueError, AttributeError, zipfile.BadZipFile, EOFError) as error:
         raise UsageError(f"{path} is not an npz file of arrays of numbers.", REMEDY) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UsageError(f"{path} changed while the model was being read.", "Run again.")
-    return found
+    return inputs
 
 
 def check_inputs(model: Any, arrays: Inputs, path: Path) -> Inputs:
@@ -69,19 +69,19 @@ def shape_texts(arrays: Inputs) -> tuple[str, ...]:
 
 
 def _type(port: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = np.dtype(port.get_element_type().to_dtype())
-    return found
+    dtype: np.dtype[Any] = np.dtype(port.get_element_type().to_dtype())
+    return dtype
 
 
 def _faults(port: Any, array: Any) -> Sequence[str]:
     """Return what is wrong with the array of an input."""
-    found = []
+    faults = []
     if array.dtype != _type(port):
-        found.append(f"is {_type(port)}, the array is {array.dtype}")
+        faults.append(f"is {_type(port)}, the array is {array.dtype}")
     shape = port.get_partial_shape()
     fits = shape.rank.is_dynamic or (
         len(shape) == array.ndim and all(d.compatible(type(d)(n)) for d, n in zip(shape, array.shape, strict=True))
     )
     if 0 in array.shape or not fits:
-        found.append(f"has the shape {shape}, the array [{','.join(map(str, array.shape))}]")
-    return found
+        faults.append(f"has the shape {shape}, the array [{','.join(map(str, array.shape))}]")
+    return faults

@@ -39,14 +39,14 @@ def split_groups(model: ov.Model) -> list[Rewritten]:
     """
     operations = model.get_ordered_ops()
     taken = {op.get_friendly_name() for op in operations}
-    found = []
+    rewritten = []
     for op in operations:
         if _is_grouped(op):
-            found.append(_split_convolution(op, taken))
+            rewritten.append(_split_convolution(op, taken))
         elif _has_heads(op):
-            found.append(_split_attention(op, taken))
+            rewritten.append(_split_attention(op, taken))
     model.validate_nodes_and_infer_types()
-    return found
+    return rewritten
 
 
 def _is_grouped(op: Any) -> bool:

@@ -100,18 +100,18 @@ def _tensor_bytes(op: Any, port: int) -> int:
     return -(-int(elements(tuple(shape.to_shape()))) * int(op.get_output_element_type(port).bitwidth) // 8)
 
 
-def check_growth(found: Growth, path: Path, *, file_bytes: int, limits: ReadLimits) -> None:
+def check_growth(grown: Growth, path: Path, *, file_bytes: int, limits: ReadLimits) -> None:
     """Check that a model's folded constants take no more than is allowed.
 
     Raises:
         ModelError: they would.
     """
-    needed, allowed = max(found.total_bytes, found.largest_bytes), limits.folded_bytes(file_bytes)
+    needed, allowed = max(grown.total_bytes, grown.largest_bytes), limits.folded_bytes(file_bytes)
     if needed <= allowed:
         return
     raise ModelError(
-        f"Folded, the constants of {path} take {needed / MB:.0f} MB, {found.largest!r} alone "
-        f"{found.largest_bytes / MB:.0f} MB; allowed are {allowed / MB:.0f} MB, {FACTOR} times its files "
+        f"Folded, the constants of {path} take {needed / MB:.0f} MB, {grown.largest!r} alone "
+        f"{grown.largest_bytes / MB:.0f} MB; allowed are {allowed / MB:.0f} MB, {FACTOR} times its files "
         f"({file_bytes / MB:.3g} MB) and coarsen.growth_bytes.",
         f"If they are meant to be that large: --set coarsen.growth_bytes={needed - FACTOR * file_bytes}",
     )

@@ -82,9 +82,9 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         ModelError: something in it is wrong; the nodes are named.
     """
     faults = Faults(where, ModelError, REMEDY)
-    found = faults.checked(OfficialDocument, document)
+    checked = faults.checked(OfficialDocument, document)
     faults.end()
-    nodes, edges = found["nodes"], found["edges"]
+    nodes, edges = checked["nodes"], checked["edges"]
     names = node_names(nodes)
     pairs, cost = _edges(edges, [node["id"] for node in nodes], names, faults)
     edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
@@ -105,7 +105,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         labels=[node.get("colorClass") for node in nodes],
         shapes=[()] * len(names),
     )
-    memory_bytes = found.get("maxSizePerFPGA", 0.0)
+    memory_bytes = checked.get("maxSizePerFPGA", 0.0)
     fpga_ms = [node["fpgaLatency"] if node.get("supportedOnFpga", True) else math.inf for node in nodes]
     times = {"cpu": np.array([node["cpuLatency"] for node in nodes]) * MS, "*": np.array(fpga_ms) * MS}
     return Workload(
@@ -114,7 +114,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         times,
         LINK_BYTES_PER_S,
         int(memory_bytes) if math.isfinite(memory_bytes) else 0,
-        f"accelerators:{found['maxFPGAs']}x{found.get('maxCPUs', 0)}" if "maxFPGAs" in found else "",
+        f"accelerators:{checked['maxFPGAs']}x{checked.get('maxCPUs', 0)}" if "maxFPGAs" in checked else "",
     )
 
 

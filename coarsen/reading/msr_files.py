@@ -91,14 +91,14 @@ def placed_by(
         UsageError: it is no such result, or of another graph.
     """
     faults = Faults(where, UsageError, RESULT_REMEDY)
-    found = faults.checked(OfficialResult, result)
+    checked = faults.checked(OfficialResult, result)
     faults.end()
     names = dict(zip([node["id"] for node in document["nodes"]], node_names(document["nodes"]), strict=True))
     placed: dict[str, str] = {}
     turns: dict[str, int] = {}
     accelerators, cpus = accelerators_and_cpus(topology)
     called = [(d, turn) for d in accelerators for turn in range(calls)]
-    parts = (("accelerators", found["fpgas"], called), ("CPUs", found.get("cpus", []), [(d, 0) for d in cpus]))
+    parts = (("accelerators", checked["fpgas"], called), ("CPUs", checked.get("cpus", []), [(d, 0) for d in cpus]))
     for what, rows, homes in parts:
         used = [row for row in rows if row["nodes"]]
         if len(used) > len(homes):
@@ -116,7 +116,7 @@ def placed_by(
     if missing:
         faults.add(f"these nodes are on no device: {listed(missing)}")
     faults.end()
-    return placed, turns, found
+    return placed, turns, checked
 
 
 def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]:

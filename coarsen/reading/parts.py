@@ -12,6 +12,7 @@ from pipeline.core.arrays import Float64, Int64
 from pipeline.core.errors import NAMED, CyclicGraphError, ModelError
 from pipeline.core.graph import Graph
 from pipeline.core.tensors import edges_of, inferred
+from pipeline.shared.cycles import strong_components
 
 REMEDY = "Correct the file; docs/graph.md describes both formats."
 MOST_TYPES = 2**15 - 1
@@ -87,16 +88,10 @@ def check_acyclic(names: Sequence[str], pairs: Int64, where: str) -> None:
     Raises:
         CyclicGraphError: they do; one cycle is named.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = len(names)
-    links = coo_array((np.ones(pairs.shape[1], bool), (pairs[0], pairs[1])), shape=(n, n))
-    count, part = connected_components(links, directed=True, connection="strong")
-    loops = pairs[0][pairs[0] == pairs[1]]
-    if count == n and loops.size == 0:
-        return
+    part = strong_components(len(names), pairs)
     inside = part[pairs[0]] == part[pairs[1]]
+    if not inside.any():
+        return
     follower = dict(zip(*pairs[:, inside].tolist(), strict=True))
     place: dict[int, int] = {}
     at = next(iter(follower))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
+from pipeline.shared.payload import whole_ir
 from pipeline.shared.runtime_words import in_words
 from pipeline.shared.sizes import sized
 
@@ -108,8 +108,8 @@ def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLim
         _name_the_nameless(model)
     packed = _keep_packed(model)
     if limits is not None:
-        found = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
-        check_growth(found, path, file_bytes=file_bytes, limits=limits)
+        grown = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+        check_growth(grown, path, file_bytes=file_bytes, limits=limits)
     _fold_constants(model, packed)
     settle_states(model)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
@@ -162,11 +162,8 @@ def save_model(model: ov.Model, xml: Path) -> None:
     Both files appear under their names only when they are whole.
     """
     xml.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
-        written = Path(folder) / xml.name
+    with whole_ir(xml) as written:
         ov.save_model(model, written, compress_to_fp16=False)
-        written.with_suffix(".bin").replace(xml.with_suffix(".bin"))
-        written.replace(xml)
 
 
 def _refusal(path: Path, message: str) -> ModelError:
@@ -273,12 +270,12 @@ class _Names:
 
     def fresh(self, name: str) -> str:
         """Return `name` if it is free, otherwise with the first free suffix "_2", "_3" ..., and take it."""
-        found = name
-        while found in self.taken:
+        unique = name
+        while unique in self.taken:
             self.count[name] = self.count.get(name, 1) + 1
-            found = f"{name}_{self.count[name]}"
-        self.taken.add(found)
-        return found
+            unique = f"{name}_{self.count[name]}"
+        self.taken.add(unique)
+        return unique
 
 
 @dataclass(slots=True)
@@ -314,13 +311,13 @@ def _shape_of(partial: Any) -> Shape:
 def _operations(model: ov.Model) -> list[_Operation]:
     """Return what is read of every operation, in topological order."""
     index: dict[str, int] = {}
-    found: list[_Operation] = []
+    operations: list[_Operation] = []
     for op in model.get_ordered_ops():
         sources = [op.input_value(i) for i in range(op.get_input_size())]
         inputs = [(index[source.get_node().get_name()], source.get_index()) for source in sources]
-        index[op.get_name()] = len(found)
-        found.append(_operation(op, inputs, [found[producer].shapes[port] for producer, port in inputs]))
-    return found
+        index[op.get_name()] = len(operations)
+        operations.append(_operation(op, inputs, [operations[producer].shapes[port] for producer, port in inputs]))
+    return operations
 
 
 def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]) -> _Operation:

@@ -11,5 +11,5 @@ from coarsen.reading.rewrites import Rewrites, Rewritten
 
 def rewrite(model: Any, asked: Rewrites) -> list[Rewritten]:
     """Rewrite an OpenVINO model, which is changed, as far as asked for; return what was rewritten."""
-    found = split_directions(model) if asked.directions else []
-    return found + (split_groups(model) if asked.groups else [])
+    rewritten = split_directions(model) if asked.directions else []
+    return rewritten + (split_groups(model) if asked.groups else [])

@@ -93,13 +93,13 @@ def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[Ch
         tried = _fitted(shaped, shapes)
         if tried is None:
             continue
-        found = [ChosenShape(name, declared[name], shown(shape), given=False) for name, shape in shapes.items()]
+        defaults = [ChosenShape(name, declared[name], shown(shape), given=False) for name, shape in shapes.items()]
         if _keeps_batch(shaped, tried):
-            yield tried, told + found
+            yield tried, told + defaults
         else:
-            of_many_rows.append((shapes, told + found))
-    for shapes, found in of_many_rows:
-        yield _fitted(shaped, shapes), found
+            of_many_rows.append((shapes, told + defaults))
+    for shapes, defaults in of_many_rows:
+        yield _fitted(shaped, shapes), defaults
 
 
 def option_of(shapes: Iterable[ChosenShape]) -> str:
@@ -124,11 +124,11 @@ def _fitted(model: Any, shapes: Shapes) -> Any | None:
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences which shapes nobody has given; chosen: `ChosenShape`s as JSON values."""
-    found = [c for c in chosen if not c["given"]]
-    if not found:
+    assumed = [c for c in chosen if not c["given"]]
+    if not assumed:
         return []
-    each = "; ".join(f"{c['name']} {c['declared']} is now {c['shape']}" for c in found)
-    example = option_of([ChosenShape(**found[0])])
+    each = "; ".join(f"{c['name']} {c['declared']} is now {c['shape']}" for c in assumed)
+    example = option_of([ChosenShape(**assumed[0])])
     return [f"Inputs that were dynamic have sizes, in the placed model as well: {each}. Give others as in {example}."]
 
 
@@ -136,7 +136,7 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return input -> (the shape in the file, the shape given)."""
     declared = {input_name(port): str(port.get_partial_shape()) for port in model.inputs}
     alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
-    found = {}
+    given = {}
     for text in texts:
         match = _GIVEN.fullmatch(text)
         name = match["name"] if match else None
@@ -147,8 +147,8 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
                 "Write NAME=1x3x224x224.",
             )
         own = alias[name] if name is not None else next(iter(declared))
-        found[own] = (declared[own], f"[{match['sizes'].replace('x', ',')}]")
-    return found
+        given[own] = (declared[own], f"[{match['sizes'].replace('x', ',')}]")
+    return given
 
 
 def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
@@ -166,8 +166,8 @@ def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
 
 def other_sizes(model: Any) -> str:
     """Return the remedy where the shapes that were given do not suit: some that fit together, if any are found."""
-    found = next(concretes(model, InputShapes()), None)
-    assumed = [shape for shape in found[1] if not shape.given] if found else []
+    first = next(concretes(model, InputShapes()), None)
+    assumed = [shape for shape in first[1] if not shape.given] if first else []
     return f"Give others, as in {option_of(assumed)}." if assumed else "Give other sizes with --shape."
 
 

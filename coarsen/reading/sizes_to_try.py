@@ -92,5 +92,5 @@ def _implied(model: Any) -> list[int]:
         positions = {d - 1} | {d // c for c in channels if d % c == 0}
         roots = (math.isqrt(n) for n in positions if n > 1 and math.isqrt(n) ** 2 == n)
         sides.update(root * stride for root in roots for stride in STRIDES)
-    found = np.array(sorted(s for s in sides if 1 < s <= LARGEST_IMPLIED)[::-1], np.int64)
-    return [int(n) for n in found[:MOST_IMPLIED]]
+    implied = np.array(sorted(s for s in sides if 1 < s <= LARGEST_IMPLIED)[::-1], np.int64)
+    return [int(n) for n in implied[:MOST_IMPLIED]]

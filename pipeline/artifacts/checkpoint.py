@@ -114,8 +114,8 @@ def collect_policies(folder: Path, placers: Sequence[str], out: Path) -> None:
 
     The first placer that published gives policy.safetensors and policy.json; of each further one the name is added.
     """
-    found = {name: sorted((folder / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed) for name in dict.fromkeys(placers)}
-    for i, (name, published) in enumerate((name, paths) for name, paths in found.items() if paths):
+    files = {name: sorted((folder / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed) for name in dict.fromkeys(placers)}
+    for i, (name, published) in enumerate((name, paths) for name, paths in files.items() if paths):
         stem = POLICY if i == 0 else f"{POLICY}-{name}"
         for suffix in (SUFFIX, ".json"):
             replace_file(out / f"{stem}{suffix}", published[-1].with_suffix(suffix).read_bytes())
@@ -195,12 +195,12 @@ def _facts_text(snapshot: Snapshot) -> str:
 
 def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return a sha256 of a text and of named arrays with their types and shapes."""
-    found = hashlib.sha256(text.encode())
+    sha256 = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = _plain(arrays[name])
-        found.update(canonical_json([name, array.dtype.str, array.shape]).encode())
-        found.update(array.data)
-    return found.hexdigest()
+        sha256.update(canonical_json([name, array.dtype.str, array.shape]).encode())
+        sha256.update(array.data)
+    return sha256.hexdigest()
 
 
 def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -97,14 +97,14 @@ def placers_called(name: str, values: Mapping[str, Any] | None = None) -> tuple[
         UnknownNameError: no such placer or parameter.
         PlacewrightError: whatever the placer says of wrong values.
     """
-    found: list[str] = []
+    names: list[str] = []
     waiting = list(declared("place", name, values).placers)
     while waiting:
         called = waiting.pop(0)
-        if called not in found:
-            found.append(called)
+        if called not in names:
+            names.append(called)
             waiting += declared("place", called).placers
-    return tuple(found)
+    return tuple(names)
 
 
 def draws(placer: str) -> bool:

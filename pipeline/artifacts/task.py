@@ -155,12 +155,14 @@ def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str
     """Return in words how the parts of a key differ from those it had before."""
     if previous is None:
         return "never run before"
-    found = _differences(parts, previous)
-    inputs = [name for name in found if name.startswith(INPUT)]
-    used = [name for name, pair in found.items() if name.startswith(VERSION) and None in pair]
-    changes = [_change(name, *found[name]) for name in found if name not in {*inputs, *used}]
-    changes = changes or [_presence(name, found[name][1]) for name in used]  # what is used follows from the parameters
-    changes += [_presence(name, found[name][1]) for name in inputs]
+    differing = _differences(parts, previous)
+    inputs = [name for name in differing if name.startswith(INPUT)]
+    used = [name for name, pair in differing.items() if name.startswith(VERSION) and None in pair]
+    changes = [_change(name, *differing[name]) for name in differing if name not in {*inputs, *used}]
+    changes = changes or [
+        _presence(name, differing[name][1]) for name in used
+    ]  # what is used follows from the parameters
+    changes += [_presence(name, differing[name][1]) for name in inputs]
     return "changed: " + ", ".join(changes) if changes else "not in the store any more"
 
 
@@ -178,14 +180,14 @@ def _presence(name: str, new: Any) -> str:
 
 
 def _differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    found: dict[str, tuple[Any, Any]] = {}
+    changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(set(new) | set(old)):
         a, b = new.get(key), old.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found |= _differences(a, b, f"{prefix}{key}.")
+            changes |= _differences(a, b, f"{prefix}{key}.")
         elif digest(a) != digest(b):
-            found[f"{prefix}{key}"] = (b, a)
-    return found
+            changes[f"{prefix}{key}"] = (b, a)
+    return changes
 
 
 def run_task(

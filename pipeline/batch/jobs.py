@@ -69,7 +69,9 @@ def read_jobs(path: Path) -> list[Job]:
     folded = Counter(j.name.casefold() for j in jobs)  # as one folder, where file systems tell no case
     twice = sorted({j.name for j in jobs if folded[j.name.casefold()] > 1})
     if twice:
-        raise UsageError(f"Jobs have one name: {', '.join(twice)}.", "Give each [[jobs]] a name of its own.")
+        raise UsageError(
+            f"Several jobs have the same name: {', '.join(twice)}.", "Give each [[jobs]] a name of its own."
+        )
     return jobs
 
 

@@ -110,7 +110,7 @@ def _on_every_kind(jobs: Sequence[JobProgress]) -> dict[str, list[str]]:
 
 def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
     """Return one comparison per model of a batch's table: the jobs by how much faster than its best device alone."""
-    found = []
+    pairs = []
     models = list(dict.fromkeys(row["model"] for row in rows if row["best"]))
     for model, stem in zip(models, file_stems(models), strict=True):
         mine = sorted((r for r in rows if r["model"] == model and r["best"]), key=lambda r: -r["speedup"])
@@ -122,8 +122,8 @@ def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
             )
             for row in mine
         )
-        found.append(DrawnComparison(f"intervals-{stem}.svg", f"{stem}: jobs", ABOUT, "its best single device", drawn))
-    return found
+        pairs.append(DrawnComparison(f"intervals-{stem}.svg", f"{stem}: jobs", ABOUT, "its best single device", drawn))
+    return pairs
 
 
 def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say: Say) -> list[JobProgress]:

@@ -150,16 +150,16 @@ def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCel
         raise UsageError(
             f"{inputs} holds no graph in the format of Tarnawski et al.", "Give the folder of their inputs."
         )
-    found = []
+    asked = []
     for path in paths:
         name = str(path.relative_to(inputs))
         evaluator = "latency" if any(LATENCY in part for part in path.resolve().parts[:-1]) else "pipelined"
-        found += [
+        asked += [
             ExactCell(path, name, evaluator, method, seconds)
             for method in METHODS[evaluator]
             if not methods or method.placer in methods
         ]
-    return found
+    return asked
 
 
 def run(asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine | None = None) -> Iterator[ExactRow]:
@@ -196,11 +196,11 @@ def _answered_beside(
         document = {**asdict(cell), "path": path}
         title = f"{name} ({i + 1} of {len(by_name)} cells)"
         commands.append(Command(name, title, document, fingerprint, alone=True, rank=i, files=(path,)))
-    found = {}
+    rows = {}
     for settled in answers_beside(commands, engine=engine, progress=progress):
         cell = by_name[settled.name]
-        found[cell] = records[cell].write(ExactRow(**settled.answer["row"]))
-    return found
+        rows[cell] = records[cell].write(ExactRow(**settled.answer["row"]))
+    return rows
 
 
 def answer(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,12 +214,12 @@ def answered(cell: ExactCell) -> ExactRow:
     scenario = Scenario(str(cell.path), evaluator=cell.evaluator, contiguity=cell.method.contiguity)
     first = (cell.name, cell.evaluator, cell.method.name)
     try:
-        found = search(scenario, Effort(cell.method.placer, budget_s=cell.seconds))
+        document = search(scenario, Effort(cell.method.placer, budget_s=cell.seconds))
     except PlacewrightError as error:
         return ExactRow(*first, failed=error.cause)
     kept = ("operations", "value_s", "lower_bound_s", "gap", "proven", "found_by", "bound_by", "seconds")
     memory = psutil.Process().memory_info().rss
-    return ExactRow(*first, **{key: found[key] for key in kept}, memory_bytes=memory)  # type: ignore[literal-required]
+    return ExactRow(*first, **{key: document[key] for key in kept}, memory_bytes=memory)  # type: ignore[literal-required]
 
 
 def write(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
@@ -242,14 +242,14 @@ def page(rows: Sequence[ExactRow]) -> str:
 
 def comparisons(rows: Sequence[ExactRow]) -> list[DrawnComparison]:
     """Return how methods compare over graphs, for each objective."""
-    found = []
+    drawn = []
     for evaluator in dict.fromkeys(row.evaluator for row in rows):
         values: dict[str, dict[str, float]] = {}
         for row in rows:
             if row.evaluator == evaluator and row.value_s:
                 values.setdefault(row.method, {})[row.graph] = row.value_s
-        found.append(over_graphs(values, evaluator=evaluator))
-    return [each for each in found if each is not None]
+        drawn.append(over_graphs(values, evaluator=evaluator))
+    return [each for each in drawn if each is not None]
 
 
 def figures(row: ExactRow) -> tuple[str, str, str, str, str]:

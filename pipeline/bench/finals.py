@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.artifacts.store import digest, write_json
 from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase
-from pipeline.bench.cells import on_file
+from pipeline.bench.cells import CellRecord, on_file
 from pipeline.bench.methods import SINGLE
 from pipeline.core.deadline import Deadline
 from pipeline.core.placement import Placement
@@ -18,6 +18,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
 from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
+from pipeline.placing.rows import Compared, MeasuredRow, RatioRow
 from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
 from runtime.measuring.claims import ratio_of
@@ -25,7 +26,7 @@ from runtime.measuring.claims import ratio_of
 SCHEMA = "placewright.bench-final/2"
 FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise
 
-Record = Mapping[str, Any]
+Record = CellRecord
 
 
 def final(
@@ -69,18 +70,19 @@ def final(
 
 
 def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Placement]:
-    """Return method -> its placement of least value over the seeds, settled as the runtime does; single devices left
+    """Return method -> its placement of least value over the seeds, normalised as by the runtime; single devices left
     out.
     """
-    from runtime.measuring.affinity import settle
+    from runtime.measuring.affinity import normalised
 
     graph, devices = case.subject.graph, case.devices
-    found: dict[str, Placement] = {}
-    for record in sorted((r for r in records if r["failed"] is None), key=lambda r: float(r["value_s"])):
+    best: dict[str, Placement] = {}
+    ran = [(record["value_s"], record) for record in records if record["value_s"] is not None]
+    for _, record in sorted(ran, key=lambda pair: pair[0]):
         method = str(record["method"])
-        if method not in found and not method.startswith(f"{SINGLE} "):
-            found[method] = settle(graph, Placement.from_document(record, graph.names, devices))
-    return found
+        if method not in best and not method.startswith(f"{SINGLE} "):
+            best[method] = normalised(graph, Placement.from_document(record, graph.names, devices))
+    return best
 
 
 def _distinct(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dict[str, str], list[FinalistRow]]:
@@ -101,17 +103,16 @@ def _distinct(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dic
     return names, rows
 
 
-def _compared(
-    case: BenchCase, names: Mapping[str, str], document: Mapping[str, Any], learned: set[str]
-) -> dict[str, Any]:
+def _compared(case: BenchCase, names: Mapping[str, str], document: Compared, learned: set[str]) -> dict[str, Any]:
     """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
 
     Intervals of ratios to the single device hold together at the level of the settings; see docs/measuring.md.
     """
-    single, ratios = document["contest"]["control"], document["contest"]["ratios"]
-    if single not in case.devices:
+    contest = document["contest"]
+    if contest is None or contest["control"] not in case.devices:
         return {"best_single": None, "ratios": {}, "learned_over_simple": None}
-    alone = {"ratio": 1.0, "low": 1.0, "high": 1.0, "starts": 0}
+    single, ratios = contest["control"], contest["ratios"]
+    alone: RatioRow = {"ratio": 1.0, "low": 1.0, "high": 1.0, "starts": 0}
     of_method = {m: alone if name == single else ratios[name] for m, name in names.items() if name in {single, *ratios}}
     best = [
         max(
@@ -126,7 +127,7 @@ def _compared(
 
 
 def _versus(
-    learned: str, simple: str, names: Mapping[str, str], rows: Sequence[Record], control: str
+    learned: str, simple: str, names: Mapping[str, str], rows: Sequence[MeasuredRow], control: str
 ) -> dict[str, Any] | None:
     """Return how many times as fast one method's placement is as another's, of the starts that both had."""
     known = {row["name"]: row["log_ratios"] for row in rows}

@@ -88,7 +88,9 @@ class Question:
         stems = [Path(model).stem for model in models]
         alike = [model for model, stem in zip(models, stems, strict=True) if stems.count(stem) > 1]
         if alike:
-            raise UsageError(f"Models have one name: {', '.join(alike)}.", "Rename files, or compare in two folders.")
+            raise UsageError(
+                f"Several models have the same name: {', '.join(alike)}.", "Rename files, or compare in two folders."
+            )
         for name in self.evaluators:
             if name not in EVALUATORS:
                 raise UnknownNameError("evaluator of this benchmark", name, EVALUATORS)
@@ -212,9 +214,9 @@ def _side_by_side(
 
 
 def _simulate(run: _Run, case: BenchCase, methods: Sequence[BenchMethod]) -> None:
-    found = optimum(case, EXACT)
-    if found is not None:
-        run.optima[case.model, case.evaluator] = found
+    optimal = optimum(case, EXACT)
+    if optimal is not None:
+        run.optima[case.model, case.evaluator] = optimal
     _cells(run, case, methods, run.effort.seeds, run.effort.evaluations)
 
 
@@ -315,15 +317,15 @@ def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _over_models(run: _Run) -> list[dict[str, Any]]:
     """Return per evaluator and method the mean ratio over all models; single devices left out, they differ by model."""
-    found = []
+    rows = []
     for evaluator in dict.fromkeys(case["evaluator"] for case in run.cases):
         records = [r for r in run.records if r["evaluator"] == evaluator]
         models = [case["model"] for case in run.cases if case["evaluator"] == evaluator]
         for method in dict.fromkeys(r["method"] for r in records):
             mean = over_models(records, method, models)
             ratio = None if mean is None else asdict(mean)
-            found.append({"evaluator": evaluator, "method": method, "ratio": ratio})
-    return found
+            rows.append({"evaluator": evaluator, "method": method, "ratio": ratio})
+    return rows
 
 
 def _of(records: Sequence[CellRecord], model: str, evaluator: str) -> list[CellRecord]:

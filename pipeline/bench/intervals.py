@@ -43,12 +43,12 @@ def picture_of(evaluator: str, name: str) -> str:
 
 def of_cases(document: Table) -> list[DrawnComparison]:
     """Return a comparison per case of a benchmark's document, its final where there is one, and one over all models."""
-    found = []
+    comparisons = []
     for evaluator in dict.fromkeys(case["evaluator"] for case in document["cases"]):
         cases = [case for case in document["cases"] if case["evaluator"] == evaluator]
         if len(cases) > 1:
             means = [mean for mean in document["all_models"] if mean["evaluator"] == evaluator]
-            found.append(
+            comparisons.append(
                 (picture_of(evaluator, "all"), f"All models, {evaluator}", f"{OVER_SEEDS} {OVER_MODELS}", means)
             )
         for case in cases:
@@ -56,10 +56,10 @@ def of_cases(document: Table) -> list[DrawnComparison]:
             if final is not None:  # single short measurements prove nothing
                 about = OF_FINAL
                 rows = [{"method": m, "ratio": {**r, "median": r["ratio"]}} for m, r in final["ratios"].items()]
-            found.append((picture_of(evaluator, case["model"]), f"{case['model']}, {evaluator}", about, rows))
+            comparisons.append((picture_of(evaluator, case["model"]), f"{case['model']}, {evaluator}", about, rows))
     return [
         DrawnComparison(file, title, about, SINGLE, drawn)
-        for file, title, about, rows in found
+        for file, title, about, rows in comparisons
         if (drawn := tuple(_drawn(rows)))
     ]
 

@@ -43,8 +43,8 @@ class BenchMethod:
         Raises:
             UnknownNameError: there is no such placer, or it has no such parameter.
         """
-        found: Placer = registry.build("place", self.placer, self.params)
-        return found
+        placer: Placer = registry.build("place", self.placer, self.params)
+        return placer
 
 
 METHODS = (
@@ -87,10 +87,10 @@ def chosen(names: Sequence[str]) -> list[BenchMethod]:
         if name not in there and name not in placers:
             raise UnknownNameError("method", name, [*there, *placers], "docs/bench.md and `placewright list place`")
     wanted = dict.fromkeys(names or usual)
-    found = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
-    for method in found:
+    methods = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
+    for method in methods:
         method.build()
-    return found
+    return methods
 
 
 def of_the_paper() -> list[str]:

@@ -55,8 +55,8 @@ def in_words(document: Table, case: Table) -> str:
 
 def final_of(document: Table, case: Table) -> Table | None:
     """Return the last word on a case that was measured on devices, None where there is none."""
-    found = (f for f in document["finals"] if f["model"] == case["model"] and case["evaluator"] == "hetero")
-    return next(found, None)
+    finals = (f for f in document["finals"] if f["model"] == case["model"] and case["evaluator"] == "hetero")
+    return next(finals, None)
 
 
 def rows_in(document: Table, case: Table) -> list[Table]:
@@ -157,8 +157,8 @@ def _overview(document: Table, evaluator: str) -> list[str]:
     lines = []
     for mean in document["all_models"]:
         if mean["evaluator"] == evaluator:
-            found = [rows.get((mean["method"], case["model"])) for case in cases]
-            cells = ["-" if row is None else ratio_text(row["ratio"]) for row in found]
+            of_cases = [rows.get((mean["method"], case["model"])) for case in cases]
+            cells = ["-" if row is None else ratio_text(row["ratio"]) for row in of_cases]
             lines.append([mean["method"], *cells, *([ratio_text(mean["ratio"])] if len(cases) > 1 else [])])
     return markdown(["method", *(c["model"] for c in cases), *(["all"] if len(cases) > 1 else [])], lines)
 

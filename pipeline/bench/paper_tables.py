@@ -109,8 +109,8 @@ def _measured_s(row: PaperRow, document: Table, model: str) -> float | None:
     if final is None:
         return None
     name = row.measured or final["plans"].get(row.method)
-    found = (c["latency_s"] for c in final["candidates"] if c["name"] == name)
-    return next((latency["median"] for latency in found if latency is not None), None)
+    latencies = (c["latency_s"] for c in final["candidates"] if c["name"] == name)
+    return next((latency["median"] for latency in latencies if latency is not None), None)
 
 
 def page(document: Table) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from pipeline.bench.cells import Optimum
+from pipeline.bench.cells import CellRecord, Optimum
 from pipeline.core.arrays import Float64
 
 NEAR = 0.01  # share above the best within which a method counts as having arrived
 LEVEL = 0.95
 RESAMPLES = 2000
 
-Record = Mapping[str, Any]
+Record = CellRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def rows_of(records: Sequence[Record], optimum: Optimum | None) -> list[Row]:
 def _row(records: Sequence[Record], best_s: float | None, *, proven: bool) -> Row:
     alive = [r for r in records if r["failed"] is None]
     values = np.array([r["value_s"] for r in alive])
-    near = [found for r in alive if best_s is not None and (found := reached(r["curve"], best_s * (1 + NEAR)))]
+    near = [spent for r in alive if best_s is not None and (spent := reached(r["curve"], best_s * (1 + NEAR)))]
     ratios = np.array([r["ratio"] for r in alive if r["ratio"] is not None])
     return Row(
         method=records[0]["method"],

@@ -182,7 +182,7 @@ def _settings(assignments: tuple[str, ...]) -> Any:
     unknown = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
     if unknown:
         raise UsageError(
-            f"A benchmark does not read {', '.join(unknown)}.",
+            f"A benchmark does not use {', '.join(unknown)}.",
             "Set profile.KEY and measure.KEY; options and the table of methods stand for the rest.",
         )
     return plain_settings().updated(values, "--set")

@@ -83,9 +83,9 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     from pipeline.config import parse_share
     from pipeline.runs import compare as comparing
 
-    found = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
+    comparison = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
     if as_json:
-        console.print_json(asdict(found))
+        console.print_json(asdict(comparison))
     else:
         rows = [
             [
@@ -95,14 +95,14 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
                 f"{r.low_s * 1e3:.3f} to {r.high_s * 1e3:.3f}",
                 f"{r.samples}",
             ]
-            for r in (found.a, found.b)
+            for r in (comparison.a, comparison.b)
         ]
         console.table("", ["run", "best", "ms", "interval", "starts"], rows)
-        for note in found.notes:
+        for note in comparison.notes:
             console.say(note)
-        if found.verdict != "slower":
-            console.say(found.text)
-    comparing.refuse_slower(found)
+        if comparison.verdict != "slower":
+            console.say(comparison.text)
+    comparing.refuse_slower(comparison)
 
 
 @click.command()
@@ -138,36 +138,38 @@ def where(
     path = None if model is None else model_path(model, open_store(options["store"]))
     if run is not None:
         if device is not None or inputs != InputShapes():
-            raise UsageError("A run says itself on what and how it runs.", "Leave out --run, or all other options.")
-        found = locating.where_run(run, path)
+            raise UsageError(
+                "A run already determines its devices and shapes.", "Leave out --run, or all other options."
+            )
+        located = locating.where_run(run, path)
     elif path is not None:
-        found = locating.where_model(path, device or "CPU", inputs)
+        located = locating.where_model(path, device or "CPU", inputs)
     else:
-        raise UsageError("There is neither a model nor a run.", "Write `placewright where MODEL` or `where --run RUN`.")
+        raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")
     if as_json:
-        console.print_json(asdict(found))
+        console.print_json(asdict(located))
     else:
-        _show(found, every=every)
-    locating.refuse_fallback(found)
+        _show(located, every=every)
+    locating.refuse_fallback(located)
 
 
-def _show(found: WhereRecord, *, every: bool) -> None:
+def _show(located: WhereRecord, *, every: bool) -> None:
     """Write the sums by device, and the slowest operations."""
-    counted = sum(total.seconds for total in found.devices)
+    counted = sum(total.seconds for total in located.devices)
     totals = [
         [total.device, f"{total.seconds * 1e3:.3f}", f"{total.seconds / (counted or 1.0):.0%}", f"{total.operations}"]
-        for total in found.devices
+        for total in located.devices
     ]
     console.table("", ["device", "ms", "share", "operations"], totals)
-    shown = found.operations if every else found.operations[:SLOWEST]
+    shown = located.operations if every else located.operations[:SLOWEST]
     rows = [
         [row.operation, row.type, row.device or "-", f"{row.seconds * 1e3:.3f}", row.precision or "-", row.why]
         for row in shown
     ]
     console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
-    if len(shown) < len(found.operations):
-        console.say(f"{len(found.operations) - len(shown)} more take less; --all shows them.")
+    if len(shown) < len(located.operations):
+        console.say(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
     console.say(
-        f"{found.target} ran on {', '.join(found.executed_on)}: {found.latency_s * 1e3:.3f} ms per inference, "
-        f"of which kernels are {min(counted / found.latency_s, 1.0):.0%}."
+        f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
+        f"of which kernels are {min(counted / located.latency_s, 1.0):.0%}."
     )

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @debug_option
 def devices(as_json: bool, debug: bool) -> None:
     """List the devices of this machine and what `tune` would use."""
-    from runtime.machines import devices as found
+    from runtime.machines import devices as machine
     from runtime.machines.cpu_topology import cpu_topology
 
-    plugins, cores = found.discover(), cpu_topology()
-    chosen = found.default_devices(plugins, cores)
+    plugins, cores = machine.discover(), cpu_topology()
+    chosen = machine.default_devices(plugins, cores)
     if as_json:
         listed = [
             {
@@ -60,7 +60,8 @@ def devices(as_json: bool, debug: bool) -> None:
 def schema(kind: str, debug: bool) -> None:
     """Print the JSON schema of a kind of file.
 
-    KIND is result, placement, manifest, split, where, compare, search, simulate, bound, graph, topology or costs.
+    KIND is result, placement, manifest, split, where, compare, calibration, search, simulate, bound, graph,
+    topology or costs.
     """
     from pipeline.runs.schemas import schema_of
 
@@ -112,11 +113,11 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
     """List the implementations of STAGE, or of every stage."""
     from pipeline import registry
 
-    found = {s: sorted(registry.table(s)) for s in ([stage] if stage else registry.STAGES)}
+    names = {s: sorted(registry.table(s)) for s in ([stage] if stage else registry.STAGES)}
     if as_json:
-        console.print_json(found)
+        console.print_json(names)
         return
-    for name, implementations in found.items():
+    for name, implementations in names.items():
         click.echo(
             textwrap.fill(", ".join(implementations), 100, initial_indent=f"{name:<9}", subsequent_indent=" " * 9)
         )
@@ -204,17 +205,17 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     from pipeline.core.process import cpu_count
     from pipeline.core.processors import usable_processors
     from pipeline.runs.result import versions
-    from runtime.machines import devices as found
+    from runtime.machines import devices as machine
 
     opt_out = Path.home() / "intel" / "openvino_telemetry"
     said = opt_out.read_text(encoding="utf-8").strip() if opt_out.is_file() else ""
-    facts = found.hardware()
+    facts = machine.hardware()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     report = {
         "python": sys.version.split()[0],
         "versions": versions(),
         "hardware": facts,
-        "fingerprint": found.fingerprint(facts),
+        "fingerprint": machine.fingerprint(facts),
         "processors": _processors_text(usable_processors()),
         "store": str(open_store(store).root),
         "load": load,

@@ -94,12 +94,12 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
 
     plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
-    found = {f"measure.{name}": taken[name] for name in plain}
-    found["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
+    settings = {f"measure.{name}": taken[name] for name in plain}
+    settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
-        found[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
-    found["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])
-    return {key: value for key, value in found.items() if value is not None}
+        settings[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
+    settings["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def shared(command: Command) -> Command:

@@ -136,7 +136,7 @@ def _advance(
     store = open_store(choices.store)
     if model is None:
         if folder is None:
-            raise UsageError("There is no run directory.", "Give --run DIR.")
+            raise UsageError("No run directory is given.", "Give --run DIR.")
         path, base = api.resume(folder)
     else:
         base = Settings()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,18 @@ from pipeline.core.graph import Graph, Grouping, sum_per_group
 
 Origin = Literal["measured", "modelled", "given"]
 DATAFLOW = "DATAFLOW"  # begins the target of what runs in segments, as HETERO does of what OpenVINO splits
+
+
+class DeviceDocument(TypedDict):
+    """A `DeviceSpec` in files."""
+
+    name: str
+    plugin: str
+    openvino_name: str
+    properties: dict[str, str]
+    kind: str
+    memory_bytes: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +52,17 @@ class DeviceSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "properties", MappingProxyType(dict(sorted(self.properties.items()))))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> DeviceDocument:
         """Return the device as JSON values, from which DeviceSpec(**document) makes it again."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"properties": dict(self.properties)}
+        return {
+            "name": self.name,
+            "plugin": self.plugin,
+            "openvino_name": self.openvino_name,
+            "properties": dict(self.properties),
+            "kind": self.kind,
+            "memory_bytes": self.memory_bytes,
+            "fingerprint": self.fingerprint,
+        }
 
     @property
     def is_alias(self) -> bool:

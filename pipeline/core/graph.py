@@ -258,11 +258,11 @@ def weight_side(graph: Graph) -> Bool:
             if not reached[j]:
                 reached[j] = True
                 front.append(j)
-    found: Bool = ~reached
-    return found
+    side: Bool = ~reached
+    return side
 
 
-def followed(graph: Graph) -> Int32:
+def leaders(graph: Graph) -> Int32:
     """Return int32 [n], the operation on whose device each operation runs: itself, or the one that it follows.
 
     Inputs, and what is computed from constants alone, follow their first reader; a Result follows its producer.

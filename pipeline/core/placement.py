@@ -58,13 +58,13 @@ class Placement:
         unknown = sorted(set(document) - set(names))
         elsewhere = sorted({device for device in document.values() if device not in index})
         faults = [
-            f"{what}: {listed(found)}"
-            for what, found in (
+            f"{what}: {listed(names_)}"
+            for what, names_ in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
                 ("unknown devices", elsewhere),
             )
-            if found
+            if names_
         ]
         if faults:
             raise UsageError(
@@ -87,14 +87,14 @@ class Placement:
         placement, stated = cls.from_json(document["placement"], names, devices), document.get("priority")
         if stated is None:
             return placement
-        found = {name: stated.get(name) if isinstance(stated, Mapping) else None for name in names}
-        wrong = [name for name, value in found.items() if not _is_number(value)]
+        numbers = {name: stated.get(name) if isinstance(stated, Mapping) else None for name in names}
+        wrong = [name for name, value in numbers.items() if not _is_number(value)]
         if wrong:
             raise UsageError(
                 f"The priorities are not one number per operation: {listed(wrong)}.",
                 "Take `priority` out, or give one for each of them.",
             )
-        return replace(placement, priority=np.array(list(found.values()), np.float64))
+        return replace(placement, priority=np.array(list(numbers.values()), np.float64))
 
     def to_document(self, names: Sequence[str]) -> PlacementDocument:
         """Return the placement of operations as files hold it."""

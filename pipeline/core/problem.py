@@ -157,8 +157,8 @@ class Problem:
         view, key = self.instance.view, (make, args, tuple(sorted(options.items())))
         if key not in view:
             view.setdefault(key, make(Problem(self.instance), *args, **options))
-        found: T = view[key]
-        return found
+        value: T = view[key]
+        return value
 
     def on(self, **changes: Any) -> Problem:
         """Return the same run over an instance of which some fields are changed."""

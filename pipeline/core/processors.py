@@ -126,8 +126,8 @@ def from_ranges(text: str) -> frozenset[int]:
     >>> sorted(from_ranges("0-2,5"))
     [0, 1, 2, 5]
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)

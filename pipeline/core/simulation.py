@@ -169,7 +169,7 @@ class Moves:
         ):
             put(self, name, frozen(getattr(self, name), dtype, (r,), name))
         if np.any(np.isnan(self.threshold_s)):
-            raise ValueError("allowance_s must not be NaN")
+            raise ValueError("threshold_s must not be NaN")
         if np.any(self.back < self.ptr[:-1]) or np.any(self.back > self.ptr[1:]):
             raise ValueError("back must lie within the nodes of its move")
         if not self.price_s_per_byte >= 0:

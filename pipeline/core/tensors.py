@@ -122,9 +122,9 @@ def tensors_read(producer: Int32, edge_bytes: Int64, out_bytes: Int64) -> Int64:
     index = np.arange(m)
     run = np.maximum.accumulate(np.where(begins | np.r_[True, np.diff(size) != 0], index, 0))  # the first of its size
     leader = np.where(own, index, np.where(own[run], run, np.repeat(start, np.diff(np.r_[start, m]))))
-    found = np.empty(m, np.int64)
-    found[largest_first] = largest_first[leader]
-    return found
+    number = np.empty(m, np.int64)
+    number[largest_first] = largest_first[leader]
+    return number
 
 
 def _own_outputs(size: Int64, start: Int64, room: Int64) -> Bool:

@@ -83,8 +83,8 @@ class Courier:
 
     def _send_files(self, path: Path) -> Path:
         """Return where a file, or folder, and what belongs to it lie at the worker."""
-        found = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else model_files(path)
-        files = {file.relative_to(path.parent).as_posix(): file for file in found}
+        every = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else model_files(path)
+        files = {file.relative_to(path.parent).as_posix(): file for file in every}
         content = digest({name: file_digest(file) for name, file in files.items()})
         if not self._ask("has", digest=content)["has"]:
             self._ask("place", parcel=self._send(files, content), digest=content)

@@ -283,8 +283,8 @@ class Fleet:
         Raises:
             OSError: the worker is gone.
         """
-        found: Answer = self._client.run(exchange, dict(request), workers=[address])[address]
-        return found
+        answer: Answer = self._client.run(exchange, dict(request), workers=[address])[address]
+        return answer
 
     def _left(self, address: str) -> list[Reply]:
         """Return the replies that a worker which is gone will not give."""

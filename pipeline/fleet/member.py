@@ -90,12 +90,12 @@ def refusal(told: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 
 def remarks(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     """Return what of a worker differs and may do so."""
-    found = _differences(told["versions"], own["versions"])
-    found += [f"{k}={v}" for k, v in told["environment"].items() if v != own["environment"].get(k, "")]
+    differing = _differences(told["versions"], own["versions"])
+    differing += [f"{k}={v}" for k, v in told["environment"].items() if v != own["environment"].get(k, "")]
     ahead_s = told["clock_s"] - own["clock_s"]
     if abs(ahead_s) > CLOCK_S:
-        found.append(f"a clock {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}")
-    return found
+        differing.append(f"a clock {abs(ahead_s):.0f} s {'ahead' if ahead_s > 0 else 'behind'}")
+    return differing
 
 
 def _differences(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:

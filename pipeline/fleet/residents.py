@@ -41,10 +41,10 @@ class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
         """Return the answer of a process of the module, or how it ended."""
         pool = self._taken(module)
         pool.ask(name, document)
-        [(_, found)] = pool.wait()
+        [(_, reply)] = pool.wait()
         with self._lock:
             self._idle.append((module, pool))
-        return found
+        return reply
 
     def _taken(self, module: str) -> Workers:
         """Return an idle process of a module, or room for one: it takes the place of another's."""
@@ -59,8 +59,8 @@ class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
 def execute(text: str) -> None:
     """Execute a command on a worker; the answer goes back as an event, which needs no second connection."""
     asked, worker = json.loads(text), distributed.get_worker()
-    found = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
-    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": found}))
+    answer = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
+    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": answer}))
 
 
 def rest(dask_worker: Any) -> None:

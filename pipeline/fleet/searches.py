@@ -47,7 +47,7 @@ def search_on(
         dispatcher.add(
             Command(f"{placer}, seed {seed}", f"{placer}, seed {seed}", asked, rank=i, files=files_of(asked))
         )
-    found: dict[str, SearchDocument] = {}
+    answers: dict[str, SearchDocument] = {}
     why = {"cause": "No search was made.", "remedy": ""}
     while len(dispatcher):
         for settled in dispatcher.wait():
@@ -55,13 +55,13 @@ def search_on(
                 why = settled.answer["error"]
                 engine.say(f"{settled.name}: failed: {why['cause']}")
                 continue
-            found[settled.name] = cast(SearchDocument, settled.answer["found"])
-            progress(f"{settled.name}: {found[settled.name]['value_s']:.6g} s")
-        if found and combined(list(found.values()))["proven"]:
+            answers[settled.name] = cast(SearchDocument, settled.answer["found"])
+            progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
+        if answers and combined(list(answers.values()))["proven"]:
             break
-    if not found:
+    if not answers:
         raise MeasurementError(why["cause"], why["remedy"])
-    return combined(list(found.values()))
+    return combined(list(answers.values()))
 
 
 def combined(documents: Sequence[SearchDocument]) -> TogetherDocument:

@@ -89,8 +89,8 @@ def turns_of(placement: Placement, calls: int) -> list[int]:
     """Return the call of each operation, where accelerators may be called so often."""
     if placement.priority is None:
         return [0] * placement.device.size
-    found: list[int] = np.clip(placement.priority, 0, calls - 1).astype(int).tolist()
-    return found
+    turns: list[int] = np.clip(placement.priority, 0, calls - 1).astype(int).tolist()
+    return turns
 
 
 def call_records(case: LoadedScenario, placement: Placement) -> list[CallRecord] | None:

@@ -82,7 +82,7 @@ def read_official(path: Path, case: LoadedScenario) -> tuple[Placement, Official
 
 
 def _calls(case: LoadedScenario) -> int:
-    """Return how often each accelerator may be called; 1 where the evaluator knows no calls."""
+    """Return how often each accelerator may be called; 1 where the evaluator does not count calls."""
     execution = case.scenario.measurer().execution
     return execution.calls if isinstance(execution, LatencyModel) else 1
 
@@ -100,7 +100,7 @@ def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads,
             backward = backward_operations(case.graph)
             value_s = sum(max(checked_loads(case.problem, device, mine.tolist())[0]) for mine in (~backward, backward))
         return OfficialLoads("maxLoad", value_s, {(d, 0): s for d, s in enumerate(load_s)}), faults
-    found = checked_latency(case.problem, device, turns_of(placement, _calls(case)))
-    lasts = {(names.index(call["device"]), call["number"]): call["end_s"] - call["start_s"] for call in found.calls}
-    on_cpus = {(d, 0): s for d, s in enumerate(found.cpu_s) if case.topology.devices[d].kind == "cpu"}
-    return OfficialLoads("totalLatency", found.value_s, lasts | on_cpus, _calls(case)), found.faults
+    loads = checked_latency(case.problem, device, turns_of(placement, _calls(case)))
+    lasts = {(names.index(call["device"]), call["number"]): call["end_s"] - call["start_s"] for call in loads.calls}
+    on_cpus = {(d, 0): s for d, s in enumerate(loads.cpu_s) if case.topology.devices[d].kind == "cpu"}
+    return OfficialLoads("totalLatency", loads.value_s, lasts | on_cpus, _calls(case)), loads.faults

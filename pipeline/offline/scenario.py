@@ -84,7 +84,7 @@ class Scenario:
         wrong = [key for key in named if key.count(".") != 2 or key.split(".")[0] not in SETTABLE]
         if wrong:
             raise UsageError(
-                f"A search does not read {', '.join(wrong)}.",
+                f"A search does not use {', '.join(wrong)}.",
                 "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
@@ -116,27 +116,33 @@ class Scenario:
         known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
         values = self.parameters("measure", name)
         if self.level and "level" not in known:
-            raise UsageError(f"The evaluator {name} knows no levels.", "Leave --level out, or use listsched.")
+            raise UsageError(
+                f"The evaluator {name} has no levels of contention.", "Leave --level out, or use listsched."
+            )
         if self.level:
             values["level"] = self.level
         if self.contiguity and "contiguity" not in known:
-            raise UsageError(f"The evaluator {name} knows no stages.", "Leave --contiguous out, or use pipelined.")
+            raise UsageError(
+                f"The evaluator {name} does not place stages.", "Leave --contiguous out, or use pipelined."
+            )
         if self.contiguity:
             values["contiguity"] = self.contiguity
         if self.calls != 1 and "calls" not in known:
-            raise UsageError(f"The evaluator {name} knows no calls.", "Leave --calls out, or use latency.")
+            raise UsageError(f"The evaluator {name} does not count calls.", "Leave --calls out, or use latency.")
         if self.calls != 1:
             values["calls"] = self.calls
         if "memory" in known and not self.memory:
             values["memory"] = False
-        found = registry.build("measure", name, values)
-        if not isinstance(found, Predictor):
+        predictor = registry.build("measure", name, values)
+        if not isinstance(predictor, Predictor):
             raise UsageError(
                 f"The evaluator {name} is not a simulator.", "Use listsched, sequential, pipelined or latency."
             )
-        if self.ordered and not found.execution.ordered:
-            raise UsageError(f"To the evaluator {name} no order matters.", "Use listsched, or --mode placement.")
-        return found
+        if self.ordered and not predictor.execution.ordered:
+            raise UsageError(
+                f"The evaluator {name} ignores the order of execution.", "Use listsched, or --mode placement."
+            )
+        return predictor
 
     def simulator(self, subject: Subject) -> Simulator:
         """Return the simulator of one subject, its count at 0."""
@@ -197,8 +203,8 @@ def load(scenario: Scenario) -> LoadedScenario:
     from runtime.machines.topology import machine
 
     scenario.measurer()  # a wrong option is said before anything is read
-    found = read_graph(scenario)
-    workload = found.workload
+    source = read_graph(scenario)
+    workload = source.workload
     graph = workload.graph if scenario.ties else replace(workload.graph, colocate=np.full(workload.graph.n, -1))
     limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
     devices = machine(_topology_of(scenario, workload), **limits)  # type: ignore[arg-type]
@@ -207,13 +213,13 @@ def load(scenario: Scenario) -> LoadedScenario:
     topology = devices.topology
     given = None if scenario.costs is None else read_costs(scenario.costs, graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
-    pins = {} if scenario.pins is None else _pins(scenario.pins, graph, found.members)
+    pins = {} if scenario.pins is None else _pins(scenario.pins, graph, source.members)
     ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is
     problem = problem_of(graph, topology, costs, pins=pins, ordered=ordered, tags=workload.tags)
     _check_ties(problem)
     _check_room(problem)
     scenario = replace(scenario, topology=_topology_of(scenario, workload))
-    return LoadedScenario(scenario, problem, costs, found.members)
+    return LoadedScenario(scenario, problem, costs, source.members)
 
 
 def _topology_of(scenario: Scenario, workload: Workload) -> str:
@@ -222,13 +228,13 @@ def _topology_of(scenario: Scenario, workload: Workload) -> str:
     Raises:
         UsageError: there is neither.
     """
-    found = scenario.topology or workload.topology
-    if not found:
+    text = scenario.topology or workload.topology
+    if not text:
         raise UsageError(
             f"{scenario.graph} says nothing of devices, and there is no --topology.",
             "Give a TOML file or a preset, for example equal:4.",
         )
-    return found
+    return text
 
 
 def read_graph(scenario: Scenario) -> GraphFile:

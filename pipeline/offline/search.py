@@ -310,9 +310,9 @@ def _peak_bytes(simulator: Simulator, placements: Sequence[Placement]) -> int:
 
 def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
     """Return the error for a search in which no placement ran."""
-    found = _short_of_memory(case, simulator)
-    if found is not None:
-        return found
+    short = _short_of_memory(case, simulator)
+    if short is not None:
+        return short
     failed = answer.best.result
     message = "" if not isinstance(failed, MeasurementFailed) else f"{failed.kind}: {failed.message}"
     if not isinstance(failed, MeasurementFailed) or failed.kind != "out_of_memory":

@@ -122,7 +122,7 @@ def replicated_records(case: LoadedScenario, microbatches: int) -> list[Pipeline
     """
     from policy.place.exact.replicated import replicated_stages
 
-    found = replicated_stages(case.problem, microbatches)
+    stages = replicated_stages(case.problem, microbatches)
     alone = Grouping.identity(case.graph.n)
     names = np.array(case.graph.names)[alone.group]
     return [
@@ -132,5 +132,5 @@ def replicated_records(case: LoadedScenario, microbatches: int) -> list[Pipeline
             "load_s": stage.load_s,
             "operations": names[stage.operations].tolist(),
         }
-        for stage in found
+        for stage in stages
     ]

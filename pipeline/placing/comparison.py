@@ -6,9 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
+from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
 from pipeline.shared import payload
+from pipeline.shared.payload import EvaluationDocument
 
 if TYPE_CHECKING:
+    from runtime.measuring.claims import Ratio
     from runtime.measuring.contest import Contest
     from runtime.measuring.entrants import Entrant
     from runtime.measuring.pairs import PairBench
@@ -59,8 +62,8 @@ def on_devices(
     *,
     journal: Path,
     progress: Callable[[str], None],
-) -> dict[str, Any]:
-    """Return what a contest of baselines, settings and finalists has come to: `rows`, a record each, and `contest`.
+) -> Compared:
+    """Return what a contest of baselines, settings and finalists has come to.
 
     journal: a JSON Lines file of starts, of this contest or of one before it.
 
@@ -79,13 +82,13 @@ def on_devices(
     variants = in_order(variants, splits)
     with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
-        found = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
-        alone = _alone(found, bench, settings, deadline, progress)
+        outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
+        alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
-        _contest_row(entry, found.standing(name), placements.get(name), subject.graph, alone)
-        for name, entry in found.entries.items()
+        _entrant_row(entry, outcome.standing(name), placements.get(name), subject.graph, alone)
+        for name, entry in outcome.entries.items()
     ]
-    return {"rows": rows, "contest": _contest_record(found, settings)}
+    return {"rows": rows, "contest": _contest_row(outcome, settings)}
 
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
@@ -97,14 +100,14 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
 
     settings = terms.settings
     plugins = without(discover(), terms.tried)
-    found = baselines(subject.topology.devices, plugins, settings.objective)
+    variants = baselines(subject.topology.devices, plugins, settings.objective)
     if terms.everyone:
-        return [v for v in found if v.kind == "device"], _nothing_around
+        return [v for v in variants if v.kind == "device"], _nothing_around
     if not settings.settings:
-        return found, _nothing_around
+        return variants, _nothing_around
     space = Space.of(subject.topology.devices, plugins, settings.objective)
-    known = {v.name for v in found}
-    return [*found, *(v for v in space.first() if v.name not in known)], space.around
+    known = {v.name for v in variants}
+    return [*variants, *(v for v in space.first() if v.name not in known)], space.around
 
 
 def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Variant]:
@@ -129,9 +132,9 @@ def _splits(
     variants, placements = [], {}
     for rank, row in enumerate(finalists):
         placement = Placement.from_document(row, subject.graph.names, subject.topology.names)
-        found = [] if runtime == "hetero" else in_segments(subject, row, placement, objective, first=rank == 0)
-        found += [] if runtime == "dataflow" else [_by_hetero(subject, row, placement, objective)]
-        for variant, deployed in found:
+        segmented = [] if runtime == "hetero" else in_segments(subject, row, placement, objective, first=rank == 0)
+        segmented += [] if runtime == "dataflow" else [_by_hetero(subject, row, placement, objective)]
+        for variant, deployed in segmented:
             variants.append(variant)
             placements[variant.name] = deployed
     return variants, placements
@@ -142,12 +145,12 @@ def _by_hetero(subject: Subject, row: FinalistRow, placement: Placement, objecti
 
     Where throughput counts, as many requests are in flight as the runtime advises.
     """
-    from runtime.measuring.affinity import affinities, settle
+    from runtime.measuring.affinity import affinities, normalised
     from runtime.measuring.variant import hetero_variant
 
     graph, devices = subject.graph, subject.topology.devices
     variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities(graph, placement, devices))
-    return replace(variant, requests=0 if objective == "throughput" else 1), settle(graph, placement)
+    return replace(variant, requests=0 if objective == "throughput" else 1), normalised(graph, placement)
 
 
 def _nothing_around(variant: Variant) -> list[Variant]:
@@ -166,44 +169,45 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
 
 
 def _alone(
-    found: Contest, bench: PairBench, settings: MeasureSettings, deadline: Deadline, progress: Callable[[str], None]
+    contest: Contest, bench: PairBench, settings: MeasureSettings, deadline: Deadline, progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
     """Return the latencies of the likely answer and of the control, running on their own; none of whoever fails."""
     from runtime.measuring.child import ChildError
 
-    claimed = found.judgement.claimed if found.judgement is not None else ()
-    names = [name for name in dict.fromkeys((*claimed[:1], found.control)) if name]
+    claimed = contest.judgement.claimed if contest.judgement is not None else ()
+    names = [name for name in dict.fromkeys((*claimed[:1], contest.control)) if name]
     latencies: dict[str, list[float]] = {}
     for name in names:
         seconds = min(settings.alone_s, deadline.left_s / 2)
         if seconds > 0:
             progress(f"running {name} alone")
             try:
-                latencies[name] = list(bench.alone(found.entries[name].variant, seconds))
+                latencies[name] = list(bench.alone(contest.entries[name].variant, seconds))
             except ChildError as error:  # it ran beside others, which is what counts
                 progress(f"{name} did not run alone: {error.failed.message}")
     return latencies
 
 
-def _contest_row(
-    entry: Entrant, standing: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
-) -> dict[str, Any]:
-    """Return the record of a variant; samples_s: the median of each of its starts, of the final if it was there."""
+def _entrant_row(
+    entry: Entrant, log_ratio: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
+) -> MeasuredRow:
+    """Return the row of a variant."""
     from runtime.measuring.hetero import measured
 
     starts, result = entry.starts, entry.failed
-    told = _variant_record(entry.variant, placement, graph) | {"left": entry.left, "requests": entry.variant.requests}
     if result is not None or not starts:
-        return told | (payload.result_to_json(result) if result else {"failed": None, "samples_s": []})
-    found = measured(entry.variant, starts[-1], np.array([s.value_s for s in starts]))
+        said: EvaluationDocument = payload.result_to_json(result) if result else {"failed": None, "samples_s": []}
+        what = _variant_row(entry.variant, placement, graph)
+        return _measured_row(what, said, {"left": entry.left, "requests": entry.variant.requests})
+    measurement = measured(entry.variant, starts[-1], np.array([s.value_s for s in starts]))
     latencies = [s for start in starts for s in start.samples_s]
     alone_s = list(alone.get(entry.variant.name, ()))
-    return {
-        **told,
-        **payload.result_to_json(found),
-        "times_as_fast": math.exp(standing) if math.isfinite(standing) else None,
+    standing: ComparedRow = {
+        "left": entry.left,
+        "requests": starts[-1].loaded["requests"],
+        "times_as_fast": math.exp(log_ratio) if math.isfinite(log_ratio) else None,
         "log_ratios": {str(number): start.log_ratio for number, start in sorted(entry.final.items())},
-        "latency_s": latency_of(found.samples_s.tolist()),
+        "latency_s": latency_of(measurement.samples_s.tolist()),
         "latencies_s": latencies,
         "percentiles": percentiles_of(latencies),
         "alone_s": alone_s,
@@ -211,13 +215,18 @@ def _contest_row(
         "alone_between": intervals_of(alone_s),
         "cpu_s": float(np.median([s.cpu_s for s in starts])),
         "peak_bytes": max(s.peak_bytes for s in starts),
-        "compile_s": float(np.median([s.loaded["compile_s"] for s in starts])),
-        "requests": starts[-1].loaded["requests"],
         "difference": starts[-1].loaded["difference"],
     }
+    said = payload.result_to_json(measurement)
+    said["compile_s"] = float(np.median([s.loaded["compile_s"] for s in starts]))
+    return _measured_row(_variant_row(entry.variant, placement, graph), said, standing)
 
 
-def latency_of(samples_s: Sequence[float]) -> dict[str, float | None]:
+def _measured_row(variant: VariantRow, said: EvaluationDocument, standing: ComparedRow) -> MeasuredRow:
+    return cast("MeasuredRow", {**variant, **said, **standing})
+
+
+def latency_of(samples_s: Sequence[float]) -> IntervalRow:
     """Return the geometric mean of what the starts gave, with its interval if there are enough of them."""
     from runtime.measuring.claims import mean_interval
 
@@ -244,50 +253,54 @@ def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]
     """
     from runtime.measuring.claims import quantile_interval
 
-    found = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
-    return {share: ends for share, ends in found.items() if ends is not None}
+    intervals = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
+    return {share: ends for share, ends in intervals.items() if ends is not None}
 
 
-def _contest_record(found: Contest, settings: MeasureSettings) -> dict[str, Any]:
+def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
     """Return what was found out about the contest as a whole."""
-    judgement = found.judgement
+    judgement = contest.judgement
     return {
         "objective": settings.objective,
         "percentile": settings.percentile,
-        "control": found.control,
-        "default": found.default,
-        "hint": found.hint,
+        "control": contest.control,
+        "default": contest.default,
+        "hint": contest.hint,
         "level": settings.level,
         "least": settings.least,
         "claimed": list(judgement.claimed) if judgement else [],
         "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
         "disturbed": bool(judgement and judgement.disturbed),
-        "missing_s": found.missing_s,
+        "missing_s": contest.missing_s,
         "metric": settings.metric.rpartition(":")[2],
-        "ratios": {n: asdict(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
-        "over_default": _over(found, found.default),
-        "over_hint": _over(found, found.hint),
+        "ratios": {n: _ratio_row(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
+        "over_default": _over(contest, contest.default),
+        "over_hint": _over(contest, contest.hint),
     }
 
 
-def _over(found: Contest, reference: str) -> dict[str, Any]:
+def _over(contest: Contest, reference: str) -> dict[str, RatioRow]:
     """Return how many times as fast as a reference every variant of the final is, with an interval."""
     from runtime.measuring.claims import ratio_of
 
-    if not reference or found.judgement is None:
+    if not reference or contest.judgement is None:
         return {}
-    names = [n for n in found.judgement.ratios if n != reference]
-    logs = {name: found.between(name, reference) for name in names}
-    level = 1 - (1 - found.rules.level) / max(1, len(names))
-    return {name: asdict(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
+    names = [n for n in contest.judgement.ratios if n != reference]
+    logs = {name: contest.between(name, reference) for name in names}
+    level = 1 - (1 - contest.rules.level) / max(1, len(names))
+    return {name: _ratio_row(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
 
 
-def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[FinalistRow]) -> dict[str, Any]:
-    """Return the records of the single devices and the finalists, as an evaluator without hardware sees them.
+def _ratio_row(ratio: Ratio) -> RatioRow:
+    return {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high, "starts": ratio.starts}
+
+
+def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[FinalistRow]) -> Compared:
+    """Return the rows of the single devices and the finalists, as an evaluator without hardware sees them.
 
     See `on_devices`; there is no contest.
     """
-    from runtime.measuring.affinity import HETERO_PROPERTIES, settle
+    from runtime.measuring.affinity import HETERO_PROPERTIES, normalised
     from runtime.measuring.variant import Variant
 
     graph, topology = subject.graph, subject.topology
@@ -301,14 +314,16 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Final
         target = "HETERO:" + ",".join(d.openvino_name for d in used)
         properties = HETERO_PROPERTIES if len(used) > 1 else {}
         variant = Variant(candidate_name(row), row["placer"], target, used, properties, kind="split")
-        asked.append((variant, placement, settle(graph, placement)))
+        asked.append((variant, placement, normalised(graph, placement)))
     results = measurer.bind(subject).evaluate([placement for _, placement, _ in asked])
     pairs = zip(asked, results, strict=True)
-    rows = [_variant_record(v, settled, graph) | payload.result_to_json(said) for (v, _, settled), said in pairs]
+    rows = [
+        _measured_row(_variant_row(v, moved, graph), payload.result_to_json(said), {}) for (v, _, moved), said in pairs
+    ]
     return {"rows": rows, "contest": None}
 
 
-def _variant_record(variant: Variant, placement: Placement | None, graph: Graph) -> dict[str, Any]:
+def _variant_row(variant: Variant, placement: Placement | None, graph: Graph) -> VariantRow:
     """Return what a variant is."""
     return {
         "name": variant.name,
@@ -321,5 +336,6 @@ def _variant_record(variant: Variant, placement: Placement | None, graph: Graph)
         "properties": dict(variant.properties),
         "batch": variant.batch,
         "runner": "" if variant.segments is None else variant.segments.runner,
-        **({"placement": None, "priority": None} if placement is None else placement.to_document(graph.names)),
+        "placement": None if placement is None else placement.to_json(graph.names),
+        "priority": None if placement is None else placement.order_json(graph.names),
     }

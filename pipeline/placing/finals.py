@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired
+from collections.abc import Sequence
+from typing import NotRequired
 
 import numpy as np
 
 from pipeline.core.errors import MeasurementError, OutputMismatchError
 from pipeline.core.placement import PlacementDocument
 from pipeline.core.stages import Candidate
+from pipeline.placing.rows import MeasuredRow
+from pipeline.shared.payload import FailureDocument
 
 CALIBRATION = "calibration"  # stands for the placer where a placement is drawn, not searched
 
@@ -22,21 +24,21 @@ class FinalistRow(PlacementDocument):
     found_by: NotRequired[str]
     measured: NotRequired[bool]
     value_s: NotRequired[float | None]
-    failed: NotRequired[dict[str, Any] | None]
+    failed: NotRequired[FailureDocument | None]
 
 
-def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
+def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
     """Check that at least one candidate was measured.
 
     Raises:
         OutputMismatchError: all candidates that ran gave wrong outputs.
         MeasurementError: nothing ran.
     """
-    if any(row["samples_s"] for row in measured if not row["failed"]):
+    if any(row.get("samples_s") for row in measured if not row["failed"]):
         return
-    failed = [row for row in measured if row["failed"]]
-    wrong = [row for row in failed if row["failed"]["kind"] == "wrong_output"]
-    words = "; ".join(f"{row['name']}: {row['failed']['kind']} ({row['failed']['message']})" for row in wrong or failed)
+    failed = [(row["name"], row["failed"]) for row in measured if row["failed"]]
+    wrong = [(name, why) for name, why in failed if why["kind"] == "wrong_output"]
+    words = "; ".join(f"{name}: {why['kind']} ({why['message']})" for name, why in wrong or failed)
     if wrong:
         raise OutputMismatchError(
             f"No candidate gives the reference outputs: {words[:600]}.",
@@ -45,13 +47,13 @@ def check_something_ran(measured: Sequence[Mapping[str, Any]]) -> None:
     raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
 
 
-def shortlist(found: Sequence[Candidate], most: int) -> Sequence[Candidate]:
+def shortlist(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
     """Return the best candidates, in order, until `most` of them use more than one device.
 
     Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others.
     """
-    split = np.cumsum([len(c.placement.devices_used) > 1 for c in found])
-    return found[: int(np.searchsorted(split, most)) + 1]
+    split = np.cumsum([len(c.placement.devices_used) > 1 for c in candidates])
+    return candidates[: int(np.searchsorted(split, most)) + 1]
 
 
 def distinct_finalists(rows: Sequence[FinalistRow], most: int, *, ordered: bool = True) -> list[FinalistRow]:
@@ -61,7 +63,7 @@ def distinct_finalists(rows: Sequence[FinalistRow], most: int, *, ordered: bool 
     differ in priorities alone are different; to real devices they are not.
     """
     chosen: list[FinalistRow] = []
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[tuple[object, ...]] = set()
     for row in sorted(rows, key=lambda r: (r["value_s"] is None, r["rank"], r["value_s"])):
         priority = (row.get("priority") if ordered else None) or {}
         content = (*sorted(row["placement"].items()), *sorted(priority.items()))

@@ -33,7 +33,7 @@ from runtime.calibration.calibrate import median_error, relative_noise
 from runtime.calibration.plausible import plausible_placements
 from runtime.calibration.ridge import fit
 from runtime.calibration.terms import Terms
-from runtime.measuring.affinity import settle
+from runtime.measuring.affinity import normalised
 
 KAPPA = 1.0  # standard deviations by which a prediction is taken to be too high
 SEARCH_SHARE = 0.5  # of a round's seconds, for all placers together
@@ -133,7 +133,7 @@ class Belief:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class HybridOutcome:
     """What a hybrid search found.
 
     proposals: measured ones by their time, then others by what is predicted in the end, then refused ones.
@@ -167,11 +167,11 @@ def alternate(
     *,
     seed: int,
     say: Say,
-) -> Found:
+) -> HybridOutcome:
     """Return what the searchers find in a simulator that measurements correct.
 
     subject: of n operations, each a node of its own. simulator: binds the searchers' evaluators. ask: measures a
-    settled placement of the operations; it is asked at most `rounds.measurements` times, and never twice for one.
+    normalised placement of the operations; it is asked at most `rounds.measurements` times, and never twice for one.
 
     Raises:
         UsageError: the evaluator is not a simulator, or the subject has no cost table.
@@ -202,7 +202,7 @@ def alternate(
         asked = campaign.measure(ask, quota, until_s, least, say=partial(_say_round, say, turn + 1, rounds.number))
         history.append(_round(sum(s.evaluations for s in last), asked))
     ranked = sorted(campaign.proposals.values(), key=lambda p: p.rank)
-    return Found(tuple(ranked), tuple(last), evaluations, tuple(history), campaign.belief.used)
+    return HybridOutcome(tuple(ranked), tuple(last), evaluations, tuple(history), campaign.belief.used)
 
 
 def _drawn(subject: Subject, grouping: Grouping, seed: int) -> list[tuple[Placement, str]]:
@@ -225,7 +225,7 @@ def _round(evaluations: int, asked: Sequence[tuple[float, Proposal]]) -> Round:
 
 @dataclass(slots=True, eq=False)
 class Campaign:
-    """The placements proposed so far, by what they are once settled, and what the measured ones make believe."""
+    """The placements proposed so far, by what they are once normalised, and what the measured ones make believe."""
 
     simulator: Measurer
     terms: Terms
@@ -264,13 +264,13 @@ class Campaign:
     @property
     def best(self) -> Candidate | None:
         """Return the best measured placement; the best predicted one before any is, None if there is none at all."""
-        found = min(self.proposals.values(), key=lambda p: p.rank, default=None)
-        return None if found is None or math.isinf(found.rank[1]) else found.candidate
+        proposal = min(self.proposals.values(), key=lambda p: p.rank, default=None)
+        return None if proposal is None or math.isinf(proposal.rank[1]) else proposal.candidate
 
     def note(self, placer: str, placements: Sequence[tuple[Placement, str]]) -> None:
         """Add a placer's placements of operations, each with who found it; who proposes one first keeps it."""
         for placement, found_by in placements:
-            key = self._settled(placement).key()
+            key = self._normalised(placement).key()
             if key not in self.proposals:
                 (row,) = self.terms.rows([placement])
                 self.proposals[key] = Proposal(placer, placement, found_by, row)
@@ -301,7 +301,7 @@ class Campaign:
             if proposal is None:
                 break
             began_s = time.monotonic()
-            proposal.measured = ask(self._settled(proposal.placement))
+            proposal.measured = ask(self._normalised(proposal.placement))
             asked.append((proposal.predicted_s, proposal))
             took_s = time.monotonic() - began_s
             say(f"measured {len(asked)} of {quota} placements")
@@ -316,8 +316,8 @@ class Campaign:
             waiting = [p for p in waiting if len(p.placement.devices_used) == 1] or waiting
         return min(waiting, key=self._promise, default=None)
 
-    def _settled(self, placement: Placement) -> Placement:
-        return settle(self.terms.subject.graph, placement)
+    def _normalised(self, placement: Placement) -> Placement:
+        return normalised(self.terms.subject.graph, placement)
 
     def _promise(self, proposal: Proposal) -> float:
         """Return the lower bound of a proposal's log T."""
@@ -340,9 +340,9 @@ def believed(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
         return Belief(subject, np.outer(prior.scale, prior.scale) * prior.correlation, 0)
     seconds = np.array([result.value_s for _, result in known])
     noise = np.array([relative_noise(result.samples_s) for _, result in known])
-    found = fit(np.array([row for row, _ in known]), seconds, noise, prior)
-    costs, topology = terms.corrected(found.value)
-    return Belief(replace(subject, costs=costs, topology=topology), found.covariance, len(known))
+    belief = fit(np.array([row for row, _ in known]), seconds, noise, prior)
+    costs, topology = terms.corrected(belief.value)
+    return Belief(replace(subject, costs=costs, topology=topology), belief.covariance, len(known))
 
 
 def every_best_first(proposals: Sequence[Proposal], placers: Sequence[str]) -> list[Proposal]:

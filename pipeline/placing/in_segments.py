@@ -33,14 +33,14 @@ def in_segments(
     from runtime.measuring.variant import Variant
 
     graph, devices = subject.graph, subject.topology.devices
-    found = []
+    variants = []
     for runner in RUNNERS[objective][: None if first else 1]:
         name = f"{candidate_name(row)} {runner}"
         made = executor_variant(name, row["placer"], graph, placement, devices, runner=runner)
         if isinstance(made, Variant):
             requests = 2 * len(made.devices) if objective == "throughput" else 1
-            found.append((replace(made, requests=requests), executed(made, graph, placement)))
-    return found
+            variants.append((replace(made, requests=requests), executed(made, graph, placement)))
+    return variants
 
 
 def fewer_segments(subject: Subject, evaluator: Evaluator, candidate: Candidate, deadline: Deadline) -> Candidate:
@@ -62,9 +62,9 @@ def fewer_segments(subject: Subject, evaluator: Evaluator, candidate: Candidate,
         for trial, answer in answers:
             if deadline.passed or seconds_of(answer) >= value_s:
                 break
-            found = _count(subject.graph, trial)
-            if seconds_of(answer) + SEGMENT_S * found < value_s:
-                best, count, better = replace(best, placement=trial, result=answer), found, True
+            segments = _count(subject.graph, trial)
+            if seconds_of(answer) + SEGMENT_S * segments < value_s:
+                best, count, better = replace(best, placement=trial, result=answer), segments, True
                 break
     return best if len(best.placement.devices_used) > 1 else candidate
 
@@ -78,7 +78,7 @@ def _count(graph: Graph, placement: Placement) -> int:
 def _moves(graph: Graph, placement: Placement) -> list[Placement]:
     """Return the placements in which one segment has another device."""
     from runtime.executor.segments import segmentation
-    from runtime.measuring.affinity import settle
+    from runtime.measuring.affinity import normalised
 
     index = {name: i for i, name in enumerate(graph.names)}
     moves = []
@@ -86,16 +86,16 @@ def _moves(graph: Graph, placement: Placement) -> list[Placement]:
         for d in (d for d, name in enumerate(placement.devices) if name != spec.device):
             device = placement.device.copy()
             device[[index[name] for name in spec.operations]] = d
-            moves.append(settle(graph, replace(placement, device=device)))
+            moves.append(normalised(graph, replace(placement, device=device)))
     return moves
 
 
 def executed(variant: Variant, graph: Graph, placement: Placement) -> Placement:
     """Return the placement as segments run it: what lies between operations that must not be parted is with them."""
-    from runtime.measuring.affinity import settle
+    from runtime.measuring.affinity import normalised
 
     index = {name: i for i, name in enumerate(graph.names)}
     device = placement.device.copy()
     for part in variant.segments.parts if variant.segments is not None else ():
         device[[index[name] for name in part.operations]] = placement.devices.index(part.device)
-    return settle(graph, replace(placement, device=device))
+    return normalised(graph, replace(placement, device=device))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pipeline.core.measurement import Evaluation, MeasurementFailed, await_retry, is_transient
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
+from pipeline.placing.rows import MeasuredRow
 from pipeline.shared import payload
 from pipeline.shared.json_lines import append_line, load_lines
 
@@ -59,7 +60,7 @@ class Journal:
         return self.known[key]
 
 
-def disturbed_rows(measured: Sequence[Mapping[str, Any]]) -> list[str]:
+def disturbed_rows(measured: Sequence[MeasuredRow]) -> list[str]:
     """Return a sentence part on every record of a candidate whose measurement was disturbed."""
     failed = [(row["name"], MeasurementFailed(**row["failed"])) for row in measured if row["failed"]]
     return [f"{name} failed twice ({f.kind}: {f.message})" for name, f in failed if f.transient]
@@ -68,7 +69,7 @@ def disturbed_rows(measured: Sequence[Mapping[str, Any]]) -> list[str]:
 class Remembered:
     """An evaluator of a subject's k nodes that asks a journal of placements of its n operations.
 
-    Placements that are equal once they are settled are measured once, whatever the grouping.
+    Placements that are equal once they are normalised are measured once, whatever the grouping.
     """
 
     version: ClassVar[int] = 1
@@ -84,8 +85,8 @@ class Remembered:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the answer for each placement, measured now unless it is known."""
-        from runtime.measuring.affinity import settle
+        from runtime.measuring.affinity import normalised
 
         self.evaluations += len(placements)
         graph, grouping = self._subject.graph, self._subject.grouping
-        return [self._journal.ask(settle(graph, placement.lift(grouping))) for placement in placements]
+        return [self._journal.ask(normalised(graph, placement.lift(grouping))) for placement in placements]

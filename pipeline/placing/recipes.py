@@ -90,5 +90,5 @@ def _grouped(placement: Placement, grouping: Grouping) -> Placement | None:
     member = np.zeros(grouping.k, np.int64)
     member[grouping.group] = np.arange(grouping.n)  # any one of them
     priority = None if placement.priority is None else placement.priority[member]
-    found = Placement(placement.device[member], placement.devices, priority)
-    return found if found.lift(grouping).key() == placement.key() else None
+    lowered = Placement(placement.device[member], placement.devices, priority)
+    return lowered if lowered.lift(grouping).key() == placement.key() else None

@@ -127,8 +127,8 @@ def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulato
 
 def _predictor(evaluator: str) -> Predictor:
     """Return what builds the simulators of that name, or what stands in for them."""
-    found: Predictor = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
-    return found
+    predictor: Predictor = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    return predictor
 
 
 def _silent(_: Progress) -> None:

@@ -71,10 +71,10 @@ class Searcher:
 
             return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
 
-        found = apart(work)
-        lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in found.candidates)
-        spent = evaluator.evaluations if found.evaluations is None else found.evaluations
-        return SearchOutcome(self.name, replace(found, candidates=lifted), spent)
+        answer = apart(work)
+        lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in answer.candidates)
+        spent = evaluator.evaluations if answer.evaluations is None else answer.evaluations
+        return SearchOutcome(self.name, replace(answer, candidates=lifted), spent)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
         instance = self.problem.derived(_on_devices, subject.topology, subject.costs, self.grouping)
@@ -99,14 +99,14 @@ def in_turn(
 
     budget: of each of them.
     """
-    found: list[SearchOutcome] = []
+    outcomes: list[SearchOutcome] = []
     best_s = np.inf
     for searcher in searchers:
         outcome = searcher.search(subject, start, budget, seed=seed, say=say)
-        found.append(outcome)
+        outcomes.append(outcome)
         if outcome.answer.value_s < best_s:
             start, best_s = outcome.answer.best, outcome.answer.value_s
-    return found
+    return outcomes
 
 
 def lowered(placement: Placement, grouping: Grouping, allowed: Bool) -> Placement:

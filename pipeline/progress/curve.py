@@ -190,9 +190,9 @@ def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
         ("single_s", min, "best single device", "--"),
         ("bound_s", max, "bound", ":"),
     ):
-        found = points_of(rows, name)[1]
-        if found:
-            level = pick(found) * MS
+        values = points_of(rows, name)[1]
+        if values:
+            level = pick(values) * MS
             axis.axhline(level, color="#555555", linestyle=style, label=f"{label}: {level:.4g} ms", gid=name)
     axis.set_ylabel("best so far, ms")
     axis.grid(alpha=0.3)
@@ -209,10 +209,10 @@ def _draw_detail(axis: Axes, rows: Sequence[Row], name: str) -> None:
 
 def rows_by_placer(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows of each placer, in order."""
-    found: dict[str, list[Row]] = {}
+    by_placer: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["placer"], []).append(row)
-    return found
+        by_placer.setdefault(row["placer"], []).append(row)
+    return by_placer
 
 
 def points_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:

@@ -54,15 +54,15 @@ def lanes(start_s: Float64, end_s: Float64) -> list[int]:
     >>> lanes(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]))
     [0, 1, 0]
     """
-    found = [0] * start_s.size
+    lane = [0] * start_s.size
     busy: list[tuple[float, int]] = []  # a heap of (end, lane)
     free: list[int] = []
     for i in np.lexsort((end_s, start_s)).tolist():
         while busy and busy[0][0] <= start_s[i]:
             heapq.heappush(free, heapq.heappop(busy)[1])
-        found[i] = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (float(end_s[i]), found[i]))
-    return found
+        lane[i] = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (float(end_s[i]), lane[i]))
+    return lane
 
 
 def check_writable(path: Path) -> None:

@@ -68,8 +68,8 @@ def _figures(row: Row) -> list[TableCell]:
 def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
     """Return what a job came to on each kind of machine, the fastest first."""
     done = sorted((row for row in rows if not row["failed"]), key=lambda row: row["median_s"])
-    found = [(row, Result.load(folder / row["job"]).record) for row in done]
-    gains = [(row["machine"][:NAMED_BY], record.speedup_over_best_single) for row, record in found]
+    results = [(row, Result.load(folder / row["job"]).record) for row in done]
+    gains = [(row["machine"][:NAMED_BY], record.speedup_over_best_single) for row, record in results]
     intervals = [interval_row(name, (g.ratio, g.low, g.high), words=f"{g.ratio:.3f}x") for name, g in gains]
     shown: list[list[str | TableCell]] = [
         [
@@ -82,7 +82,7 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
             f"{record.speedup_over_best_single.low:.3f} to {record.speedup_over_best_single.high:.3f}",
             row["verdict"],
         ]
-        for row, record in found
+        for row, record in results
     ]
     failed = [row for row in rows if row["failed"]]
     shown += [[row["machine"] or row["job"], "", "", "", "", "", "", f"failed: {row['failed']}"] for row in failed]

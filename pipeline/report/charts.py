@@ -140,15 +140,15 @@ def pareto(points: Sequence[Point]) -> Markup:
 def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Return each placer's best over evaluations, with the best single device and the bound; None where nothing is."""
     lines = {name: points_of(mine, "value_s") for name, mine in rows_by_placer(rows).items()}
-    lines = {name: found for name, found in lines.items() if found[0]}
+    lines = {name: drawn for name, drawn in lines.items() if drawn[0]}
     if not lines:
         return None
     levels = {
         "best single device": (points_of(rows, "single_s")[1], min),
         "bound": (points_of(rows, "bound_s")[1], max),
     }
-    level = {name: pick(found) for name, (found, pick) in levels.items() if found}
-    values = [v for _, found in lines.values() for v in found] + list(level.values())
+    level = {name: pick(drawn) for name, (drawn, pick) in levels.items() if drawn}
+    values = [v for _, drawn in lines.values() for v in drawn] + list(level.values())
     end = max(done[-1] for done, _ in lines.values())
     top = 16.0 * len(lines) + 14
     base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
@@ -158,11 +158,11 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
         parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "reference"))
         parts.append(svg.text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
-    for i, (name, (done, found)) in enumerate(lines.items()):
-        stairs = _stairs(done, found, end)
+    for i, (name, (done, drawn)) in enumerate(lines.items()):
+        stairs = _stairs(done, drawn, end)
         parts.append(svg.path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
         parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {seconds_text(found[-1])} in the end", kind="small"))
+        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {seconds_text(drawn[-1])} in the end", kind="small"))
     parts.append(svg.text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
     return svg.drawing("Best placement so far, by placer", base + 44, parts)
 
@@ -195,10 +195,10 @@ def ratio_curves(
 
 def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return labels of (value, place, words), those that would overlap moved down."""
-    found: list[tuple[float, float, str]] = []
+    placed: list[tuple[float, float, str]] = []
     for value, at, words in sorted(labels, key=lambda label: label[1]):
-        found.append((value, max(at, found[-1][1] + 13) if found else at, words))
-    return found
+        placed.append((value, max(at, placed[-1][1] + 13) if placed else at, words))
+    return placed
 
 
 def _stairs(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tuple[int, float]]:

@@ -109,10 +109,10 @@ def read_comparisons(path: Path) -> list[DrawnComparison]:
         document = read_json(path)
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']}")
-        found = [from_json(DrawnComparison, each) for each in document["comparisons"]]
-        ratios = [v for each in found for r in each.rows for v in (r.middle, r.low, r.high) if v is not None]
+        drawn = [from_json(DrawnComparison, each) for each in document["comparisons"]]
+        ratios = [v for each in drawn for r in each.rows for v in (r.middle, r.low, r.high) if v is not None]
         if not all(0 < v < math.inf for v in ratios):
             raise ValueError("a ratio is not a positive number")
-        return found
+        return drawn
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is damaged.", "Run what made it once more.") from error

@@ -144,16 +144,18 @@ def changes(run: RunRecords) -> list[Change]:
 def steps(run: RunRecords) -> list[Instruction]:
     """Return what to do with the answer, as text to copy."""
     folder = shlex.quote(str(run.path))
-    found = [Instruction("Load it in your own program", program(run))]
-    found.append(Instruction("Write a program of its own, with the model", f"placewright emit {folder} --to python"))
+    instructions = [Instruction("Load it in your own program", program(run))]
+    instructions.append(
+        Instruction("Write a program of its own, with the model", f"placewright emit {folder} --to python")
+    )
     if (run.path / "placed.xml").is_file():
         deployment = Deployment.load(run.path)
         for target in TARGETS:
             if target in ("benchmark-app", "ovms") and _expressible(deployment, target):
-                found.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
-    found.append(Instruction("See which operation really runs where", f"placewright where --run {folder}"))
-    found.append(Instruction("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
-    return found
+                instructions.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
+    instructions.append(Instruction("See which operation really runs where", f"placewright where --run {folder}"))
+    instructions.append(Instruction("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
+    return instructions
 
 
 def _expressible(deployment: Deployment, target: str) -> bool:

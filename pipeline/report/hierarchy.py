@@ -219,10 +219,10 @@ def layered(count: int, edges: Int64) -> list[list[int]]:
         behind[v].append(u)
     row, waiting = [0] * count, [len(b) for b in behind]
     ready = [i for i in range(count) if not waiting[i]]
-    settled = 0
-    while settled < len(ready):
-        u = ready[settled]
-        settled += 1
+    head = 0
+    while head < len(ready):
+        u = ready[head]
+        head += 1
         for v in ahead[u]:
             row[v] = max(row[v], row[u] + 1)
             waiting[v] -= 1

@@ -29,8 +29,8 @@ def measure_timeline(folder: Path) -> None:
     from runtime.executor.placed import PlacedError
     from runtime.executor.timing import timed_inferences
 
-    found, manifest = Deployment.load(folder), RunDirectory(folder).manifest()
-    if not in_segments(found.record.target) or manifest is None:
+    deployment, manifest = Deployment.load(folder), RunDirectory(folder).manifest()
+    if not in_segments(deployment.record.target) or manifest is None:
         raise UsageError(
             f"{folder} runs as one compiled model, which tells no timeline.", "Leave --measure out, or use `where`."
         )
@@ -38,12 +38,12 @@ def measure_timeline(folder: Path) -> None:
     size, split = settings.measure.dynamic_size, folder / SPLIT
     try:
         with measuring_alone(lambda _: None):
-            timed = timed_inferences(split, found.model, seed=settings.seed, dynamic_size=size, count=INFERENCES)
+            timed = timed_inferences(split, deployment.model, seed=settings.seed, dynamic_size=size, count=INFERENCES)
     except PlacedError as error:
         raise MeasurementError(
             f"The segments in {split} cannot be run: {error}.", f"Write them again: placewright measure --run {folder}"
         ) from error
     middle = sorted(timed, key=lambda inference: inference.latency_s)[len(timed) // 2]
     steps = [StepRecord(s.name, s.device, s.start_s, s.end_s) for s in middle.segments]
-    devices = list(found.record.devices)
+    devices = list(deployment.record.devices)
     write_json(folder / MEASURED, asdict(TimelineRecord(SCHEMA, devices, steps, [], middle.latency_s)))

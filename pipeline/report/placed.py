@@ -69,8 +69,8 @@ class PlacedGraph:
     @property
     def own_s(self) -> Float64:
         """Return float64 [n], seconds of each operation where it is placed."""
-        found: Float64 = self.op_s[np.arange(self.graph.n), self.device]
-        return found
+        seconds: Float64 = self.op_s[np.arange(self.graph.n), self.device]
+        return seconds
 
     @property
     def timed(self) -> bool:
@@ -109,13 +109,13 @@ class PlacedGraph:
         producer, consumer = self.graph.edges[:, self.graph.reads.edge]
         counts = ~side[producer]
         producer, consumer, size = producer[counts], consumer[counts], self.graph.reads.size[counts].astype(np.float64)
-        n, found = self.graph.n, np.zeros(self.op_s.shape)
+        n, seconds = self.graph.n, np.zeros(self.op_s.shape)
         for j in range(len(self.devices)):
             source, target = self.device[producer], self.device[consumer]
             comes = self.latency_s[source, j] + size / self.bytes_per_s[source, j]
             goes = self.latency_s[j, target] + size / self.bytes_per_s[j, target]
-            found[:, j] = np.bincount(consumer, comes, minlength=n) + np.bincount(producer, goes, minlength=n)
-        return found
+            seconds[:, j] = np.bincount(consumer, comes, minlength=n) + np.bincount(producer, goes, minlength=n)
+        return seconds
 
     def reasons(self, transfers_s: Float64) -> Int64:
         """Return int64 [n], indices of REASONS; transfers_s: as `transfers_s` says."""
@@ -126,16 +126,16 @@ class PlacedGraph:
         here = np.arange(n), self.device
         own, best_s = np.where(unknown, 0.0, self.op_s[here]), np.min(np.where(supported, self.op_s, np.inf), axis=1)
         pays = np.min(total, axis=1) < total[here] * (1 - 1e-9) - 1e-12
-        found = np.where(pays, PAYS, np.where(own > best_s * (1 + 1e-9), STAYS, BEST))
-        found = np.where(unknown | ~supported[here], UNKNOWN, found)
+        reason = np.where(pays, PAYS, np.where(own > best_s * (1 + 1e-9), STAYS, BEST))
+        reason = np.where(unknown | ~supported[here], UNKNOWN, reason)
         if len(np.unique(self.device)) == 1:
-            found = np.full(n, WHOLE)
+            reason = np.full(n, WHOLE)
         else:
-            found[self._tied()] = SHARED
-            found[weight_side(self.graph)] = CONSTANT
+            reason[self._tied()] = SHARED
+            reason[weight_side(self.graph)] = CONSTANT
         refused = np.isinf(self.op_s)
-        found[(supported.sum(axis=1) == 1) & supported[here] & (refused.sum(axis=1) > 0)] = ALONE
-        return found.astype(np.int64)
+        reason[(supported.sum(axis=1) == 1) & supported[here] & (refused.sum(axis=1) > 0)] = ALONE
+        return reason.astype(np.int64)
 
     def _tied(self) -> Bool:
         """Return bool [n], whether an operation must share a device with another."""

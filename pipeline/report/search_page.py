@@ -94,9 +94,9 @@ def _glance(answer: Answer) -> list[tuple[str, str]]:
     size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
     rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("By which rules", rules)]
     if _is_search(answer):
-        found = f"{answer['found_by']}, by {answer['placer']}"
+        found_by = f"{answer['found_by']}, by {answer['placer']}"
         tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
-        rows.append(("Found by", f"{found}, after {tried}"))
+        rows.append(("Found by", f"{found_by}, after {tried}"))
     fits = "It keeps within the memory of all devices."
     if answer["over_bytes"]:
         fits = f"It does not fit: {bytes_text(answer['over_bytes'])} too much."

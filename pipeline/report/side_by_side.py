@@ -36,8 +36,8 @@ def side_by_side(a: RunRecords, b: RunRecords) -> str:
         UsageError: the runs were measured for different objectives.
     """
     try:
-        found = compare(a.path, b.path, least=LEAST, across=True)
-        verdict, notes = found.text, found.notes
+        comparison = compare(a.path, b.path, least=LEAST, across=True)
+        verdict, notes = comparison.text, comparison.notes
     except MeasurementError as error:
         verdict, notes = f"The answers cannot be compared with an interval: {error.cause}", []
     names = (f"A: {a.path}", f"B: {b.path}")
@@ -86,15 +86,15 @@ def _intervals(a: RunRecords, b: RunRecords) -> list[charts.RatioInterval]:
             ratio = other.latency_s.median / c.latency_s.median
             rows.append(charts.RatioInterval(c.name, ratio, None, None, f"about {ratio:.2f}", kind))
             continue
-        found = unpaired_ratio(other.samples_s, c.samples_s, LEVEL)
-        words = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
-        rows.append(charts.RatioInterval(c.name, found.ratio, found.low, found.high, words, kind))
+        interval = unpaired_ratio(other.samples_s, c.samples_s, LEVEL)
+        words = f"{interval.ratio:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+        rows.append(charts.RatioInterval(c.name, interval.ratio, interval.low, interval.high, words, kind))
     return rows
 
 
 def _latencies(name: str, a: RunRecords, b: RunRecords) -> tuple[str, str]:
-    found = [next(c.latency_s for c in run.result.candidates if c.name == name) for run in (a, b)]
-    one, other = (seconds_text(latency.median if latency else None) for latency in found)
+    latencies = [next(c.latency_s for c in run.result.candidates if c.name == name) for run in (a, b)]
+    one, other = (seconds_text(latency.median if latency else None) for latency in latencies)
     return one, other
 
 

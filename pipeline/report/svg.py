@@ -112,10 +112,10 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
         return _even_ticks(low, high, most)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
-        found = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(found) <= most + 2:
-            return found
-    return found[:: max(1, len(found) // most)]
+        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(ticks) <= most + 2:
+            return ticks
+    return ticks[:: max(1, len(ticks) // most)]
 
 
 def _round_step(step: float) -> float:

@@ -113,20 +113,20 @@ def critical(timeline: Timeline, graph: Graph | None) -> Bool:
     n, t = len(timeline.names), timeline.t
     start = np.r_[timeline.start_s, timeline.sent_start_s]
     end = np.r_[timeline.end_s, timeline.sent_end_s]
-    found = np.zeros(n + t, np.bool_)
+    on_path = np.zeros(n + t, np.bool_)
     if not n:
-        return found
+        return on_path
     before = _Before(timeline, graph)
     tolerance = NEAR * max(timeline.value_s, 1e-12)
     at = int(np.argmax(end))
-    while not found[at]:
-        found[at] = True
+    while not on_path[at]:
+        on_path[at] = True
         waited = before.of(at)
-        waited = waited[(end[waited] <= start[at] + tolerance) & ~found[waited]]
+        waited = waited[(end[waited] <= start[at] + tolerance) & ~on_path[waited]]
         if not waited.size:
             break
         at = int(waited[np.argmax(end[waited])])
-    return found
+    return on_path
 
 
 class _Before:

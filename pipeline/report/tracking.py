@@ -63,7 +63,7 @@ def parameters(run: RunRecords) -> dict[str, Any]:
 def figures(run: RunRecords) -> dict[str, float]:
     """Return what the run found: seconds and rate of the best candidate, and how it compares."""
     best, speedup = run.best, run.result.speedup_over_best_single
-    found = {
+    metrics = {
         "best.median_s": best.latency_s.median if best.latency_s is not None else None,
         "best.rate": best.rate,
         "best.compile_s": best.compile_s,
@@ -76,7 +76,7 @@ def figures(run: RunRecords) -> dict[str, float]:
             if candidate.latency_s is not None
         },
     }
-    return {_named(name): float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+    return {_named(name): float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
 
 
 def curves(run: RunRecords) -> Iterator[tuple[str, float, int]]:
@@ -92,7 +92,7 @@ def _named(name: str) -> str:
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in document.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat

@@ -27,21 +27,21 @@ INITIALISED_IR = 4  # the version since which inputs may take the place of weigh
 OUT_MODEL, OUT_SESSION, OUT_PROGRAM = "model.onnx", "session.json", "run.py"
 
 
-def onnx_session(found: Deployment, out: Path) -> list[Path]:
+def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     """Write the annotated ONNX file, its session options, and a program that needs onnxruntime and numpy only.
 
     Raises:
         UsageError: the model is not an ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
         StoreError: the model is not there any more, or has changed.
     """
-    source = _source(found)
-    designators = _designators(found)
+    source = _source(deployment)
+    designators = _designators(deployment)
     onnx = _onnx()
     model = onnx.load(source, load_external_data=False)
-    _annotate(model.graph, _devices(found, model.graph))
+    _annotate(model.graph, _devices(deployment, model.graph))
     if INITIALISED_IR <= model.ir_version < ANNOTATED_IR:
         model.ir_version = ANNOTATED_IR
-    threads = {str(d.properties[THREADS]) for d in found.record.devices.values() if THREADS in d.properties}
+    threads = {str(d.properties[THREADS]) for d in deployment.record.devices.values() if THREADS in d.properties}
     session = {
         "config": {ASSIGNMENT: "; ".join(f"{kind}(={name})" for name, kind in designators.items())},
         "intra_op_num_threads": int(max(threads, key=int)) if threads else None,
@@ -61,55 +61,60 @@ def _onnx() -> Any:
     return onnx
 
 
-def _source(found: Deployment) -> Path:
+def _source(deployment: Deployment) -> Path:
     """Return the ONNX file that a run was made of."""
     from coarsen.reading.files import model_sha256
 
-    manifest = RunDirectory(found.path).manifest()
-    path = Path(manifest["model"]["path"]) if manifest is not None else found.model
+    manifest = RunDirectory(deployment.path).manifest()
+    path = Path(manifest["model"]["path"]) if manifest is not None else deployment.model
     if path.suffix != ".onnx":
         raise UsageError(
-            f"{found.path} is a run of {path.name}, which is not an ONNX file.",
+            f"{deployment.path} is a run of {path.name}, which is not an ONNX file.",
             f"The targets {EVERYTHING} take any model.",
         )
     if not path.is_file():
-        raise StoreError(f"The model {path} of {found.path} is not there.", "Put it back, or run again where it is.")
-    if model_sha256(path) != found.record.model.source_sha256:
-        raise StoreError(f"{path} has changed since {found.path} was made of it.", "Run again with the present file.")
+        raise StoreError(
+            f"The model {path} of {deployment.path} is not there.", "Put it back, or run again where it is."
+        )
+    if model_sha256(path) != deployment.record.model.source_sha256:
+        raise StoreError(
+            f"{path} has changed since {deployment.path} was made of it.", "Run again with the present file."
+        )
     return path
 
 
-def _designators(found: Deployment) -> dict[str, str]:
+def _designators(deployment: Deployment) -> dict[str, str]:
     """Return {device of the run: ONNX Runtime's word for it}."""
-    if not found.record.placement:
+    if not deployment.record.placement:
         raise UsageError(
-            f"{found.path} leaves it to {found.record.target} where operations run: there is nothing to annotate.",
+            f"{deployment.path} leaves it to {deployment.record.target} where operations run: "
+            "there is nothing to annotate.",
             f"The targets {EVERYTHING} can.",
         )
-    used = set(found.record.placement.values())
-    devices = {name: device for name, device in found.record.devices.items() if name in used}
+    used = set(deployment.record.placement.values())
+    devices = {name: device for name, device in deployment.record.devices.items() if name in used}
     known = {name: device.plugin.partition(".")[0].lower() for name, device in devices.items()}
     unsupported = sorted(name for name, kind in known.items() if kind not in DESIGNATORS)
     if unsupported:
         raise UsageError(
-            f"{found.path} runs on {', '.join(unsupported)}, which ONNX Runtime has no word for; "
+            f"{deployment.path} runs on {', '.join(unsupported)}, which ONNX Runtime cannot address; "
             f"it knows {', '.join(DESIGNATORS)}.",
             f"The targets {EVERYTHING} can.",
         )
     if len(set(known.values())) != len(known):
         raise UsageError(
-            f"{found.path} runs on {', '.join(known)}, of which some are one device to ONNX Runtime, "
-            f"which knows {', '.join(DESIGNATORS)}.",
+            f"{deployment.path} runs on {', '.join(known)}, some of which ONNX Runtime cannot tell apart; "
+            f"it knows {', '.join(DESIGNATORS)}.",
             f"The targets {EVERYTHING} can.",
         )
     return known
 
 
-def _devices(found: Deployment, graph: Any) -> list[str]:
+def _devices(deployment: Deployment, graph: Any) -> list[str]:
     """Return the device of every node of a graph, in its order, "" where nothing tells."""
     from runtime.measuring.tensor_names import producers
 
-    placement, gives = found.record.placement, producers(found.model)
+    placement, gives = deployment.record.placement, producers(deployment.model)
     devices = ["" for _ in graph.node]
     of_tensor: dict[str, str] = {}  # tensor -> the device of its producer
     for i, node in enumerate(graph.node):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -26,17 +26,18 @@ from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal
 from pipeline.runs.execution import execute
 from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
+from pipeline.runs.records import CalibrationRecord, FitRecord, PredictedRecord, Role
 from pipeline.shared import payload
 
 if TYPE_CHECKING:
     from runtime.calibration.calibrate import Calibration
 
-SCHEMA = "placewright.calibration/1"
+SCHEMA: Literal["placewright.calibration/1"] = "placewright.calibration/1"
 POOL = 400  # plausible placements among which those to measure are chosen
 FIRST = 6  # of the placements to fit, how many are drawn blindly before the first fit
 BATCH = 4  # placements measured between two fits
 JOURNAL = "measurements.jsonl"
-ROLES = ("fitted", "held out")
+ROLES: tuple[Role, Role] = ("fitted", "held out")
 SIMULATORS = ("sequential", "listsched")
 
 Measured = list[tuple[Placement, Evaluation]]
@@ -68,7 +69,7 @@ def calibrate(
     *,
     sampling: Sampling | None = None,
     progress: Progress = lambda _: None,
-) -> dict[str, Any]:
+) -> CalibrationRecord:
     """Return what `out`/calibration.json holds, once the model's placements are measured and the tables written.
 
     The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
@@ -95,16 +96,16 @@ def calibrate(
     refit = partial(fit, subject, launches=False, slowdown=slowdown if concurrent else None)
     with measuring_alone(progress) if measurer.real else contextlib.nullcontext():
         fitted, held = _measure(subject, journal, sampling, settings.seed, progress, refit)
-    found = refit(fitted)
-    document = {
+    calibration = refit(fitted)
+    document: CalibrationRecord = {
         "schema": SCHEMA,
         "model": str(model),
         "devices": list(subject.topology.names),
         "runtime": name,
         "seed": settings.seed,
-        **_summary(found, subject, fitted, held, slowdown if concurrent else np.ones(subject.topology.p)),
+        **_summary(calibration, subject, fitted, held, slowdown if concurrent else np.ones(subject.topology.p)),
     }
-    _write_tables(found, out)
+    _write_tables(calibration, out)
     write_json(out / "calibration.json", document)
     return document
 
@@ -182,38 +183,50 @@ def _measure(
 
 
 def _summary(
-    found: Calibration, subject: Subject, fitted: Measured, held: Measured, slowdown: Float64
-) -> dict[str, Any]:
+    calibration: Calibration, subject: Subject, fitted: Measured, held: Measured, slowdown: Float64
+) -> FitRecord:
     """Return the errors before and after, the coefficients, and what was predicted of each placement."""
     rows = [(role, p, r) for role, group in zip(ROLES, (fitted, held), strict=True) for p, r in group]
-    before, after = _predictions(subject, rows, np.ones(slowdown.size)), _predictions(found.subject, rows, slowdown)
-    documents = [
+    before, after = (
+        _predictions(subject, rows, np.ones(slowdown.size)),
+        _predictions(calibration.subject, rows, slowdown),
+    )
+    documents: list[PredictedRecord] = [
         {
             "role": role,
             "devices": {d: int(np.sum(p.device == j)) for j, d in enumerate(p.devices)},
             "subgraphs": r.subgraphs if not isinstance(r, MeasurementFailed) else None,
             "measured_s": r.value_s if not isinstance(r, MeasurementFailed) else None,
-            "failed": asdict(r) if isinstance(r, MeasurementFailed) else None,
+            "failed": payload.failure_to_json(r) if isinstance(r, MeasurementFailed) else None,
             "before_s": {name: before[name][i] for name in SIMULATORS},
             "predicted_s": {name: after[name][i] for name in SIMULATORS},
         }
         for i, (role, p, r) in enumerate(rows)
     ]
     errors = {
-        when: {role: {name: _error(documents, role, key, name) for name in SIMULATORS} for role in ROLES}
-        for when, key in (("before", "before_s"), ("after", "predicted_s"))
+        when: {role: {name: _error(documents, role, when, name) for name in SIMULATORS} for role in ROLES}
+        for when in ("before", "after")
     }
     return {
         "measurements": len(fitted),
-        "used": found.measured,
+        "used": calibration.measured,
         "holdout": len(held),
         "median_relative_error": errors,
         "constant_error": _constant_error(fitted, held),
-        "left_out_error": found.left_out_error,
-        "penalty": found.penalty,
+        "left_out_error": calibration.left_out_error,
+        "penalty": calibration.penalty,
         "slowdown": dict(zip(subject.topology.names, slowdown.tolist(), strict=True)),
         "coefficients": [
-            {**asdict(c.term), "prior": c.prior, "value": c.value, "deviation": c.deviation} for c in found.coefficients
+            {
+                "kind": c.term.kind,
+                "what": c.term.what,
+                "device": c.term.device,
+                "target": c.term.target,
+                "prior": c.prior,
+                "value": c.value,
+                "deviation": c.deviation,
+            }
+            for c in calibration.coefficients
         ],
         "placements": documents,
     }
@@ -228,23 +241,24 @@ def _predictions(
     """
     from runtime.calibration.critical import relieved
 
-    found: dict[str, list[float | None]] = {}
+    predictions: dict[str, list[float | None]] = {}
     for name in SIMULATORS:
         evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
         answers = zip((p for _, p, _ in rows), evaluator.evaluate([p for _, p, _ in rows]), strict=True)
-        found[name] = [
+        predictions[name] = [
             a.value_s * relieved(p, slowdown) if not isinstance(a, MeasurementFailed) else None for p, a in answers
         ]
-    return found
+    return predictions
 
 
-def _error(rows: Sequence[Mapping[str, Any]], role: str, key: str, name: str) -> float | None:
+def _error(rows: Sequence[PredictedRecord], role: Role, when: str, name: str) -> float | None:
     """Return the median relative error of a simulator on the placements of one role, None without any."""
-    errors = [
-        abs(row[key][name] / row["measured_s"] - 1.0)
+    pairs = [
+        ((row["before_s"] if when == "before" else row["predicted_s"])[name], row["measured_s"])
         for row in rows
-        if row["role"] == role and row["measured_s"] and row[key][name] is not None
+        if row["role"] == role
     ]
+    errors = [abs(said / measured - 1.0) for said, measured in pairs if measured and said is not None]
     return float(np.median(errors)) if errors else None
 
 
@@ -254,12 +268,12 @@ def _constant_error(fitted: Measured, held: Measured) -> float | None:
     return float(np.median(np.abs(np.median(said) / np.array(true) - 1.0))) if said and true else None
 
 
-def _write_tables(found: Calibration, out: Path) -> None:
+def _write_tables(calibration: Calibration, out: Path) -> None:
     """Write costs.csv and topology.toml, for the operations that a search places: weights folded into their readers."""
     from runtime.machines.cost_file import write_costs
     from runtime.machines.topology_text import topology_text
 
-    graph = found.subject.graph
+    graph = calibration.subject.graph
     folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)
-    write_costs(out / "costs.csv", contract_costs(found.costs, contract(graph, folded), folded))
-    write_text(out / "topology.toml", topology_text(found.topology))
+    write_costs(out / "costs.csv", contract_costs(calibration.costs, contract(graph, folded), folded))
+    write_text(out / "topology.toml", topology_text(calibration.topology))

@@ -67,13 +67,13 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
     runs = [Result.load(path) for path in (a, b)]
     notes = _differences(*runs, across=across)
     one, other = (_compared(run) for run in runs)
-    found = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
-    low, high = found.low, found.high
+    ratio = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
+    low, high = ratio.low, ratio.high
     record = ComparisonRecord(
         schema="placewright.compare/1",
         a=one,
         b=other,
-        ratio=found.ratio,
+        ratio=ratio.ratio,
         low=low,
         high=high,
         level=LEVEL,
@@ -85,15 +85,16 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
     return replace(record, text=_text(record))
 
 
-def refuse_slower(found: ComparisonRecord) -> None:
+def refuse_slower(comparison: ComparisonRecord) -> None:
     """Raise if the second run is slower.
 
     Raises:
         SlowerError: by more than was allowed, and the interval says so.
     """
-    if found.verdict == "slower":
+    if comparison.verdict == "slower":
         raise SlowerError(
-            found.text, f"See what changed between the runs; --least allows more than {share_text(found.least)}."
+            comparison.text,
+            f"See what changed between the runs; --least allows more than {share_text(comparison.least)}.",
         )
 
 
@@ -106,16 +107,17 @@ def share_text(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def _text(found: ComparisonRecord) -> str:
+def _text(comparison: ComparisonRecord) -> str:
     """Return the verdict in one sentence."""
-    allowed, ratio = share_text(found.least), f"it takes {found.ratio:.3f} times as long"
+    allowed, ratio = share_text(comparison.least), f"it takes {comparison.ratio:.3f} times as long"
     words = {
         "slower": f"is slower: {ratio}",
         "faster": f"is faster: {ratio}",
         "same": f"is no slower by more than {allowed}: {ratio}",
         "undecided": f"may or may not be slower by more than {allowed}: {ratio}",
-    }[found.verdict]
-    return f"{found.b.run} {words} ({found.low:.3f} to {found.high:.3f} at {100 * found.level:g} %, unpaired)."
+    }[comparison.verdict]
+    interval = f"{comparison.low:.3f} to {comparison.high:.3f} at {100 * comparison.level:g} %"
+    return f"{comparison.b.run} {words} ({interval}, unpaired)."
 
 
 def _verdict(low: float, high: float, least: float) -> Verdict:
@@ -153,14 +155,14 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
         raise UsageError(
             f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs with one objective."
         )
-    found = []
+    differences = []
     if a.record.model.sha256 != b.record.model.sha256:
-        found.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
+        differences.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
     if a.record.fingerprint != b.record.fingerprint:
-        found.append(f"The machines differ{_which(a, b)}.")
-    if found and not across:
-        raise UsageError(" ".join(found), "Give --across to compare them nevertheless.")
-    return found
+        differences.append(f"The machines differ{_which(a, b)}.")
+    if differences and not across:
+        raise UsageError(" ".join(differences), "Give --across to compare them nevertheless.")
+    return differences
 
 
 def _which(a: Result, b: Result) -> str:

@@ -52,11 +52,11 @@ class Deployment:
             record = from_json(PlacementRecord, read_json(file))
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error
-        found = cls(path, record)
-        for part in (found.model, found.weights):
+        deployment = cls(path, record)
+        for part in (deployment.model, deployment.weights):
             if not part.is_file():
                 raise StoreError(f"{part} is missing.", f"Write it again: placewright measure --run {path}")
-        return found
+        return deployment
 
     @property
     def model(self) -> Path:

@@ -39,61 +39,61 @@ def emit(run: Path, target: str, out: Path | None = None) -> tuple[Path, list[Pa
     return folder, TARGETS[target](Deployment.load(run), folder)
 
 
-def benchmark_app(found: Deployment, out: Path) -> list[Path]:
+def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     """Write the JSON that benchmark_app -load_config takes, and its whole command line."""
-    plain = found.plain("benchmark-app")
+    plain = deployment.plain("benchmark-app")
     numbered = sorted(name for name in plain.devices if "." in name and name != plain.target)
     if numbered:
         raise UsageError(
             f"benchmark_app does not read the properties of {', '.join(numbered)} in {plain.target}, and says nothing.",
             f"The targets {EVERYTHING} can.",
         )
-    alone = found.record.requests == 1 and found.record.objective == "latency"
+    alone = deployment.record.requests == 1 and deployment.record.objective == "latency"
     words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
-    words += ["-nireq", str(found.record.requests), "-api", "sync" if alone else "async"]
-    written = _model(found, out / TOOL_MODEL)
+    words += ["-nireq", str(deployment.record.requests), "-api", "sync" if alone else "async"]
+    written = _model(deployment, out / TOOL_MODEL)
     # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
     write_json(out / "config.json", {plain.target.partition(":")[0]: _for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
     return [out / "command.txt", out / "config.json", *written]
 
 
-def model_server(found: Deployment, out: Path) -> list[Path]:
+def model_server(deployment: Deployment, out: Path) -> list[Path]:
     """Write a model repository and the config.json of OpenVINO Model Server."""
-    plain = found.plain("ovms")
+    plain = deployment.plain("ovms")
     entry = {
-        "name": found.name,
-        "base_path": f"models/{found.name}",
+        "name": deployment.name,
+        "base_path": f"models/{deployment.name}",
         "target_device": plain.target,
-        "nireq": found.record.requests,
+        "nireq": deployment.record.requests,
         "plugin_config": _for_compiling(plain),
     }
-    written = _model(found, out / "models" / found.name / "1" / TOOL_MODEL)
+    written = _model(deployment, out / "models" / deployment.name / "1" / TOOL_MODEL)
     write_json(out / "config.json", {"model_config_list": [{"config": entry}]})
     return [out / "config.json", *written]
 
 
-def python_program(found: Deployment, out: Path) -> list[Path]:
+def python_program(deployment: Deployment, out: Path) -> list[Path]:
     """Write a Python program that needs openvino and numpy only."""
-    found.check_whole("which it compiles as one")
-    written = _model(found, out / TOOL_MODEL)
-    if found.is_split:
-        write_json(out / "affinities.json", found.affinities)
+    deployment.check_whole("which it compiles as one")
+    written = _model(deployment, out / TOOL_MODEL)
+    if deployment.is_split:
+        write_json(out / "affinities.json", deployment.affinities)
         written.append(out / "affinities.json")
-    write_text(out / "run.py", _rendered("run.py.j2", found))
+    write_text(out / "run.py", _rendered("run.py.j2", deployment))
     return [out / "run.py", *written]
 
 
-def cpp_program(found: Deployment, out: Path) -> list[Path]:
+def cpp_program(deployment: Deployment, out: Path) -> list[Path]:
     """Write a C++ program and what CMake builds it with."""
-    found.check_whole("which it compiles as one")
-    written = _model(found, out / TOOL_MODEL)
-    write_text(out / "main.cpp", _rendered("main.cpp.j2", found))
-    write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", found))
+    deployment.check_whole("which it compiles as one")
+    written = _model(deployment, out / TOOL_MODEL)
+    write_text(out / "main.cpp", _rendered("main.cpp.j2", deployment))
+    write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", deployment))
     return [out / "main.cpp", out / "CMakeLists.txt", *written]
 
 
-def olive(found: Deployment, out: Path) -> list[Path]:
+def olive(deployment: Deployment, out: Path) -> list[Path]:
     """Write an Olive workflow that encapsulates the model for ONNX Runtime and measures it there.
 
     Olive's own OpenVINO evaluator compiles without properties; ONNX Runtime's provider takes them from a file of the
@@ -101,7 +101,7 @@ def olive(found: Deployment, out: Path) -> list[Path]:
 
     Source: microsoft/Olive, olive/evaluator/olive_evaluator.py and olive/passes/openvino/encapsulation.py.
     """
-    plain = found.plain("olive")
+    plain = deployment.plain("olive")
     device = plain.target.partition(":")[0].partition(".")[0].lower()
     settings = {
         "execution_provider": [PROVIDER],
@@ -119,7 +119,7 @@ def olive(found: Deployment, out: Path) -> list[Path]:
         "target": "local",
         "output_dir": "optimised",
     }
-    written = _model(found, out / "model" / TOOL_MODEL)
+    written = _model(deployment, out / "model" / TOOL_MODEL)
     write_json(out / "openvino.json", _by_device(plain))
     write_json(out / "workflow.json", workflow)
     return [out / "workflow.json", out / "openvino.json", *written]
@@ -139,8 +139,8 @@ def _latency_metric(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
     """Return {device: its properties}, that of AUTO or HETERO among them, as ONNX Runtime's provider sets them."""
     mode, colon, _ = plain.target.partition(":")
-    found = {name: dict(properties) for name, properties in plain.devices.items()}
-    return found | ({mode: dict(plain.properties)} if colon or mode not in found else {})
+    by_device = {name: dict(properties) for name, properties in plain.devices.items()}
+    return by_device | ({mode: dict(plain.properties)} if colon or mode not in by_device else {})
 
 
 def _for_compiling(plain: PlainTarget) -> dict[str, str]:
@@ -158,9 +158,9 @@ def _for_compiling(plain: PlainTarget) -> dict[str, str]:
     return {**plain.properties, **({"DEVICE_PROPERTIES": f"{{{each}}}"} if each else {})}
 
 
-def _model(found: Deployment, path: Path) -> list[Path]:
+def _model(deployment: Deployment, path: Path) -> list[Path]:
     """Copy the placed model to a path and its weights beside it; return both."""
-    copies = [(found.model, path), (found.weights, path.with_suffix(".bin"))]
+    copies = [(deployment.model, path), (deployment.weights, path.with_suffix(".bin"))]
     try:
         make_alike(path.parent)
         for source, copy in copies:
@@ -172,7 +172,7 @@ def _model(found: Deployment, path: Path) -> list[Path]:
     return [copy for _, copy in copies]
 
 
-def _rendered(template: str, found: Deployment) -> str:
+def _rendered(template: str, deployment: Deployment) -> str:
     """Return a program for what a run found."""
     import jinja2
 
@@ -181,7 +181,7 @@ def _rendered(template: str, found: Deployment) -> str:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )  # no HTML, so nothing to escape for it: every value passes one of the two filters
     environment.filters |= {"python": python_literal, "cpp": cpp_literal}
-    record = found.record
+    record = deployment.record
     devices = {
         d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
         for d in record.devices.values()
@@ -191,7 +191,7 @@ def _rendered(template: str, found: Deployment) -> str:
         target=record.target,
         properties=record.properties,
         devices=devices,
-        affinities=found.affinities,
+        affinities=deployment.affinities,
         requests=record.requests,
         batch=record.batch,
     )

@@ -16,16 +16,16 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     from runtime.measuring.left_out import notes
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
-    found = notes(profile["left_out"])
+    sentences = notes(profile["left_out"])
     if profile["slowdown"] is None:
-        found.append(
+        sentences.append(
             "How much devices that run at the same time slow one another down was not told, because other processes "
             "kept the processors busy; predictions assume that they do not."
         )
     disturbed = list(dict.fromkeys(words for outcome in outcomes.values() for words in disturbances(outcome.entry)))
     if disturbed:
-        found.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
-    return found
+        sentences.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
+    return sentences
 
 
 def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:

@@ -101,15 +101,15 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
         DeviceError: a device is not there.
         UsageError: a device is not written as it should be.
     """
-    from runtime.machines import devices as found
+    from runtime.machines import devices as available
     from runtime.measuring.precisions import FULL, low_precisions
 
-    plugins = found.discover()
-    specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
-    facts = found.hardware(plugins)
+    plugins = available.discover()
+    specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
+    facts = available.hardware(plugins)
     low = low_precisions(specs, plugins)
-    open_names = () if devices else tuple(d.name for d in specs if d.properties[found.PRECISION] != FULL)
-    return HostMachine(tuple(d.to_json() for d in specs), facts, found.fingerprint(facts), tuple(low), open_names)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[available.PRECISION] != FULL)
+    return HostMachine(tuple(d.to_json() for d in specs), facts, available.fingerprint(facts), tuple(low), open_names)
 
 
 def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure") -> list[Task]:
@@ -246,14 +246,14 @@ def _measure(planned: _Planned, s: Settings) -> None:
 
 def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:
     """Return the tasks of a run that differs in its seed alone; much cheaper than planning it."""
-    found: list[Task] = []
+    seeded: list[Task] = []
     keys: dict[str, str] = {}
     for task in tasks:
         own = 0 if task.stage in SEEDLESS else seed
         other = replace(task, seed=own, inputs={stage: keys[stage] for stage in task.inputs})
-        found.append(other)
+        seeded.append(other)
         keys[task.stage] = other.key
-    return found
+    return seeded
 
 
 def _shapes(settings: Settings) -> dict[str, Any]:
@@ -310,25 +310,25 @@ def _one(settings: Settings, stage: str, name: str) -> list[Any]:
     return [name, declared(stage, name, settings.params_of(stage, name)).params]
 
 
-def _by_content(value: Any, fields: Set[str], found: dict[str, str]) -> Any:
+def _by_content(value: Any, fields: Set[str], files: dict[str, str]) -> Any:
     """Return parameters in which files are named by what they hold, so that they may lie anywhere.
 
-    fields: names of parameters that name files. found: gets such a name -> the path, for each file that there is.
+    fields: names of parameters that name files. files: gets such a name -> the path, for each file that there is.
 
     Raises:
         UsageError: the file of the user's metric holds no such function.
     """
     if isinstance(value, Mapping):
         return {
-            name: _content_name(v, found, metric=name == METRIC)
+            name: _content_name(v, files, metric=name == METRIC)
             if name in fields and isinstance(v, str)
-            else _by_content(v, fields, found)
+            else _by_content(v, fields, files)
             for name, v in value.items()
         }
-    return [_by_content(v, fields, found) for v in value] if isinstance(value, list | tuple) else value
+    return [_by_content(v, fields, files) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _content_name(text: str, found: dict[str, str], *, metric: bool) -> str:
+def _content_name(text: str, files: dict[str, str], *, metric: bool) -> str:
     """Return a path as its file's name and content, with the metric's function behind it; "" and what is none stay."""
     if not text or not (metric or Path(text).is_file()):
         return text
@@ -339,7 +339,7 @@ def _content_name(text: str, found: dict[str, str], *, metric: bool) -> str:
     else:
         path = Path(text)
     name = f"<{path.name}@{file_digest(path)}>"  # in brackets, so that none is a part of another
-    found[name] = str(path.absolute())
+    files[name] = str(path.absolute())
     return f"{name}:{text.rpartition(':')[2]}" if metric else name
 
 
@@ -406,12 +406,12 @@ def _is_learned(settings: Settings) -> bool:
 
 def _called(settings: Settings) -> list[tuple[str, str]]:
     """Return (stage, implementation) of all that placers bring along instead of what the stages have made, or call."""
-    found: list[tuple[str, str]] = []
+    called: list[tuple[str, str]] = []
     for name in placers_of(settings):
         values = settings.params_of("place", name)
-        found += [(stage, used) for stage, used in declared("place", name, values).recipe]
-        found += [("place", placer) for placer in placers_called(name, values)]
-    return found
+        called += [(stage, used) for stage, used in declared("place", name, values).recipe]
+        called += [("place", placer) for placer in placers_called(name, values)]
+    return called
 
 
 def installed(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NotRequired, TypeVar
 from typing_extensions import TypedDict
 
 from pipeline.core.devices import DeviceSpec
+from pipeline.shared.payload import FailureDocument
 
 Kind = TypeVar("Kind")
 
@@ -258,6 +259,61 @@ class PlacementRecord:
     objective: str = "latency"
     shapes: dict[str, str] = field(default_factory=dict)
     runner: str = ""
+
+
+class CoefficientRecord(TypedDict):
+    """One fitted coefficient; see `runtime.calibration.terms.Term`. prior: what the profile said."""
+
+    kind: Literal["operations", "latency", "bytes", "launch"]
+    what: str
+    device: str
+    target: str
+    prior: float
+    value: float
+    deviation: float
+
+
+Role = Literal["fitted", "held out"]
+
+
+class PredictedRecord(TypedDict):
+    """A placement that was measured, and what each simulator said of it before and after the fit; None: it refuses it.
+
+    devices: how many nodes each device has.
+    """
+
+    role: Role
+    devices: dict[str, int]
+    subgraphs: int | None
+    measured_s: float | None
+    failed: FailureDocument | None
+    before_s: dict[str, float | None]
+    predicted_s: dict[str, float | None]
+
+
+class FitRecord(TypedDict):
+    """What a calibration says; relative errors are medians, None without any."""
+
+    measurements: int
+    used: int
+    holdout: int
+    median_relative_error: dict[str, dict[Role, dict[str, float | None]]]
+    constant_error: float | None
+    left_out_error: float | None
+    penalty: float
+    slowdown: dict[str, float]
+    coefficients: list[CoefficientRecord]
+    placements: list[PredictedRecord]
+
+
+class CalibrationRecord(FitRecord):
+    """calibration.json: what was asked, and what came of it."""
+
+    schema: Literal["placewright.calibration/1"]
+    model: str
+    devices: list[str]
+    runtime: str
+    seed: int
 
 
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:

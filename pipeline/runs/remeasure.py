@@ -19,11 +19,11 @@ def measured_tasks(tasks: Sequence[Task]) -> list[Task]:
 
     What is made of a measurement has a key that its figures do not change, and so must be made again with it.
     """
-    found: dict[str, Task] = {}
+    by_key: dict[str, Task] = {}
     for task in tasks:
-        if task.measures or found.keys() & task.inputs.keys():
-            found[task.stage] = task
-    return list(found.values())
+        if task.measures or by_key.keys() & task.inputs.keys():
+            by_key[task.stage] = task
+    return list(by_key.values())
 
 
 def forget_measured(tasks: Sequence[Task], store: Store) -> None:

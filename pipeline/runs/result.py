@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,9 @@ from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
+from pipeline.core.private import copy_whole
 from pipeline.placing.finals import check_something_ran
+from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.notes import device_notes, partition_notes
@@ -122,7 +123,7 @@ def versions() -> dict[str, str]:
 
 
 def candidate_rows(
-    measured: Sequence[Mapping[str, Any]], objective: str, profiled: tuple[Graph, CostTable] | None = None
+    measured: Sequence[MeasuredRow], objective: str, profiled: tuple[Graph, CostTable] | None = None
 ) -> list[CandidateRecord]:
     """Return the documented record of every candidate, fastest first, failed ones last.
 
@@ -168,11 +169,11 @@ def candidate_rows(
     return sorted(rows, key=_slowness)
 
 
-def _settings(row: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _settings(row: MeasuredRow) -> dict[str, dict[str, str]]:
     """Return the properties of a row's devices, by name, and of its target where that has some of its own."""
-    found = {d["name"]: dict(d["properties"]) for d in row.get("devices", ())}
+    settings = {d["name"]: dict(d["properties"]) for d in row.get("devices", ())}
     own = dict(row.get("properties", {}))
-    return found | ({row["target"]: {**found.get(row["target"], {}), **own}} if own else {})
+    return settings | ({row["target"]: {**settings.get(row["target"], {}), **own}} if own else {})
 
 
 def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
@@ -182,7 +183,7 @@ def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
     return False, -candidate.times_as_fast if candidate.times_as_fast is not None else candidate.latency_s.median
 
 
-def _latency(row: Mapping[str, Any]) -> LatencyRecord | None:
+def _latency(row: MeasuredRow) -> LatencyRecord | None:
     """Return the latency of a row; one that a simulator or a file gave has no interval."""
     if row["failed"] or not row["samples_s"]:
         return None
@@ -191,7 +192,7 @@ def _latency(row: Mapping[str, Any]) -> LatencyRecord | None:
     return LatencyRecord(float(np.median(row["samples_s"])), None, None)
 
 
-def _rate(row: Mapping[str, Any], objective: str) -> float | None:
+def _rate(row: MeasuredRow, objective: str) -> float | None:
     """Return inferences per second."""
     if row["failed"] or not row.get("samples_s"):
         return None
@@ -209,7 +210,7 @@ def write_result(
         MeasurementError: nothing ran.
     """
     entry = outcomes["measure"].entry
-    document = payload.read_json(entry.path("measurements.json"))
+    document: Compared = payload.read_json(entry.path("measurements.json"))
     measured, asked = document["rows"], settings.measure
     graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
     costs, topology = payload.load_profile(outcomes["profile"].entry.path("profile.npz"))
@@ -222,8 +223,7 @@ def write_result(
     contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
     verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
-    winner = {**winner, "objective": asked.objective}
-    files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256)
+    files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
     files |= write_sources(path, outcomes)
@@ -279,7 +279,7 @@ def _told(path: Path) -> tuple[str, dict[str, str]] | None:
         return None
 
 
-def write_samples(path: Path, measured: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def write_samples(path: Path, measured: Sequence[MeasuredRow]) -> dict[str, str]:
     """Write samples.npz, the latencies of every candidate that has any; return its name by role.
 
     Arrays: names, uint8, their names as a JSON list; then float64 [r] per position in it, `0` those in turns with
@@ -310,7 +310,9 @@ def write_sources(path: Path, outcomes: Mapping[str, Outcome]) -> dict[str, str]
     return written
 
 
-def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[str, Any], sha256: str) -> dict[str, str]:
+def write_placed(
+    path: Path, read: Entry, names: Sequence[str], best: MeasuredRow, sha256: str, *, objective: str = "latency"
+) -> dict[str, str]:
     """Write placed.xml, placed.bin and placement.json; return their names by role.
 
     names: of the operations. sha256: of the model as the user gave it.
@@ -337,7 +339,7 @@ def write_placed(path: Path, read: Entry, names: Sequence[str], best: Mapping[st
         priority=best.get("priority"),
         requests=best.get("requests", 1),
         batch=best.get("batch", 1),
-        objective=best.get("objective", "latency"),
+        objective=objective,
         shapes={c["name"]: c["shape"] for c in payload.read_json(read.path("shapes.json"))},
         runner=best.get("runner", ""),
     )
@@ -358,7 +360,7 @@ def _copy_model(path: Path, read: Entry) -> None:
             _place_file(read.path(source), path / name)
 
 
-def write_segments(path: Path, graph: Graph, best: Mapping[str, Any]) -> dict[str, str]:
+def write_segments(path: Path, graph: Graph, best: MeasuredRow) -> dict[str, str]:
     """Write the folder of the segments in which the best candidate runs; return its name by role, {} without any."""
     folder = path / SPLIT
     if not in_segments(best["target"]):
@@ -374,13 +376,10 @@ def write_segments(path: Path, graph: Graph, best: Mapping[str, Any]) -> dict[st
 
 
 def _place_file(source: Path, target: Path) -> None:
-    """Copy a store file into the run directory under a temporary name, then rename it."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    """Copy a store file into the run directory, whole or not at all."""
     try:
-        shutil.copyfile(source, partial)
-        partial.replace(target)
+        copy_whole(source, target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise StoreError(
             f"{target} cannot be written: {error.strerror}.", "Make room, or choose another folder."
         ) from error

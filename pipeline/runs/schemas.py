@@ -15,6 +15,7 @@ TYPES: Mapping[str, str] = {
     "split": "runtime.executor.placed.manifest:SplitManifest",
     "where": "pipeline.runs.where:WhereRecord",
     "compare": "pipeline.runs.compare:ComparisonRecord",
+    "calibration": "pipeline.runs.records:CalibrationRecord",
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",

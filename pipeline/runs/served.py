@@ -24,27 +24,27 @@ VERSION = "1"  # a model repository has a folder per version of a model
 OUT_CONFIG, OUT_MODELS, SEGMENT_IR = "config.json", "models", "model.xml"
 
 
-def server_pipeline(found: Deployment, out: Path) -> list[Path]:
+def server_pipeline(deployment: Deployment, out: Path) -> list[Path]:
     """Write a model repository of the segments of a run, and a config.json whose pipeline joins them.
 
     Raises:
         UsageError: the run leaves it to a device string where operations run, or the server cannot express the model.
     """
-    _check(found)
+    _check(deployment)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        manifest, source = _segments(found, Path(folder))
-        _check_joints(found, manifest)
+        manifest, source = _segments(deployment, Path(folder))
+        _check_joints(deployment, manifest)
         paths = [
-            _write_segment(segment, source, Path(folder) / segment.id, out / _base(found, segment))
+            _write_segment(segment, source, Path(folder) / segment.id, out / _base(deployment, segment))
             for segment in manifest.segments
         ]
-    models = [{"config": _model_config(found, manifest, segment)} for segment in manifest.segments]
-    config = {"model_config_list": models, "pipeline_config_list": [_pipeline(found, manifest)]}
+    models = [{"config": _model_config(deployment, manifest, segment)} for segment in manifest.segments]
+    config = {"model_config_list": models, "pipeline_config_list": [_pipeline(deployment, manifest)]}
     write_json(out / OUT_CONFIG, config)
     return [out / OUT_CONFIG, *(path for pair in paths for path in pair)]
 
 
-def _segments(found: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
+def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
     """Return the segments of a run and the folder that they are in: those that were measured, else made now.
 
     Raises:
@@ -55,45 +55,46 @@ def _segments(found: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
     from runtime.executor.placed.errors import ManifestError
     from runtime.executor.placed.manifest import read_manifest
 
-    if in_segments(found.record.target):
+    if in_segments(deployment.record.target):
         try:
-            return read_manifest(found.path / SPLIT), found.path / SPLIT
+            return read_manifest(deployment.path / SPLIT), deployment.path / SPLIT
         except ManifestError as error:
-            raise StoreError(f"{error}.", f"Write it again: placewright measure --run {found.path}") from error
+            raise StoreError(f"{error}.", f"Write it again: placewright measure --run {deployment.path}") from error
     as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
-    return split(found.model, found.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
+    return split(deployment.model, deployment.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
 
 
-def _check(found: Deployment) -> None:
+def _check(deployment: Deployment) -> None:
     from runtime.executor.served import keeps_state
 
-    if not found.record.placement or (len(found.record.devices) > 1 and not found.is_split):
+    if not deployment.record.placement or (len(deployment.record.devices) > 1 and not deployment.is_split):
         raise UsageError(
-            f"{found.path} leaves it to {found.record.target} where operations run: there are no segments.",
+            f"{deployment.path} leaves it to {deployment.record.target} where operations run: there are no segments.",
             "The target ovms can.",
         )
-    if keeps_state(found.model):
+    if keeps_state(deployment.model):
         raise UsageError(
-            f"The model of {found.path} keeps a state from one inference to the next; the server's pipelines cannot.",
+            f"The model of {deployment.path} keeps a state from one inference to the next; "
+            "the server's pipelines cannot.",
             f"The targets {EVERYTHING} can.",
         )
 
 
-def _check_joints(found: Deployment, manifest: SplitManifest) -> None:
+def _check_joints(deployment: Deployment, manifest: SplitManifest) -> None:
     """Check that the server can join the segments: each waits for something, and outputs are made by one of them."""
     given = {port.tensor for port in manifest.inputs}
     passed = [port.names[0] for port in manifest.outputs if port.tensor in given]
     if passed or not all(segment.inputs for segment in manifest.segments):
         what = f"its output {passed[0]} is an input" if passed else "a segment depends on no input"
-        raise UsageError(f"{found.path} has no pipeline for the server: {what}.", f"The targets {EVERYTHING} can.")
+        raise UsageError(f"{deployment.path} has no pipeline for the server: {what}.", f"The targets {EVERYTHING} can.")
 
 
-def _model_name(found: Deployment, segment: SegmentEntry) -> str:
-    return f"{found.name}_{segment.id}"
+def _model_name(deployment: Deployment, segment: SegmentEntry) -> str:
+    return f"{deployment.name}_{segment.id}"
 
 
-def _base(found: Deployment, segment: SegmentEntry) -> Path:
-    return Path(OUT_MODELS) / _model_name(found, segment)
+def _base(deployment: Deployment, segment: SegmentEntry) -> Path:
+    return Path(OUT_MODELS) / _model_name(deployment, segment)
 
 
 def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Path) -> list[Path]:
@@ -115,40 +116,40 @@ def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Pat
     return copies
 
 
-def _model_config(found: Deployment, manifest: SplitManifest, segment: SegmentEntry) -> dict[str, Any]:
+def _model_config(deployment: Deployment, manifest: SplitManifest, segment: SegmentEntry) -> dict[str, Any]:
     """Return the server's entry for a segment: its plug-in, and the properties of its device.
 
     Every model has properties of its own, so that two named devices of one plug-in stay two.
     """
     device = manifest.devices[segment.device]
     return {
-        "name": _model_name(found, segment),
-        "base_path": _base(found, segment).as_posix(),
+        "name": _model_name(deployment, segment),
+        "base_path": _base(deployment, segment).as_posix(),
         "target_device": device.plugin,
-        "nireq": found.record.requests,
+        "nireq": deployment.record.requests,
         "plugin_config": {key: str(value) for key, value in device.properties.items() if key != "DEVICE_ID"},
     }
 
 
-def _pipeline(found: Deployment, manifest: SplitManifest) -> dict[str, Any]:
+def _pipeline(deployment: Deployment, manifest: SplitManifest) -> dict[str, Any]:
     """Return the pipeline: what it takes and gives is called as the model calls it, between segments go tensors."""
     source = {port.tensor: (REQUEST, port.names[0]) for port in manifest.inputs}
     source |= {name: (segment.id, name) for segment in manifest.segments for name in segment.outputs}
-    nodes = [_node(found, segment, source) for segment in manifest.segments]
+    nodes = [_node(deployment, segment, source) for segment in manifest.segments]
     outputs = {port.names[0]: port for port in manifest.outputs}  # two Results of one tensor are one output
     return {
-        "name": found.name,
+        "name": deployment.name,
         "inputs": [port.names[0] for port in manifest.inputs],
         "nodes": nodes,
         "outputs": [{label: _from(source[port.tensor])} for label, port in outputs.items()],
     }
 
 
-def _node(found: Deployment, segment: SegmentEntry, source: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+def _node(deployment: Deployment, segment: SegmentEntry, source: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     """Return the node of a segment; source: tensor -> the node that gives it, and what that calls it."""
     return {
         "name": segment.id,
-        "model_name": _model_name(found, segment),
+        "model_name": _model_name(deployment, segment),
         "type": "DL model",
         "inputs": [{name: _from(source[name])} for name in segment.inputs],
         "outputs": [{"data_item": name, "alias": name} for name in segment.outputs],

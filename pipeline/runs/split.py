@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.core.graph import Graph, followed
+from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
 from pipeline.runs.deployment import SPLIT, Deployment
 from pipeline.runs.directory import MANIFEST
@@ -70,10 +70,10 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     for place in (path, path / SPLIT):
         if _is_split(place):
             return placed.load(place, runner=runner, requests=requests)
-    found = Deployment.load(path)
-    record = found.record
+    deployment = Deployment.load(path)
+    record = deployment.record
     devices = _specs(record.devices)
-    if not record.placement or (len(devices) > 1 and not found.is_split):
+    if not record.placement or (len(devices) > 1 and not deployment.is_split):
         raise UsageError(
             f"{path} leaves it to {record.target} where operations run.", "Take pipeline.Result.load(run).compile()."
         )
@@ -82,7 +82,7 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     document = {"placement": record.placement, "priority": record.priority}
     compiler = placed.SegmentCompiler()
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
-        model, graph, placement = _read(found.model, document, devices, Path(scratch), as_placed)
+        model, graph, placement = _read(deployment.model, document, devices, Path(scratch), as_placed)
         parts = segmentation(graph, placement)
         return placed_in_memory(compiler.core.read_model(model), parts, devices, how, compiler)
 
@@ -153,10 +153,10 @@ def _document(path: Path) -> Mapping[str, Any]:
         ) from error
     if not isinstance(document, Mapping):
         raise UsageError(f"{path} holds no placement.", "Give a placement.json, or {operation: device}.")
-    found = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
-    if not found["placement"] or not all(isinstance(device, str) for device in found["placement"].values()):
+    stated = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
+    if not stated["placement"] or not all(isinstance(device, str) for device in stated["placement"].values()):
         raise UsageError(f"{path} holds no placement of operations.", "Give a placement.json, or {operation: device}.")
-    return found
+    return stated
 
 
 def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSpec, ...]:
@@ -184,7 +184,7 @@ def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSp
 def _filled(document: Mapping[str, Any], graph: Graph, devices: tuple[str, ...]) -> Placement:
     """Return the placement; inputs, constants and outputs that it leaves out go where they are read or made."""
     given: dict[str, str] = dict(document["placement"])
-    leader = followed(graph)
+    leader = leaders(graph)
     for i in np.flatnonzero(leader != np.arange(graph.n)).tolist():
         name, first = graph.names[i], graph.names[leader[i]]
         if name not in given and first in given:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +35,13 @@ from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
+from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
 if TYPE_CHECKING:
-    from pipeline.placing.hybrid import Proposal
+    from pipeline.placing.hybrid import Proposal, Round
 
 
 def read(work: StepContext) -> None:
@@ -95,20 +96,20 @@ def profile(work: StepContext) -> None:
         "seed": work.task.seed,
         "progress": work.progress,
     }
-    found = measure_profile(model, graph, _devices(work), settings, **alike)
-    slower = slowdown(model, found, settings, **alike) if work.task.params.get("company") else {}
-    payload.save_profile(work.out / "profile.npz", found.costs, found.topology)
+    profiled = measure_profile(model, graph, _devices(work), settings, **alike)
+    slower = slowdown(model, profiled, settings, **alike) if work.task.params.get("company") else {}
+    payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
         work.out / "profile.json",
         {
-            "latency_s": dict(found.latency_s),
-            "covered": dict(found.covered),
-            "refused": {k: list(v) for k, v in found.refused.items()},
-            "left_out": to_json(found.left_out),
+            "latency_s": dict(profiled.latency_s),
+            "covered": dict(profiled.covered),
+            "refused": {k: list(v) for k, v in profiled.refused.items()},
+            "left_out": to_json(profiled.left_out),
             "slowdown": None if slower is None else dict(slower),
         },
     )
-    work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])
+    work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])
 
 
 def coarsen(work: StepContext) -> None:
@@ -149,12 +150,12 @@ def group(work: StepContext) -> None:
     graph, grouping = _graph_and_grouping(work)
     name, values = work.task.params["use"]
     nodes = payload.load_arrays(work.read("embed", "embedding.npz"))["nodes"]
-    found, weights = group_once(
+    groups, weights = group_once(
         registry.build("group", name, values), nodes, contract(graph, grouping), seed=work.task.seed
     )
-    payload.save_grouping(work.out / "grouping.npz", found)
+    payload.save_grouping(work.out / "grouping.npz", groups)
     payload.save_weights(work.out / "grouper.safetensors", weights)
-    write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": found.k})
+    write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": groups.k})
 
 
 def place(work: StepContext) -> None:
@@ -213,7 +214,6 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 }
 
 
-Rows = list[dict[str, Any]]
 # Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
 PROFILE_SHARE = 0.15
@@ -243,7 +243,7 @@ def _until(work: StepContext, seconds: float = 0.0) -> Deadline:
     return work.deadline.share(of_left)
 
 
-def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], Rows]:
+def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], list[SearchRecord]]:
     """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
     params, seed = work.task.params, work.task.seed
     measured = params["reward"] == "measured"
@@ -251,21 +251,22 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[lis
     bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
     searchers = _searchers(work, subject, bind, watch)
     budget = Budget(params["evaluations"], max(LEAST_S, _placing(work, subject).left_s / len(searchers)))
-    found = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
-    rows, searches = [], []
-    for outcome in found:
+    outcomes = in_turn(searchers, subject, None, budget, seed=seed, say=work.progress)
+    rows, searches = list[FinalistRow](), list[SearchRecord]()
+    for outcome in outcomes:
         short = shortlist(outcome.answer.candidates, params["finalists"])
         if "boundary_s" in params and not measured:
             predicting = measurer.bind(subject)
             short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
         rows += [_row(outcome.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)]
         row = _search_row(outcome, params, outcome.evaluations)
-        row |= {"measurements": measured * outcome.evaluations, "measured_s": row["value_s"] if measured else None}
+        row["measurements"] = outcome.evaluations if measured else 0
+        row["measured_s"] = row["value_s"] if measured else None
         searches.append(row)
     return rows, searches
 
 
-def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], Rows]:
+def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], list[SearchRecord]]:
     """Return the rows of the candidates and of the searches where a few placements are measured in between.
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
@@ -279,13 +280,15 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[F
     seconds = _placing(work, subject).left_s
     rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
     journal = _journal(work, devices.bind(subject))
-    found = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
-    told = {"used": found.used, "refused": found.refusal, "rounds": [asdict(r) for r in found.rounds]}
-    searches = [
-        _search_row(outcome, params, found.evaluations[outcome.placer]) | _proposed(found.of(outcome.placer)) | told
-        for outcome in found.last
-    ]
-    proposals = every_best_first(found.proposals, [searcher.name for searcher in searchers])
+    hybrid = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
+    searches = []
+    for outcome in hybrid.last:
+        row = _search_row(outcome, params, hybrid.evaluations[outcome.placer])
+        _add_proposals(row, hybrid.of(outcome.placer))
+        row["used"], row["refused"] = hybrid.used, hybrid.refusal
+        row["rounds"] = [_round_record(each) for each in hybrid.rounds]
+        searches.append(row)
+    proposals = every_best_first(hybrid.proposals, [searcher.name for searcher in searchers])
     short = shortlist([p.candidate for p in proposals], params["finalists"])
     rows = [
         _row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
@@ -294,13 +297,26 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[F
     return rows, searches
 
 
-def _proposed(own: Sequence[Proposal]) -> dict[str, Any]:
-    """Return what a search's row says of the placements that are the placer's own, best first."""
-    row = {"measurements": sum(p.measured is not None for p in own), "measured_s": None, "predicted_s": None}
-    if not own or math.isinf(own[0].rank[1]):
-        return row
-    seconds = {"measured_s": own[0].measured_s, "predicted_s": own[0].predicted_s}
-    return row | {k: s for k, s in seconds.items() if math.isfinite(s)} | {"found_by": own[0].found_by}
+def _add_proposals(row: SearchRecord, own: Sequence[Proposal]) -> None:
+    """Add to a search's record what is said of the placements that are the placer's own, best first."""
+    row["measurements"] = sum(p.measured is not None for p in own)
+    row["measured_s"] = row["predicted_s"] = None
+    if own and not math.isinf(own[0].rank[1]):
+        row["found_by"] = own[0].found_by
+        row["measured_s"], row["predicted_s"] = _finite(own[0].measured_s), _finite(own[0].predicted_s)
+
+
+def _round_record(each: Round) -> RoundRecord:
+    return {
+        "evaluations": each.evaluations,
+        "measurements": each.measurements,
+        "failed": each.failed,
+        "error": each.error,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _journal(work: StepContext, devices: Evaluator) -> Journal:
@@ -354,24 +370,24 @@ def _row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured
         "found_by": candidate.found_by,
         "measured": measured,
         "value_s": result.value_s if not isinstance(result, MeasurementFailed) else None,
-        "failed": asdict(result) if isinstance(result, MeasurementFailed) else None,
+        "failed": payload.failure_to_json(result) if isinstance(result, MeasurementFailed) else None,
         **candidate.placement.to_document(graph.names),
     }
 
 
-def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
-    found = outcome.answer
+def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: int) -> SearchRecord:
+    answer = outcome.answer
     return {
         "placer": outcome.placer,
         "reward": params["reward"],
         "evaluator": params["evaluator"][0],
         "evaluations": evaluations,
-        "found_by": found.best.found_by,
-        "value_s": found.value_s if math.isfinite(found.value_s) else None,
-        "lower_bound_s": found.lower_bound_s,
-        "gap": found.gap,
-        "proven": found.proven,
-        "bound_by": found.bound_by,
+        "found_by": answer.best.found_by,
+        "value_s": _finite(answer.value_s),
+        "lower_bound_s": answer.lower_bound_s,
+        "gap": answer.gap,
+        "proven": answer.proven,
+        "bound_by": answer.bound_by,
     }
 
 
@@ -396,11 +412,11 @@ def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
     return raised(devices, work.task.params["open_names"], _tried_precisions(work), discover())
 
 
-def _tried_precisions(work: StepContext) -> Rows:
+def _tried_precisions(work: StepContext) -> list[Mapping[str, Any]]:
     """Return what became of the model in low precisions; nothing where none was in question."""
     if "precisions" not in work.inputs:
         return []
-    tried: Rows = payload.read_json(work.read("precisions", "precisions.json"))
+    tried: list[Mapping[str, Any]] = payload.read_json(work.read("precisions", "precisions.json"))
     return tried
 
 

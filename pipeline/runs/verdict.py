@@ -42,17 +42,17 @@ class Limits:
 
     def broken_by(self, candidate: CandidateRecord) -> str:
         """Return in words which limits a candidate that ran does not keep; "" if it keeps them all."""
-        c, found = candidate, []
+        c, broken = candidate, []
         share = max((s for s in c.percentiles if float(s) <= 99), key=float, default="")  # few latencies tell no p99
         if self.p99_s and share and c.percentiles[share] > self.p99_s:
-            found.append(f"p{share} is {c.percentiles[share] * 1e3:.2f} ms, {self.p99_s * 1e3:g} ms allowed for p99")
+            broken.append(f"p{share} is {c.percentiles[share] * 1e3:.2f} ms, {self.p99_s * 1e3:g} ms allowed for p99")
         if self.min_rate and c.rate is not None and c.rate < self.min_rate:
-            found.append(f"{c.rate:.1f} inferences per second, {self.min_rate:g} wanted")
+            broken.append(f"{c.rate:.1f} inferences per second, {self.min_rate:g} wanted")
         if self.max_memory_bytes and c.peak_bytes is not None and c.peak_bytes > self.max_memory_bytes:
-            found.append(f"{c.peak_bytes / 1e6:.0f} MB of memory, {self.max_memory_bytes / 1e6:.0f} MB allowed")
+            broken.append(f"{c.peak_bytes / 1e6:.0f} MB of memory, {self.max_memory_bytes / 1e6:.0f} MB allowed")
         if self.max_load_s and c.compile_s is not None and c.compile_s > self.max_load_s:
-            found.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
-        return "; ".join(found)
+            broken.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
+        return "; ".join(broken)
 
     def unmeasured(self, candidate: CandidateRecord) -> tuple[str, ...]:
         """Return a sentence on a limit of which too few latencies were seen to tell whether it is kept."""

@@ -105,9 +105,9 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
 
-    wanted, found = wanted_on(device), look_at_model(model)
+    wanted, known = wanted_on(device), look_at_model(model)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        read_apart(found.path, Path(folder), source=found.sha256, limits=ReadLimits(), shapes=shapes)
+        read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=shapes)
         return _located(Path(folder) / "model.xml", wanted, name=str(model))
 
 
@@ -123,15 +123,15 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     """
     from runtime.machines.devices import discover
 
-    found = Deployment.load(run)
-    found.check_whole("which OpenVINO does not see as one")
-    if model is not None and look_at_model(model).sha256 != found.record.model.source_sha256:
+    deployment = Deployment.load(run)
+    deployment.check_whole("which OpenVINO does not see as one")
+    if model is not None and look_at_model(model).sha256 != deployment.record.model.source_sha256:
         raise StoreError(f"{run} holds a run of another model than {model}.", "Leave one of the two out.")
     here = discover()
-    missing = sorted({d.plugin for d in found.record.devices.values()} - set(here))
+    missing = sorted({d.plugin for d in deployment.record.devices.values()} - set(here))
     if missing:
         raise DeviceError(f"There is no device {', '.join(missing)}, which {run} uses.", f"Here: {', '.join(here)}.")
-    return _located(found.model, wanted_by(found), name=str(found.model))
+    return _located(deployment.model, wanted_by(deployment), name=str(deployment.model))
 
 
 def wanted_on(text: str) -> Wanted:
@@ -160,25 +160,25 @@ def wanted_on(text: str) -> Wanted:
     return Wanted(target, devices, properties, asked={"": devices[0].name} if mode == "AUTO" and rest else {})
 
 
-def wanted_by(found: Deployment) -> Wanted:
+def wanted_by(deployment: Deployment) -> Wanted:
     """Return what a run asks for: the placement, the only device, or the one that AUTO chose when it was measured."""
-    record = found.record
+    record = deployment.record
     devices = tuple(DeviceSpec(n, d.plugin, d.openvino_name, d.properties) for n, d in record.devices.items())
-    if found.is_split:
-        return Wanted(record.target, devices, record.properties, found.affinities, record.placement)
+    if deployment.is_split:
+        return Wanted(record.target, devices, record.properties, deployment.affinities, record.placement)
     if ":" not in record.target and len(devices) == 1:
         return Wanted(record.target, devices, record.properties, asked={"": devices[0].name})
-    chosen = Result.load(found.path).best.devices_used if record.target.startswith("AUTO") else []
+    chosen = Result.load(deployment.path).best.devices_used if record.target.startswith("AUTO") else []
     return Wanted(record.target, devices, record.properties, asked={"": chosen[0]} if len(chosen) == 1 else {})
 
 
-def refuse_fallback(found: WhereRecord) -> None:
+def refuse_fallback(located: WhereRecord) -> None:
     """Raise if operations ran elsewhere than asked for.
 
     Raises:
         FallbackError: they did; it names them.
     """
-    fallen = [row for row in found.operations if row.fallback]
+    fallen = [row for row in located.operations if row.fallback]
     if not fallen:
         return
     asked, ran = (sorted({getattr(row, name) for row in fallen}) for name in ("asked", "device"))

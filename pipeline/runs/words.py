@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from pipeline.core.devices import CostTable
+from pipeline.core.devices import CostTable, DeviceDocument
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
-from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord
+from pipeline.placing.rows import MeasuredRow
+from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord, SearchRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",
@@ -82,7 +82,7 @@ def is_untried(candidate: CandidateRecord) -> bool:
     return candidate.latency_s is None and candidate.failed is None
 
 
-def about(row: Mapping[str, Any], shares: Mapping[str, float]) -> str:
+def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
     """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
     parts = row.get("subgraphs") or 1
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
@@ -101,7 +101,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"
 
 
-def _device_text(device: Mapping[str, Any]) -> str:
+def _device_text(device: DeviceDocument) -> str:
     """Return a device as a person would name it: the plug-in, its threads, its precision."""
     properties = device["properties"]
     threads = properties.get("INFERENCE_NUM_THREADS")
@@ -128,18 +128,18 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     return f"Fastest split of each placer: {', '.join(words)}."
 
 
-def pipelines_text(searches: Sequence[Mapping[str, Any]], candidates: Sequence[CandidateRecord]) -> str:
+def pipelines_text(searches: Sequence[SearchRecord], candidates: Sequence[CandidateRecord]) -> str:
     """Return how many inferences a second the best pipeline of each placer was predicted to make, and made; "" if none.
 
     The first finalist of a placer is the one of which its search tells.
     """
     rates = {c.name: c.rate for c in candidates if c.rate}
-    found = []
+    lines = []
     for search in searches:
         name = f"{search['placer']} 1 pipeline"
         if search["evaluator"] == PIPELINED and search["value_s"] and name in rates:
-            found.append(f"{name} {rates[name]:.4g} (predicted: {1 / search['value_s']:.4g})")
-    return f"Inferences per second: {', '.join(found)}." if found else ""
+            lines.append(f"{name} {rates[name]:.4g} (predicted: {1 / search['value_s']:.4g})")
+    return f"Inferences per second: {', '.join(lines)}." if lines else ""
 
 
 def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "") -> str:
@@ -169,7 +169,7 @@ def _between(ends: tuple[float, float] | None) -> str:
     return f" ({ends[0] * 1e3:.2f} to {ends[1] * 1e3:.2f})" if ends else ""
 
 
-def search_text(search: Mapping[str, Any]) -> str:
+def search_text(search: SearchRecord) -> str:
     """Return in a few sentences what a placer's search came to."""
     tried, asked = search["evaluations"], search["measurements"]
     done = f"{search['placer']} tried {_count(tried, 'placement')} in the simulator"
@@ -181,7 +181,7 @@ def search_text(search: Mapping[str, Any]) -> str:
     return " ".join(f"{s}." for s in sentences if s)
 
 
-def _best_text(search: Mapping[str, Any]) -> str:
+def _best_text(search: SearchRecord) -> str:
     measured_s: float | None = search["measured_s"]
     hybrid = search["reward"] == "hybrid"
     if hybrid and measured_s is None and search["predicted_s"] is None and search["value_s"] is not None:
@@ -205,9 +205,10 @@ def _best_text(search: Mapping[str, Any]) -> str:
     return f"{text}; no placement can take less than {search['lower_bound_s'] * 1e3:.2f} ms there"
 
 
-def _calibration_text(search: Mapping[str, Any]) -> list[str]:
-    if search.get("refused") and not search["used"]:
-        return [f"The simulator could not be corrected by measurements: {refusal_text(search['refused'])}"]
+def _calibration_text(search: SearchRecord) -> list[str]:
+    refused = search.get("refused")
+    if refused and not search["used"]:
+        return [f"The simulator could not be corrected by measurements: {refusal_text(refused)}"]
     errors = [r["error"] for r in search.get("rounds", ()) if r["error"] is not None]
     if not errors:
         return []

@@ -47,15 +47,15 @@ def cache_root() -> Path:
 
 def kernel_files(path: Path, root: Path) -> list[Path]:
     """Return a kernel file and all others below `root` whose kernels it imports, sorted."""
-    found, front = {path}, [path]
+    files, front = {path}, [path]
     while front:
         for module, names, plain in IMPORT.findall(front.pop().read_text(encoding="utf-8")):
             full = [module or plain, *(f"{module}.{name.strip(' ()')}" for name in re.split(r"[,\n]", names))]
             for near in (root / (name.replace(".", "/") + ".py") for name in full):
-                if near not in found and near.is_file() and any(m in near.read_text(encoding="utf-8") for m in MARKS):
-                    found.add(near)
+                if near not in files and near.is_file() and any(m in near.read_text(encoding="utf-8") for m in MARKS):
+                    files.add(near)
                     front.append(near)
-    return sorted(found)
+    return sorted(files)
 
 
 @cache

@@ -1,6 +1,7 @@
 """Orders and paths of graphs: one home for what several stages ask of them.
 
-The topological order of an acyclic graph is `pipeline.core.graph.topological_order`.
+The topological order of an acyclic graph is `pipeline.core.graph.topological_order`, what undirected pairs join are
+`pipeline.core.graph.components`, what lies on cycles tells `pipeline.shared.cycles`, which loads no compiled code.
 """
 
 from __future__ import annotations
@@ -77,9 +78,12 @@ def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float
     return path_s
 
 
-def depths(graph: Graph) -> Int32:
-    """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0."""
-    return breadth_first(*adjacency(graph))[1]
+def depths(graph: Graph, *, reverse: bool = False) -> Int32:
+    """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0.
+
+    reverse: follow the edges against their direction.
+    """
+    return breadth_first(*adjacency(graph, reverse=reverse))[1]
 
 
 @compiled

@@ -1,18 +1,21 @@
-"""How artifacts are written to files and read back: npz without pickle, and JSON."""
+"""How artifacts are written to files and read back: npz without pickle, JSON, models whole."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float32, Float64
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
-from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
+from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import INFERRED, Reads
 
 GRAPH_ARRAYS = (
@@ -29,6 +32,16 @@ GRAPH_ARRAYS = (
 )
 READ_ARRAYS = ("edge", "port", "size", "tensor")  # filed as "read_edge" and so on; earlier versions have none
 FILED_AS = {"colocate": "tie"}  # names that arrays have in files written by earlier versions, too
+
+
+@contextlib.contextmanager
+def whole_ir(xml: Path) -> Iterator[Path]:
+    """Give where to save a model as IR; the .xml and the .bin then take the name of `xml`, when both are whole."""
+    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
+        written = Path(folder) / xml.name
+        yield written
+        for suffix in (".bin", ".xml"):
+            written.with_suffix(suffix).replace(xml.with_suffix(suffix))
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -128,16 +141,43 @@ def load_slowdown(path: Path, topology: Topology) -> Float64:
 
     It is 1 for devices that were not asked about, and for all if other processes kept anybody from telling.
     """
-    found = read_json(path)["slowdown"] or {}
-    return np.array([found.get(name, 1.0) for name in topology.names], np.float64)
+    slowdown = read_json(path)["slowdown"] or {}
+    return np.array([slowdown.get(name, 1.0) for name in topology.names], np.float64)
 
 
-def result_to_json(result: Evaluation) -> dict[str, Any]:
+class FailureDocument(TypedDict):
+    """Why a placement could not be measured; see `MeasurementFailed`."""
+
+    kind: FailureKind
+    message: str
+
+
+class EvaluationDocument(TypedDict):
+    """What an evaluator said of a placement, see `Measurement`; of one that failed why alone."""
+
+    failed: FailureDocument | None
+    samples_s: NotRequired[list[float]]
+    warm_up: NotRequired[int]
+    compile_s: NotRequired[float]
+    executed_on: NotRequired[list[str]]
+    subgraphs: NotRequired[int]
+    precision: NotRequired[str]
+    waited_share: NotRequired[float]
+    realtime: NotRequired[bool]
+    predicted: NotRequired[bool]
+
+
+def failure_to_json(failed: MeasurementFailed) -> FailureDocument:
+    """Return why a placement could not be measured, as JSON values."""
+    return {"kind": failed.kind, "message": failed.message}
+
+
+def result_to_json(result: Evaluation) -> EvaluationDocument:
     """Return what an evaluator said, or the reason why it could not, as JSON values."""
     if isinstance(result, MeasurementFailed):
-        return {"failed": {"kind": result.kind, "message": result.message}}
+        return {"failed": failure_to_json(result)}
     measured = Measurement(result.samples_s) if isinstance(result, Prediction) else result
-    document = {
+    document: EvaluationDocument = {
         "failed": None,
         "samples_s": result.samples_s.tolist(),
         "warm_up": measured.warm_up,
@@ -148,7 +188,9 @@ def result_to_json(result: Evaluation) -> dict[str, Any]:
         "waited_share": measured.waited_share,
         "realtime": measured.realtime,
     }
-    return document | ({"predicted": True} if isinstance(result, Prediction) else {})
+    if isinstance(result, Prediction):
+        document["predicted"] = True
+    return document
 
 
 def result_from_json(document: Mapping[str, Any]) -> Evaluation:

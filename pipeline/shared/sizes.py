@@ -10,14 +10,14 @@ def sized(shape: Any, *sizes: int, front: int = 0) -> list[int]:
 
     sizes: of each but the one at `front`, which becomes 1; several are given in turn, as height and width.
     """
-    found = []
+    numbers = []
     others = 0  # dynamic dimensions so far that are not at the front
     for axis, dimension in enumerate(shape):
         if dimension.is_static:
-            found.append(dimension.get_length())
+            numbers.append(dimension.get_length())
             continue
         wanted = 1 if axis == front else sizes[others % len(sizes)]
         others += axis != front
         upper = dimension.get_max_length()
-        found.append(max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper)))
-    return found
+        numbers.append(max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper)))
+    return numbers

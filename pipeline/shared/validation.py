@@ -56,17 +56,17 @@ class Faults:
     where: str
     error: Callable[[str, str], PlacewrightError]
     remedy: str
-    found: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
     def add(self, text: str) -> None:
         """Note one fault."""
-        self.found.append(text)
+        self.faults.append(text)
 
     def end(self) -> None:
         """Raise the error if there are faults."""
-        if self.found:
-            more = f"; and {len(self.found) - NAMED} more" if len(self.found) > NAMED else ""
-            raise self.error(f"In {self.where}: {'; '.join(self.found[:NAMED])}{more}.", self.remedy)
+        if self.faults:
+            more = f"; and {len(self.faults) - NAMED} more" if len(self.faults) > NAMED else ""
+            raise self.error(f"In {self.where}: {'; '.join(self.faults[:NAMED])}{more}.", self.remedy)
 
     def checked(self, shape: type[Shape], document: Any) -> Shape:
         """Return a document as the type `shape`; without what is wrong, which is noted, if it can do without.
@@ -81,7 +81,7 @@ class Faults:
             of_value: dict[Path, list[ErrorDetails]] = {}  # several of one value: none of the types it may have fits
             for detail in error.errors(include_url=False):
                 of_value.setdefault(_path(detail, document), []).append(detail)
-        self.found += [_fault(path, details, shape, document) for path, details in of_value.items()]
+        self.faults += [_fault(path, details, shape, document) for path, details in of_value.items()]
         try:
             return adapter.validate_python(_without(document, of_value))
         except ValidationError:

@@ -146,8 +146,8 @@ def _cited(text: str) -> str:
     """Return the work that a docstring's paragraph "Source:" begins with: up to the year, and the section of it."""
     paragraphs = [p.replace("\n", " ") for p in text.split("\n\n") if p.startswith("Source: ")]
     sentence = re.split(r"[.;] ", "".join(paragraphs).removeprefix("Source: "))[0]
-    found = re.match(r".*\b(19|20)\d\d\b(, sections? [\d.]*\d( and [\d.]*\d)?)?", sentence)
-    return found.group() if found else sentence.rstrip(".")
+    match = re.match(r".*\b(19|20)\d\d\b(, sections? [\d.]*\d( and [\d.]*\d)?)?", sentence)
+    return match.group() if match else sentence.rstrip(".")
 
 
 def _promises(name: str) -> tuple[str, ...]:

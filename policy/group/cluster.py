@@ -78,7 +78,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.groups < 1:
-            raise UsageError(f"{self} is not a clustering.", "Use at least 1 group.")
+            raise UsageError(f"{self} has a parameter out of range.", "Use at least 1 group.")
 
     def build(self, width: int, *, seed: int) -> ClusterModel:
         """Return the model; nothing is drawn."""

@@ -280,7 +280,9 @@ class EdgeScore:
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.hidden < 1 or not self.temperature > 0:
-            raise UsageError(f"{self} scores no edges.", "Use at least 1 round, 1 unit and a temperature above 0.")
+            raise UsageError(
+                f"{self} has a parameter out of range.", "Use at least 1 round, 1 unit and a temperature above 0."
+            )
         if self.stop not in STOPS:
             raise UnknownNameError("way to stop", self.stop, STOPS)
 

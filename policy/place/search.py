@@ -249,20 +249,20 @@ class Search:
         if simulator is None or not tells_starts(simulator):
             return self.simulate(device), None
         device = np.ascontiguousarray(device[: max(0, self.left)])
-        found, start_s = simulator.simulate_starts(device)
-        return self._simulated(device, found, ""), start_s
+        simulation, start_s = simulator.simulate_starts(device)
+        return self._simulated(device, simulation, ""), start_s
 
-    def _simulated(self, device: Int32, found: Simulation, author: str) -> Simulation:
+    def _simulated(self, device: Int32, simulation: Simulation, author: str) -> Simulation:
         """Count what was simulated, and keep the best of it."""
         self.spent += len(device)
-        value_s = np.where(found.over_bytes == 0, found.value_s, math.inf)
+        value_s = np.where(simulation.over_bytes == 0, simulation.value_s, math.inf)
         for i in np.argsort(value_s, kind="stable")[:ANSWERS].tolist():
             placement = Placement(device[i], self.problem.topology.names)
             key = placement.digest()
             if math.isfinite(value_s[i]) and key not in self._history.value_s and self._fits(placement):
                 self._history.note(key, Candidate(placement, Prediction(float(value_s[i])), author or self.author))
         self._tell()
-        return found
+        return simulation
 
     def timeline(self, placement: Placement) -> Timeline | None:
         """Return when everything happens under a placement that has a finite value; it counts as an evaluation.
@@ -277,8 +277,8 @@ class Search:
     def _local_search_asking(self, start: Placement, moves: Moves) -> LocalSearch:
         """Search by asking about one placement after the other; what does not fit is never taken."""
         tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
-        placement, plan_s = start, float(self.evaluate([start])[0])
-        best, best_s = placement, plan_s
+        placement, now_s = start, float(self.evaluate([start])[0])
+        best, best_s = placement, now_s
         for i in range(moves.r):
             if self.left <= 0:
                 break
@@ -288,11 +288,11 @@ class Search:
                 continue
             value = float(self.evaluate([moved])[0])
             tried[i], value_s[i] = True, value
-            if value <= plan_s + moves.threshold_s[i]:
-                taken[i], placement, plan_s = True, moved, value
+            if value <= now_s + moves.threshold_s[i]:
+                taken[i], placement, now_s = True, moved, value
             if value < best_s:
                 best, best_s = moved, value
-        return LocalSearch(tried, value_s, taken, placement, plan_s, best, best_s)
+        return LocalSearch(tried, value_s, taken, placement, now_s, best, best_s)
 
     def answer(self, limit: int = ANSWERS) -> Answer:
         """Return the `limit` best placements seen, best first, failed ones last, and what was proven.

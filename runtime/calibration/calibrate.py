@@ -132,13 +132,13 @@ def calibrate(
         raise _unusable([r for _, r in measured if isinstance(r, MeasurementFailed)])
     seconds, used = seconds[usable], [p for p, fits in zip(placements, usable.tolist(), strict=True) if fits]
     noise = np.array([relative_noise(r.samples_s) for r in results])[usable]
-    found, predicted_s = _fitted(partial(rows_at, used), seconds, noise, terms.prior)
-    costs, topology = terms.corrected(found.value)
-    deviation = np.sqrt(np.diag(found.covariance))
+    fitted, predicted_s = _fitted(partial(rows_at, used), seconds, noise, terms.prior)
+    costs, topology = terms.corrected(fitted.value)
+    deviation = np.sqrt(np.diag(fitted.covariance))
     coefficients = tuple(
         Coefficient(*figures)
         for figures in zip(
-            terms.terms, terms.prior.mean.tolist(), found.value.tolist(), deviation.tolist(), strict=True
+            terms.terms, terms.prior.mean.tolist(), fitted.value.tolist(), deviation.tolist(), strict=True
         )
     )
     return Calibration(
@@ -147,9 +147,9 @@ def calibrate(
         coefficients,
         seconds.size,
         median_error(predicted_s, seconds),
-        median_error(found.left_out_s, seconds),
+        median_error(fitted.left_out_s, seconds),
         terms,
-        found,
+        fitted,
         rows_at,
     )
 
@@ -178,10 +178,10 @@ def _fitted(
     rows = rows_at(prior.mean)
     kept: list[tuple[float, Fit, Float64]] = []
     for _ in range(ROUNDS):
-        found = fit(rows, seconds, noise, prior)
-        before, rows = rows, rows_at(found.value)
-        predicted_s = rows @ found.value
-        kept.append((float((np.abs(predicted_s / seconds - 1.0) / noise).mean()), found, predicted_s))
+        estimate = fit(rows, seconds, noise, prior)
+        before, rows = rows, rows_at(estimate.value)
+        predicted_s = rows @ estimate.value
+        kept.append((float((np.abs(predicted_s / seconds - 1.0) / noise).mean()), estimate, predicted_s))
         if np.array_equal(before, rows):
             break
     _, best, said_s = min(kept, key=lambda entry: entry[0])
@@ -202,8 +202,8 @@ def check_splits_run(measured: Sequence[Measured]) -> None:
 
 def _finite(rows: Float64) -> Bool:
     """Return bool [b], which of float64 [b, q] rows hold finite numbers only."""
-    found: Bool = np.isfinite(rows.sum(axis=1))
-    return found
+    finite: Bool = np.isfinite(rows.sum(axis=1))
+    return finite
 
 
 def _unusable(failed: Sequence[MeasurementFailed]) -> MeasurementError:

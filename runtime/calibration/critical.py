@@ -133,7 +133,7 @@ class _Waits:
 
 
 def _by_moment(moment_s: Float64) -> Mapping[float, Sequence[int]]:
-    found: dict[float, list[int]] = {}
+    by_moment: dict[float, list[int]] = {}
     for i, at_s in enumerate(moment_s.tolist()):
-        found.setdefault(at_s, []).append(i)
-    return found
+        by_moment.setdefault(at_s, []).append(i)
+    return by_moment

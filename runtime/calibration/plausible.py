@@ -31,14 +31,14 @@ def plausible_placements(subject: Subject, count: int, *, seed: int) -> list[Pla
     place[topological_order(subject.graph)] = np.arange(subject.graph.n)
     order = np.argsort(sum_per_group(place, grouping) / np.bincount(grouping.group, minlength=grouping.k))
     rng = np.random.default_rng(seed)
-    found: dict[bytes, Placement] = {}
+    placements: dict[bytes, Placement] = {}
     for device in range(len(names)):
-        _keep(found, np.full(grouping.k, device), allowed, names)
+        _keep(placements, np.full(grouping.k, device), allowed, names)
     for _ in range(8 * count):  # small subjects have fewer placements than were asked for
-        if len(found) >= count:
+        if len(placements) >= count:
             break
-        _keep(found, _stretches(order, len(names), rng), allowed, names)
-    return list(found.values())[:count]
+        _keep(placements, _stretches(order, len(names), rng), allowed, names)
+    return list(placements.values())[:count]
 
 
 def _stretches(order: Int64, p: int, rng: np.random.Generator) -> Int64:
@@ -58,7 +58,7 @@ def _stretches(order: Int64, p: int, rng: np.random.Generator) -> Int64:
 
 
 def _keep(
-    found: dict[bytes, Placement],
+    placements: dict[bytes, Placement],
     device: Int64,
     allowed: Bool,
     names: tuple[str, ...],
@@ -67,4 +67,4 @@ def _keep(
     lost = np.flatnonzero(~allowed[np.arange(device.size), device])
     device[lost] = np.argmax(allowed[lost], axis=1)
     placement = Placement(device.astype(np.int32), names)
-    found.setdefault(placement.key(), placement)
+    placements.setdefault(placement.key(), placement)

@@ -115,5 +115,5 @@ class _System:
         precision = self.rows.T @ self.rows + penalty * self.root.T @ self.root
         residual = self.rows @ (value / self.scale) - self.target
         excess = max(1.0, float((residual**2).mean()))
-        found: Float64 = excess * np.linalg.inv(precision) * np.outer(self.scale, self.scale)
-        return found
+        scaled: Float64 = excess * np.linalg.inv(precision) * np.outer(self.scale, self.scale)
+        return scaled

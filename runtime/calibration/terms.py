@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Origin, Topology
-from pipeline.core.graph import followed
+from pipeline.core.graph import leaders
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.calibration.ridge import Prior
@@ -27,6 +28,9 @@ SHARED = 0.4
 SHARED_BY_DEVICE = 0.3
 SHARED_BY_TYPE = 0.2
 
+TermKind = Literal["operations", "latency", "bytes", "launch"]
+OF_LINKS: tuple[TermKind, TermKind] = ("latency", "bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -37,7 +41,7 @@ class Term:
     device, the sender of a link. target: the receiver, or "".
     """
 
-    kind: str
+    kind: TermKind
     what: str
     device: str
     target: str = ""
@@ -71,7 +75,7 @@ class Terms:
         """
         costs = known_costs(subject, "sequential")
         types, kind_of = _types(subject, costs)
-        node: Int32 = subject.grouping.group[followed(subject.graph)]
+        node: Int32 = subject.grouping.group[leaders(subject.graph)]
         terms = _listed(types, subject.topology.names, launches=launches)
         prior = _prior(terms, subject, costs, launches=launches)
         return cls(subject, costs, terms, prior, types, kind_of, launches, node, Cutter.of(subject.graph, node))
@@ -131,7 +135,7 @@ def _types(subject: Subject, costs: CostTable) -> tuple[tuple[str, ...], Int64]:
 def _listed(types: Sequence[str], devices: Sequence[str], *, launches: bool) -> tuple[Term, ...]:
     links = [(a, b) for a in devices for b in devices if a != b]
     terms = [Term("operations", t, d) for t in types for d in devices]
-    terms += [Term(kind, "", a, b) for kind in ("latency", "bytes") for a, b in links]
+    terms += [Term(kind, "", a, b) for kind in OF_LINKS for a, b in links]
     terms += [Term("launch", "", d) for d in devices if launches]
     return tuple(terms)
 
@@ -168,12 +172,12 @@ def _correlation(terms: Sequence[Term]) -> Float64:
     """Return float64 [q, q], how much two coefficients are expected to err together."""
 
     def equal(values: Sequence[str]) -> Bool:
-        found: Bool = np.array([[a == b for b in values] for a in values], bool).reshape(len(terms), len(terms))
-        return found
+        correlation: Bool = np.array([[a == b for b in values] for a in values], bool).reshape(len(terms), len(terms))
+        return correlation
 
     kind = equal([t.kind for t in terms])
     device = kind & equal([t.device for t in terms])
     what = kind & equal([t.what or t.target for t in terms])
     own = 1.0 - SHARED - SHARED_BY_DEVICE - SHARED_BY_TYPE
-    found: Float64 = SHARED * kind + SHARED_BY_DEVICE * device + SHARED_BY_TYPE * what + own * np.eye(len(terms))
-    return found
+    correlation: Float64 = SHARED * kind + SHARED_BY_DEVICE * device + SHARED_BY_TYPE * what + own * np.eye(len(terms))
+    return correlation

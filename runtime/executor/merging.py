@@ -110,9 +110,9 @@ def _reached(before: list[int], after: list[int]) -> tuple[list[int], list[int]]
 
 
 def _members(bits: int) -> list[int]:
-    found = []
+    members = []
     while bits:
         lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
+        members.append(lowest.bit_length() - 1)
         bits ^= lowest
-    return found
+    return members

@@ -33,7 +33,7 @@ from pipeline.core.graph import (
     adjacency,
     components,
     contract,
-    followed,
+    leaders,
     topological_order,
     weight_side,
 )
@@ -75,7 +75,7 @@ def segmentation(graph: Graph, placement: Placement) -> Segmentation:
         UsageError: the placement parts operations that must run in one sub-model; they are named.
     """
     free = _free(graph)
-    device = placement.device[followed(graph)]
+    device = placement.device[leaders(graph)]
     _check_constraints(graph, placement.devices, device, free)
     joined = _closed(graph, free, _pairs(graph, free, graph.colocate))
     moved = _settle(graph, joined, free, device)
@@ -165,10 +165,10 @@ def _with_kernels(graph: Graph, free: Bool, device: Int32, joined: Grouping) -> 
     first = np.unique(joined.group, return_index=True)[1][joined.group]
     base = np.stack([np.arange(graph.n), first])
     while True:
-        found = _closed(graph, free, np.concatenate([base, _pairs(graph, free, kernel)], axis=1).astype(np.int32))
-        torn = _mixed(found, device, free)[found.group] & (kernel >= 0)
+        closed = _closed(graph, free, np.concatenate([base, _pairs(graph, free, kernel)], axis=1).astype(np.int32))
+        torn = _mixed(closed, device, free)[closed.group] & (kernel >= 0)
         if not torn.any():
-            return found
+            return closed
         kernel[np.isin(kernel, kernel[torn])] = -1
 
 
@@ -255,12 +255,12 @@ def _levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
 def _marks(level: Int32, sends: Bool) -> dict[int, Set]:
     """Return the set of each node that sends, alone; those of one level have a bit each."""
     count: Counter[int] = Counter()
-    found: dict[int, Set] = {}
+    marks: dict[int, Set] = {}
     for i in np.flatnonzero(sends).tolist():
         at = int(level[i])
-        found[i] = at, 1 << count[at]
+        marks[i] = at, 1 << count[at]
         count[at] += 1
-    return found
+    return marks
 
 
 def _needed(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
@@ -270,11 +270,11 @@ def _needed(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
     set does not grow. All of a set are on the node's device.
     """
     ptr, consumers = adjacency(small)
-    found = [NEEDED_BY_NOBODY] * small.n
+    needed = [NEEDED_BY_NOBODY] * small.n
     for i in reversed(topological_order(small).tolist()):
-        behind = [found[j] for j in consumers[ptr[i] : ptr[i + 1]].tolist()]
-        found[i] = _united([marks.get(i, NEEDED_BY_NOBODY), *behind], min)
-    return found
+        behind = [needed[j] for j in consumers[ptr[i] : ptr[i + 1]].tolist()]
+        needed[i] = _united([marks.get(i, NEEDED_BY_NOBODY), *behind], min)
+    return needed
 
 
 def _awaited(small: Graph, on: Int32, marks: Mapping[int, Set]) -> list[Set]:
@@ -283,12 +283,12 @@ def _awaited(small: Graph, on: Int32, marks: Mapping[int, Set]) -> list[Set]:
     marks: see `_needed`. Along an edge the level does not fall, and where it stays, the set does not shrink.
     """
     ptr, producers = adjacency(small, reverse=True)
-    found = [WAITS_FOR_NOBODY] * small.n
+    awaited = [WAITS_FOR_NOBODY] * small.n
     for i in topological_order(small).tolist():
         before = producers[ptr[i] : ptr[i + 1]].tolist()
         arrive = [marks[j] for j in before if on[j] != on[i] and j in marks]
-        found[i] = _united([WAITS_FOR_NOBODY, *arrive, *(found[j] for j in before)], max)
-    return found
+        awaited[i] = _united([WAITS_FOR_NOBODY, *arrive, *(awaited[j] for j in before)], max)
+    return awaited
 
 
 def _united(sets: Sequence[Set], extreme: Callable[[Iterable[float]], float]) -> Set:
@@ -307,8 +307,8 @@ def _parts(stage: Int32, work: Float64, keys: Iterable[tuple[Set, Set]]) -> Int3
     """
     number: dict[tuple[int, tuple[Set, Set] | None], int] = {}
     parted = (work > 2 * SEGMENT_FLOPS)[stage].tolist()
-    found = [(s, key if apart else None) for s, key, apart in zip(stage.tolist(), keys, parted, strict=True)]
-    return np.array([number.setdefault(key, len(number)) for key in found], np.int32)
+    parts = [(s, key if apart else None) for s, key, apart in zip(stage.tolist(), keys, parted, strict=True)]
+    return np.array([number.setdefault(key, len(number)) for key in parts], np.int32)
 
 
 def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) -> tuple[SegmentSpec, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.private import copy_whole, make_alike, write_whole
 from pipeline.core.process import cpu_count
+from pipeline.shared.payload import whole_ir
 from runtime.executor.building import SegmentedModel, cut
 from runtime.executor.placed.compiling import SegmentCompiler
 from runtime.executor.placed.manifest import (
@@ -90,14 +90,14 @@ def split_model(
         UsageError: the placement parts what must run in one sub-model.
         StoreError: the folder cannot be written.
     """
-    found = segmentation(graph, placement)
-    pieces = cut(model, found.segments)
+    segments = segmentation(graph, placement)
+    pieces = cut(model, segments.segments)
     try:
         make_alike(out)
         for old in [out / MANIFEST, *out.glob("segment*.xml"), *out.glob("segment*.bin")]:
             old.unlink(missing_ok=True)
         digests = [_save(piece.model, out / f"segment{s}.xml") for s, piece in enumerate(pieces.segments)]
-        manifest = manifest_of(found, pieces, device_entries(devices), digests, graph.source, how)
+        manifest = manifest_of(segments, pieces, device_entries(devices), digests, graph.source, how)
         _ship(out / PROGRAM)
         write_whole(out / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     except OSError as error:
@@ -106,7 +106,7 @@ def split_model(
 
 
 def manifest_of(
-    found: Segmentation,
+    segments: Segmentation,
     pieces: SegmentedModel,
     devices: Mapping[str, DeviceEntry],
     digests: Sequence[str],
@@ -114,7 +114,7 @@ def manifest_of(
     how: HowToRun,
 ) -> SplitManifest:
     """Return the manifest of a model in segments; digests: one per segment, equal for equal models."""
-    rows = zip(found.segments, pieces.segments, digests, strict=True)
+    rows = zip(segments.segments, pieces.segments, digests, strict=True)
     entries = tuple(
         SegmentEntry(
             id=f"segment{s}",
@@ -128,7 +128,7 @@ def manifest_of(
         )
         for s, (spec, piece, digest) in enumerate(rows)
     )
-    used = {spec.device for spec in found.segments}
+    used = {spec.device for spec in segments.segments}
     return SplitManifest(
         schema=SCHEMA,
         source=source,
@@ -139,12 +139,12 @@ def manifest_of(
         inputs=pieces.inputs,
         outputs=pieces.outputs,
         segments=entries,
-        moved=found.moved,
+        moved=segments.moved,
     )
 
 
 def placed_in_memory(
-    model: ov.Model, found: Segmentation, devices: Sequence[DeviceSpec], how: HowToRun, compiler: SegmentCompiler
+    model: ov.Model, segments: Segmentation, devices: Sequence[DeviceSpec], how: HowToRun, compiler: SegmentCompiler
 ) -> PlacedModel:
     """Return a model in segments, compiled, without a folder.
 
@@ -153,10 +153,10 @@ def placed_in_memory(
     Raises:
         SegmentError: a device refuses its segment.
     """
-    pieces = cut(model, found.segments)
-    rows = zip(found.segments, pieces.segments, strict=True)
+    pieces = cut(model, segments.segments)
+    rows = zip(segments.segments, pieces.segments, strict=True)
     digests = [_digest([spec.operations, piece.inputs, piece.outputs]) for spec, piece in rows]
-    manifest = manifest_of(found, pieces, device_entries(devices), digests, "", how)
+    manifest = manifest_of(segments, pieces, device_entries(devices), digests, "", how)
     return PlacedModel(manifest, [partial(_itself, piece.model) for piece in pieces.segments], compiler)
 
 
@@ -170,13 +170,9 @@ def _digest(value: Any) -> str:
 
 def _save(model: ov.Model, xml: Path) -> str:
     """Write a segment's IR; return the sha256 of both its files."""
-    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
-        written = Path(folder) / xml.name
+    with whole_ir(xml) as written:
         ov.save_model(model, written, compress_to_fp16=False)
-        digest = hashlib.sha256(written.read_bytes() + written.with_suffix(".bin").read_bytes()).hexdigest()
-        for suffix in (".bin", ".xml"):
-            written.with_suffix(suffix).replace(xml.with_suffix(suffix))
-    return digest
+        return hashlib.sha256(written.read_bytes() + written.with_suffix(".bin").read_bytes()).hexdigest()
 
 
 def _ship(folder: Path) -> None:

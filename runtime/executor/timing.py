@@ -49,10 +49,10 @@ def timed_inferences(folder: Path, model: Path, *, seed: int, dynamic_size: int,
         runner = runner_of(loaded.runner_name, loaded.wiring, 1)
         try:
             request = PlacedRequest(loaded.wiring, runner)
-            found = [_timed(request, inputs) for _ in range(WARM_UP + count)]
+            timed = [_timed(request, inputs) for _ in range(WARM_UP + count)]
         finally:
             runner.close()
-    return found[WARM_UP:]
+    return timed[WARM_UP:]
 
 
 def _timed(request: PlacedRequest, inputs: Sequence[object]) -> TimedInference:

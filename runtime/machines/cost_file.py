@@ -56,7 +56,7 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
     unknown = list(islice((operation for operation in table if operation not in there), NAMED + 1))
     _note(faults, "operations the graph does not have", [_with_nearest(o, names) for o in unknown])
     _note(faults, "devices the topology does not have", [_with_nearest(d, known) for d in columns if d not in known])
-    if not faults.found:
+    if not faults.faults:
         missing = (f"{name} on {d}" for d in columns for name in names if d not in table.get(name, {}))
         _note(faults, "no times for", list(islice(missing, NAMED + 1)))
     faults.end()
@@ -129,6 +129,6 @@ def _with_nearest(name: str, known: Sequence[str]) -> str:
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
-def _note(faults: Faults, what: str, found: Sequence[str]) -> None:
-    if found:
-        faults.add(f"{what}: {listed(found)}")
+def _note(faults: Faults, what: str, columns: Sequence[str]) -> None:
+    if columns:
+        faults.add(f"{what}: {listed(columns)}")

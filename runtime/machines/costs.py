@@ -49,7 +49,7 @@ def _times_of(times: Times, device: DeviceSpec) -> Float64 | None:
 def _modelled(workload: Workload, device: DeviceSpec, chip: Chip | None) -> Float64:
     if chip is None:
         raise UsageError(
-            f"Nothing tells the times of the device {device.name}.",
+            f"No times are known for the device {device.name}.",
             "Give it a chip in the topology file, or a column in a file of costs.",
         )
     if workload.times and not workload.graph.flops.any():

@@ -64,13 +64,13 @@ class Plugin:
 def discover() -> dict[str, Plugin]:
     """Return the devices OpenVINO finds on this machine, by name; one that cannot tell its properties is left out."""
     core = ov.Core()
-    found: dict[str, Plugin] = {}
+    plugins: dict[str, Plugin] = {}
     for name in core.available_devices:
         try:
-            found[name] = _describe(core, name)
+            plugins[name] = _describe(core, name)
         except RuntimeError as error:  # what the bindings raise of a driver that is broken
             log.warning("%s is left out: it cannot tell its properties (%s)", name, " ".join(str(error).split()))
-    return found
+    return plugins
 
 
 def _describe(core: ov.Core, name: str) -> Plugin:
@@ -100,8 +100,8 @@ def precision_name(value: Any) -> str:
     'f32'
     """
     text = str(value)
-    found = re.search(r"'(\w+)'", text)
-    word = found.group(1) if found else text
+    match = re.search(r"'(\w+)'", text)
+    word = match.group(1) if match else text
     return PRECISION_ALIASES.get(word, word)
 
 
@@ -123,12 +123,12 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
     """
     if not plugins:
         raise DeviceError("OpenVINO finds no device on this machine.", "Run `placewright doctor`.")
-    found: list[DeviceSpec] = []
+    devices: list[DeviceSpec] = []
     for name in plugins:
         parts = _cpu_parts(plugins, cores or cpu_topology()) if name == "CPU" else ()
-        found += parts or (make_spec(name, name, {}, plugins),)
-    if len(found) > 1 or set(plugins) != {"CPU"} or cpu_count() < 2:
-        return tuple(found)
+        devices += parts or (make_spec(name, name, {}, plugins),)
+    if len(devices) > 1 or set(plugins) != {"CPU"} or cpu_count() < 2:
+        return tuple(devices)
     half = {THREADS: str(cpu_count() // 2)}
     return tuple(make_spec(name, "CPU", half, plugins) for name in ("A", "B"))
 
@@ -214,14 +214,14 @@ def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
     tables = document.get("devices")
     if not isinstance(tables, dict) or not tables:
         raise UsageError(f"{path} has no [devices.NAME] table.", "Write one per device.")
-    found = []
+    entries = []
     for name, entry in tables.items():
         fits = isinstance(entry, dict) and "plugin" in entry and not set(entry) - {"plugin", "properties"}
         if not fits or not isinstance(entry.get("properties", {}), dict):
             raise UsageError(f"Device {name!r} in {path} needs `plugin` and may have `properties`.", "Correct it.")
         properties = {key: _property(value) for key, value in entry.get("properties", {}).items()}
-        found.append((name, str(entry["plugin"]), properties))
-    return found
+        entries.append((name, str(entry["plugin"]), properties))
+    return entries
 
 
 def _property(value: Any) -> str:
@@ -245,12 +245,12 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
     """
     alias = bool(properties) or name != plugin
     plugin = _known_as(plugin, plugins)
-    found = plugins[plugin]
+    known = plugins[plugin]
     base, _, number = plugin.partition(".")
     for key in properties:
-        if key not in found.settable:
+        if key not in known.settable:
             raise UnknownNameError(
-                f"settable property of {plugin}", key, found.settable, "`placewright devices --json`"
+                f"settable property of {plugin}", key, known.settable, "`placewright devices --json`"
             )
     if DEVICE_ID in properties:
         raise UsageError(
@@ -258,16 +258,16 @@ def make_spec(name: str, plugin: str, properties: Mapping[str, str], plugins: Ma
         )
     fed = (
         {THREADS: str(cpu_count())}
-        if base == "CPU" and THREADS in found.settable and usable_processors().limited
+        if base == "CPU" and THREADS in known.settable and usable_processors().limited
         else {}
     )
-    pinned = {PRECISION: found.default_precision, **fed, **properties}
+    pinned = {PRECISION: known.default_precision, **fed, **properties}
     openvino_name = plugin
     if alias:
         openvino_name = f"{base}_{re.sub('[^A-Za-z0-9]', '_', name)}"  # an alias must contain the plug-in's name
         pinned = {**ALIAS_DEFAULTS.get(base, {}), **({DEVICE_ID: number} if number else {}), **pinned}
-    spec = DeviceSpec(name, plugin, openvino_name, pinned, KINDS.get(base, "other"), found.memory_bytes)
-    return replace(spec, fingerprint=_device_fingerprint(spec, found))
+    spec = DeviceSpec(name, plugin, openvino_name, pinned, KINDS.get(base, "other"), known.memory_bytes)
+    return replace(spec, fingerprint=_device_fingerprint(spec, known))
 
 
 def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
@@ -352,7 +352,7 @@ def core_for(devices: Sequence[DeviceSpec]) -> ov.Core:
         if device.is_alias:
             if base not in LIBRARIES:
                 raise DeviceError(
-                    f"{device.name} needs a second instance of {device.plugin}, which is not known how to make.",
+                    f"{device.name} needs a second instance of {device.plugin}, and no way to register one is known.",
                     f"Named devices work for {', '.join(LIBRARIES)}.",
                 )
             core.register_plugin(LIBRARIES[base], device.openvino_name)

@@ -48,11 +48,11 @@ def preset(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -
     if name not in PRESETS:
         raise UnknownNameError("topology file or preset", text, (form for form, _ in PRESETS.values()))
     form, build = PRESETS[name]
-    found = build(_sizes(text, size, form), link_bytes_per_s)
+    built = build(_sizes(text, size, form), link_bytes_per_s)
     if memory_bytes == 0:
-        return found
-    devices = tuple(replace(d, memory_bytes=0 if d.kind == "cpu" else memory_bytes) for d in found.topology.devices)
-    return Machine(replace(found.topology, devices=devices), found.chips)
+        return built
+    devices = tuple(replace(d, memory_bytes=0 if d.kind == "cpu" else memory_bytes) for d in built.topology.devices)
+    return Machine(replace(built.topology, devices=devices), built.chips)
 
 
 def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:

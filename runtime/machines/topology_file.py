@@ -107,8 +107,8 @@ def topology_of(document: Mapping[str, Any], where: str) -> Machine:
         DeviceError: it names no device.
     """
     faults = Faults(where, UsageError, "Correct the file; docs/search.md shows one.")
-    found = faults.checked(TopologyDocument, document)
-    tables = found.get("device", [])
+    checked = faults.checked(TopologyDocument, document)
+    tables = checked.get("device", [])
     if not tables:
         faults.end()
         raise DeviceError(f"{where} names no device.", 'Add a [[device]] with name = "gpu0" and kind = "gpu".')
@@ -116,7 +116,7 @@ def topology_of(document: Mapping[str, Any], where: str) -> Machine:
     for name in repeated(names):
         faults.add(f"two devices are called {name}")
     chips = tuple(_chip(entry, faults) for entry in tables)
-    bytes_per_s, latency_s = _links(found, names, faults)
+    bytes_per_s, latency_s = _links(checked, names, faults)
     faults.end()
     return Machine(Topology(tuple(map(_device, tables)), bytes_per_s, latency_s), chips)
 
@@ -138,12 +138,12 @@ def _chip(entry: DeviceTable, faults: Faults) -> Chip | None:
     return replace(base, **figures | {"efficiency": {**base.efficiency, **figures.get("efficiency", {})}})
 
 
-def _links(found: TopologyDocument, names: Sequence[str], faults: Faults) -> tuple[Float64, Float64]:
+def _links(checked: TopologyDocument, names: Sequence[str], faults: Faults) -> tuple[Float64, Float64]:
     """Return bytes per second and latency between every two devices, both float64 [p, p]."""
-    usual, p = found.get("links", {}), len(names)
+    usual, p = checked.get("links", {}), len(names)
     bytes_per_s = np.full((p, p), usual.get("bytes_per_s", math.nan))
     latency_s = np.full((p, p), usual.get("latency_s", 0.0))
-    for entry in found.get("link", []):
+    for entry in checked.get("link", []):
         ends = (entry["from"], entry["to"])
         unknown = [end for end in ends if end not in names]
         if unknown:

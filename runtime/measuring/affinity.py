@@ -8,7 +8,7 @@ import openvino as ov
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph, followed
+from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
 
 # With more than one sub-model HETERO otherwise turns exclusive requests on, and the CPU plug-in then ignores its
@@ -16,14 +16,14 @@ from pipeline.core.placement import Placement
 HETERO_PROPERTIES: Mapping[str, str] = {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 
 
-def settle(graph: Graph, placement: Placement) -> Placement:
+def normalised(graph: Graph, placement: Placement) -> Placement:
     """Return the placement with what computes nothing in an inference moved to where it costs nothing.
 
     Parameters and what is computed from constants alone go to their first consumer, Results to their producer. A
     Parameter away from its consumer costs a sub-model and a copy, and so do unpacked weights; a Result away from its
     producer silently follows it; a Constant is shared. Moving them changes no computation.
     """
-    return Placement(placement.device[followed(graph)], placement.devices, placement.priority)
+    return Placement(placement.device[leaders(graph)], placement.devices, placement.priority)
 
 
 def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:
@@ -45,7 +45,7 @@ def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:
 def affinities(graph: Graph, placement: Placement, devices: Sequence[DeviceSpec]) -> dict[str, str]:
     """Return {operation name: device as OpenVINO knows it} for a placement of the graph's operations."""
     known = {d.name: d.openvino_name for d in devices}
-    return {name: known[device] for name, device in settle(graph, placement).to_json(graph.names).items()}
+    return {name: known[device] for name, device in normalised(graph, placement).to_json(graph.names).items()}
 
 
 def hetero_target(devices: Sequence[DeviceSpec]) -> str:

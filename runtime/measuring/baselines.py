@@ -31,17 +31,17 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], obje
     stands in f32. Where throughput counts, as many requests are in flight as the runtime advises.
     """
     requests = 0 if objective == "throughput" else 1
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for name in dict.fromkeys(d.plugin for d in devices):
         plugin = plugins[name]
-        found.append(_plain(plugin, "default", "", requests))
-        found += [_plain(plugin, "hint", hint, requests) for hint in _hints(plugin, objective)]
-    found += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
-    found += _auto_variants(devices, requests)
+        variants.append(_plain(plugin, "default", "", requests))
+        variants += [_plain(plugin, "hint", hint, requests) for hint in _hints(plugin, objective)]
+    variants += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
+    variants += _auto_variants(devices, requests)
     if len(devices) > 1:
         default = Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES)
-        found.append(replace(default, kind="own choice", requests=requests))
-    return found
+        variants.append(replace(default, kind="own choice", requests=requests))
+    return variants
 
 
 def _hints(plugin: Plugin, objective: str) -> list[str]:
@@ -77,9 +77,9 @@ def _auto_variants(devices: Sequence[DeviceSpec], requests: int) -> list[Variant
         target = "AUTO:" + ",".join(d.openvino_name for d in ranked)
         return Variant(name, "baseline", target, tuple(ranked), properties, kind="own choice", requests=requests)
 
-    found = [variant("AUTO", AUTO_ORDER)]
+    variants = [variant("AUTO", AUTO_ORDER)]
     if requests != 1 and len(devices) > 1:
-        found.append(variant("AUTO cumulative", AUTO_ORDER, {HINT: "CUMULATIVE_THROUGHPUT"}))
+        variants.append(variant("AUTO cumulative", AUTO_ORDER, {HINT: "CUMULATIVE_THROUGHPUT"}))
     if {"cpu", "gpu"} <= {d.kind for d in devices}:
-        found += [variant("OpenVINO-CPU", ("cpu", "gpu")), variant("OpenVINO-GPU", ("gpu", "cpu"))]
-    return found
+        variants += [variant("OpenVINO-CPU", ("cpu", "gpu")), variant("OpenVINO-GPU", ("gpu", "cpu"))]
+    return variants

@@ -66,8 +66,8 @@ class Child:
         """End the process now."""
         self.piped.close()
 
-    def ask(self, do: str, *, timeout_s: float | None = None, **command: Any) -> dict[str, Any]:
-        """Return the child's answer to one command.
+    def ask(self, do: str, *, timeout_s: float | None = None, **command: Any) -> Any:
+        """Return the child's answer to one command, a JSON object; see `worker` and `answers`.
 
         Raises:
             ChildError: the device refused, memory ran out, the time limit passed, or the process died.

@@ -152,12 +152,12 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
     ratios: dict[str, Ratio] = {}
     claimed: list[tuple[float, str]] = []
     undecided: list[str] = []
-    for name, found in log_ratios.items():
-        if name == TWIN or not found:
+    for name, logs in log_ratios.items():
+        if name == TWIN or not logs:
             continue
-        mean, low, high = spread.interval(found, level)
-        ratios[name] = Ratio.of(mean, low, high, len(found))
-        if len(found) < rules.least_starts:
+        mean, low, high = spread.interval(logs, level)
+        ratios[name] = Ratio.of(mean, low, high, len(logs))
+        if len(logs) < rules.least_starts:
             undecided.append(name)
         elif low > 0 and mean >= least and (low if disturbed else mean) > noise:
             claimed.append((-mean, name))

@@ -80,8 +80,8 @@ def slowdown(runs: Sequence[Callable[[], float]], count: int, seen: Callable[[],
                 break
     if len(rounds) < ENOUGH:
         return None
-    found: list[float] = np.maximum(np.median(rounds, axis=0), 1.0).tolist()
-    return found
+    factors: list[float] = np.maximum(np.median(rounds, axis=0), 1.0).tolist()
+    return factors
 
 
 def _side_by_side(runs: Sequence[Callable[[], float]], count: int, pool: ThreadPoolExecutor) -> list[float]:

@@ -169,9 +169,9 @@ class _Screening:
         if not ran:
             return []
         best = max(ran, key=lambda e: e.advance).variant
-        found = [Entrant(v) for v in self.explore(best) if v.name not in self.entries]
-        self.entries |= {e.variant.name: e for e in found}
-        return found
+        entrants = [Entrant(v) for v in self.explore(best) if v.name not in self.entries]
+        self.entries |= {e.variant.name: e for e in entrants}
+        return entrants
 
 
 def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
@@ -207,8 +207,10 @@ def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
     ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
 
     def first(*kinds: str, single: bool = False) -> str:
-        found = (e.variant for e in ran if (not kinds or e.variant.kind in kinds) and (e.variant.single or not single))
-        return next((v.name for v in found), "")
+        variants = (
+            e.variant for e in ran if (not kinds or e.variant.kind in kinds) and (e.variant.single or not single)
+        )
+        return next((v.name for v in variants), "")
 
     control = first("default", "hint", "device", single=True) or first(single=True) or first()
     return Chosen(control, first("default"), first("hint"))

@@ -62,8 +62,8 @@ def executor_variant(
     A placement that parts what must run in one sub-model is refused.
     """
     try:
-        found = segmentation(graph, placement)
+        segments = segmentation(graph, placement)
     except UsageError as error:
         return MeasurementFailed("refused", error.cause)
     affinity = affinities(graph, placement, devices)
-    return dataflow_variant(name, placer, devices, affinity, InSegments(found.segments, runner, reuse))
+    return dataflow_variant(name, placer, devices, affinity, InSegments(segments.segments, runner, reuse))

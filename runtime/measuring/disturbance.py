@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from runtime.measuring.answers import Waited
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -31,15 +33,15 @@ def look() -> Look:
 
 def scheduled_ns() -> dict[str, tuple[int, int]]:
     """Return how long each thread of this process has run and has waited for a processor; {} where nobody says."""
-    found: dict[str, tuple[int, int]] = {}
+    scheduled: dict[str, tuple[int, int]] = {}
     for stat in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since it was listed
             ran, waited, _ = stat.read_text(encoding="ascii").split()
-            found[stat.parent.name] = int(ran), int(waited)
-    return found
+            scheduled[stat.parent.name] = int(ran), int(waited)
+    return scheduled
 
 
-def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> Waited:
     """Return how long the threads waited for a processor, and how long they wanted one: waiting or running."""
     ran = waited = 0
     for thread, (ran_ns, waited_ns) in after.items():
@@ -53,6 +55,6 @@ def disturbed_share(before: Look, after: Look) -> float:
 
     Threads of one process wait for one another, too: no longer is blamed on others than these ran.
     """
-    found = waited_between(before.threads, after.threads)
-    waited_s = min(found["run_delay_s"], max(0.0, after.others_s - before.others_s))
-    return waited_s / found["runnable_s"] if found["runnable_s"] else 0.0
+    waited = waited_between(before.threads, after.threads)
+    waited_s = min(waited["run_delay_s"], max(0.0, after.others_s - before.others_s))
+    return waited_s / waited["runnable_s"] if waited["runnable_s"] else 0.0

@@ -60,17 +60,17 @@ def begin(
 ) -> None:
     """Give a variant one start; one that is disturbed has a second chance."""
     begun, least = clock(), SCREEN_PAIRS if part == "screening" else LEAST_PAIRS
-    found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
-    if is_transient(found):
-        found = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
+    started = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
+    if is_transient(started):
+        started = bench.start(entry.variant, control, part=part, number=number, pairs=least, seconds=seconds)
     took_s = clock() - begun
-    if isinstance(found, MeasurementFailed):
-        entry.failed, entry.left = found, "failed"
+    if isinstance(started, MeasurementFailed):
+        entry.failed, entry.left = started, "failed"
     else:
-        pairs = len(found.variant_s)
-        entry.pair_s = min(sum(found.turns_s) / pairs, took_s / pairs)
+        pairs = len(started.variant_s)
+        entry.pair_s = min(sum(started.turns_s) / pairs, took_s / pairs)
         entry.ready_s = took_s - pairs * entry.pair_s
-        (entry.screened if part == "screening" else entry.final)[number] = found
+        (entry.screened if part == "screening" else entry.final)[number] = started
 
 
 def noise_of(entries: Sequence[Entrant]) -> float:

@@ -18,6 +18,7 @@ from runtime.executor.splitting import how_to_run, placed_in_memory
 from runtime.machines.devices import PRECISION, precision_name
 from runtime.measuring import kernels
 from runtime.measuring.affinity import set_affinities
+from runtime.measuring.answers import RunsOn
 
 Arrays = Sequence[npt.NDArray[np.generic]]
 
@@ -67,8 +68,8 @@ class Executable(Protocol):
     def reset(self) -> None:
         """Set all states of the first request to their initial values."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return on which devices, in how many sub-models, precisions and threads the model really runs."""
+    def describe(self) -> RunsOn:
+        """Return how the model really runs."""
 
     def close(self) -> None:
         """End what runs for the model."""
@@ -153,13 +154,9 @@ class CompiledExecutable:
         if self.stateful:
             self.requests[0].reset_state()
 
-    def describe(self) -> dict[str, Any]:
-        """Return on which devices, in how many sub-models, precisions and threads the model really runs.
-
-        int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing
-        alike.
-        """
-        return _describe(self.compiled) | {"cached": self.cached}
+    def describe(self) -> RunsOn:
+        """Return how the model really runs."""
+        return {**_describe(self.compiled), "cached": self.cached}
 
     def close(self) -> None:
         """Do nothing: whoever forgets a compiled model ends it."""
@@ -202,17 +199,18 @@ class SegmentsExecutable:
         """Set all states of the first request to their initial values."""
         self.requests[0].reset_state()
 
-    def describe(self) -> dict[str, Any]:
-        """Return the same of all segments together; see `CompiledExecutable.describe`."""
+    def describe(self) -> RunsOn:
+        """Return how all segments together really run."""
         each = [_describe(model) for model in self.placed.wiring.compiled]
         int8 = [told["int8_kernels"] for told in each]
+        named = [name for names in int8 if names is not None for name in names]
         names = {e.openvino_name for e in self.placed.manifest.devices.values()}
         ran = dict.fromkeys(device for told in each for device in told["executed_on"])
         return {
             "executed_on": [device for device in ran if device in names] or list(ran),
             "subgraphs": len(each),
             "precisions": {d: p for told in each for d, p in told["precisions"].items()},
-            "int8_kernels": None if None in int8 else [name for names in int8 for name in names],
+            "int8_kernels": None if None in int8 else named,
             "threads": {d: t for told in each for d, t in told["threads"].items()},
             "compilations": self.compilations,
             "cached": False,
@@ -227,11 +225,8 @@ def _outputs(request: InferenceRequest) -> list[npt.NDArray[Any]]:
     return [np.array(tensor.data) for tensor in request.output_tensors]
 
 
-def _describe(compiled: ov.CompiledModel) -> dict[str, Any]:
-    """Return on which devices, in how many sub-models, precisions and threads the model really runs.
-
-    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
-    """
+def _describe(compiled: ov.CompiledModel) -> RunsOn:
+    """Return how a compiled model really runs."""
     known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
     executed = list(compiled.get_property("EXECUTION_DEVICES"))
     parts = "HETERO_NUMBER_OF_SUBMODELS"

@@ -84,14 +84,14 @@ class Final:
         noise = noise_of(ran)
         ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
         searched = [e for e in ran if not e.variant.baseline]
-        found = [e for e in searched if not e.left][: self.settings.finalists]
+        contenders = [e for e in searched if not e.left][: self.settings.finalists]
         own = [e for e in ran if e.variant.baseline and not e.variant.single]
-        leader = max([e.advance for e in found], default=0.0)
-        found += [e for e in own if e.advance > leader - NEAR * noise][:1]
+        leader = max([e.advance for e in contenders], default=0.0)
+        contenders += [e for e in own if e.advance > leader - NEAR * noise][:1]
         for entry in searched:
-            if entry not in found and not entry.left:
+            if entry not in contenders and not entry.left:
                 entry.left = "slower than those compared"
-        return found
+        return contenders
 
     def _that_fit(
         self, twin: Entrant, contenders: list[Entrant], baselines: list[Entrant]

@@ -56,12 +56,12 @@ def kernel_times(model: ov.Model, compiled: ov.CompiledModel, request: ov.InferR
 
 def int8_kernels(compiled: ov.CompiledModel) -> list[str]:
     """Return the names of the convolutions and matrix products that the compiled model computes in int8."""
-    found = []
+    names = []
     for op in compiled.get_runtime_model().get_ordered_ops():
         info = op.get_rt_info()
         if info["layerType"].astype(str) in WEIGHTED and info["runtimePrecision"].astype(str) in ("i8", "u8"):
-            found.append(_SUBGRAPH.sub("", op.get_friendly_name()).removesuffix(RESCALED))
-    return found
+            names.append(_SUBGRAPH.sub("", op.get_friendly_name()).removesuffix(RESCALED))
+    return names
 
 
 def _originals(op: ov.Node, known: set[str]) -> list[str]:

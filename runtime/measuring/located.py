@@ -68,13 +68,13 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
 
 def constant_operations(model: ov.Model) -> set[str]:
     """Return the names of the operations that are computed from constants alone, Constants among them."""
-    found: set[str] = set()
+    names: set[str] = set()
     for op in model.get_ordered_ops():
         inputs = [value.get_node().get_friendly_name() for value in op.input_values()]
-        steady = op.get_type_name() == "Constant" or (bool(inputs) and found.issuperset(inputs))
+        steady = op.get_type_name() == "Constant" or (bool(inputs) and names.issuperset(inputs))
         if steady and op.get_type_name() not in ("Result", "ReadValue", "Assign"):
-            found.add(op.get_friendly_name())
-    return found
+            names.add(op.get_friendly_name())
+    return names
 
 
 def nodes_of(compiled: ov.CompiledModel, request: ov.InferRequest, known: set[str]) -> list[dict[str, Any]]:
@@ -94,14 +94,14 @@ def nodes_of(compiled: ov.CompiledModel, request: ov.InferRequest, known: set[st
             _node(name, [name] if name in known else [], entry.node_type, entry.exec_type, "", (entry, part))
             for name, (entry, part) in counters.items()
         ]
-    found = []
+    nodes = []
     for op in graph:
         info = {key: value.astype(str) for key, value in op.get_rt_info().items()}
         name = _PART.sub(r"\2", op.get_friendly_name())
         originals = names_in(info.get("originalLayersNames", ""), known)
         kind, kernel = info.get("layerType", op.get_type_name()), info.get("primitiveType", "")
-        found.append(_node(name, originals, kind, kernel, info.get("runtimePrecision", ""), counters.get(name)))
-    return found
+        nodes.append(_node(name, originals, kind, kernel, info.get("runtimePrecision", ""), counters.get(name)))
+    return nodes
 
 
 def names_in(text: str, known: Collection[str]) -> list[str]:
@@ -110,14 +110,14 @@ def names_in(text: str, known: Collection[str]) -> list[str]:
     >>> names_in("a,b,c,reorder,d", {"a", "b,c", "d"})
     ['a', 'b,c', 'd']
     """
-    found, pending = [], ""
+    names, pending = [], ""
     for piece in text.split(","):
         pending = f"{pending},{piece}" if pending else piece
         whole = next((name for name in (pending, piece) if name in known), None)
         if whole is not None:
-            found.append(whole)
+            names.append(whole)
             pending = ""
-    return found
+    return names
 
 
 def _node(

@@ -68,25 +68,25 @@ class OutputDifference:
         return text + (f", {percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
 
 
-def differences(found: Outputs, expected: Outputs) -> list[OutputDifference] | MeasurementFailed:
+def differences(actual: Outputs, expected: Outputs) -> list[OutputDifference] | MeasurementFailed:
     """Return how far each output is from what was expected, in the model's order, or why they cannot be compared."""
-    if sorted(found) != sorted(expected):
-        return MeasurementFailed("wrong_output", f"{len(found)} outputs instead of {len(expected)}")
+    if sorted(actual) != sorted(expected):
+        return MeasurementFailed("wrong_output", f"{len(actual)} outputs instead of {len(expected)}")
     for name, array in expected.items():
-        if not _comparable(found[name], array):
-            return MeasurementFailed("wrong_output", f"{name} has shape {found[name].shape}, not {array.shape}")
-    return [_difference(name, found[name], array) for name, array in expected.items()]
+        if not _comparable(actual[name], array):
+            return MeasurementFailed("wrong_output", f"{name} has shape {actual[name].shape}, not {array.shape}")
+    return [_difference(name, actual[name], array) for name, array in expected.items()]
 
 
-def difference_of(found: Outputs, expected: Outputs) -> float | MeasurementFailed:
+def difference_of(actual: Outputs, expected: Outputs) -> float | MeasurementFailed:
     """Return what counts against the tolerance of the output that differs most, or why they cannot be compared."""
-    each = differences(found, expected)
+    each = differences(actual, expected)
     return each if isinstance(each, MeasurementFailed) else max((d.weighed for d in each), default=0.0)
 
 
-def compare_outputs(found: Outputs, expected: Outputs, tolerance: float) -> float | MeasurementFailed:
+def compare_outputs(actual: Outputs, expected: Outputs, tolerance: float) -> float | MeasurementFailed:
     """Return by how much outputs differ, as it counts against the tolerance, or what is wrong if that is too much."""
-    each = differences(found, expected)
+    each = differences(actual, expected)
     if isinstance(each, MeasurementFailed):
         return each
     worst = max(each, key=lambda d: d.weighed, default=None)
@@ -123,31 +123,31 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
 
 
-def relative_l2(found: Float64, expected: Float64) -> float:
+def relative_l2(actual: Float64, expected: Float64) -> float:
     """Return |found - expected| / |expected|, with 1 in place of a norm of 0; infinite where they differ in NaN or inf.
 
     >>> relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
     0.1
     """
     finite = np.isfinite(expected)
-    if not np.isfinite(found[finite]).all() or not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+    if not np.isfinite(actual[finite]).all() or not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
         return float("inf")
     norm = float(np.linalg.norm(expected[finite])) or 1.0
-    return float(np.linalg.norm(found[finite] - expected[finite])) / norm
+    return float(np.linalg.norm(actual[finite] - expected[finite])) / norm
 
 
-def _comparable(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
+def _comparable(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
     """Return whether two arrays have one shape, or differ in the number of rows alone."""
-    return found.ndim == expected.ndim and found.shape[1:] == expected.shape[1:]
+    return actual.ndim == expected.ndim and actual.shape[1:] == expected.shape[1:]
 
 
 def _kind(array: npt.NDArray[Any]) -> Kind:
     return "indices" if array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
-def _difference(name: str, found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> OutputDifference:
+def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> OutputDifference:
     kind = _kind(expected)
-    ours, theirs = found.astype(np.float64), expected.astype(np.float64)
+    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
     unmatched = 0.0
     if ours.shape != theirs.shape:
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))

@@ -16,17 +16,18 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring.answers import CheckedLoad, LoadAnswer, RunAnswer
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.outputs import Reference
@@ -46,14 +47,14 @@ class Start:
 
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
     latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long
-    turns some. loaded: what its process says of it, with the largest `difference` of its outputs and whether turns were
-    in `realtime`. turns_s: seconds that all turns of the variant took, and of the control. warm_up: inferences before.
+    turns some. loaded: what its process says of it. turns_s: seconds that all turns of the variant took, and of the
+    control. warm_up: inferences before.
     """
 
     variant_s: tuple[float, ...]
     control_s: tuple[float, ...]
     samples_s: tuple[float, ...]
-    loaded: Mapping[str, Any]
+    loaded: CheckedLoad
     turns_s: tuple[float, float] = (0.0, 0.0)
     warm_up: int = 0
     cpu_s: float = 0.0
@@ -109,7 +110,7 @@ class Seat:
         if self.child is None:
             self.child = Child(timeout_s=self.settings.timeout_s, memory_bytes=self.settings.memory_bytes)
 
-    def load(self, variant: Variant, model: Path, *, seed: int, cache: str) -> dict[str, Any]:
+    def load(self, variant: Variant, model: Path, *, seed: int, cache: str) -> LoadAnswer:
         """Compile a variant again, or take it from a folder of compiled models; a process that has died is replaced.
 
         Raises:
@@ -208,18 +209,19 @@ class PairBench:
             return error.failed
         if self.realtime is None:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
-        told = {**loaded, "difference": difference, "realtime": self.realtime}
-        found = self._turns(ours, theirs, told, pairs, seconds)
-        return found if isinstance(found, MeasurementFailed) else replace(found, warm_up=warm)
+        told: CheckedLoad = {**loaded, "difference": difference, "realtime": self.realtime}
+        turns = self._turns(ours, theirs, told, pairs, seconds)
+        return turns if isinstance(turns, MeasurementFailed) else replace(turns, warm_up=warm)
 
-    def _load(self, seat: Seat, variant: Variant) -> dict[str, Any]:
+    def _load(self, seat: Seat, variant: Variant) -> LoadAnswer:
         """Return what a loaded variant says of itself; compile_s: of compiling it whole, whatever was in the cache."""
         told = seat.load(variant, self.model, seed=self.seed, cache=self._compiled)
         if not told["cached"]:
             self._whole_s[variant.identity] = told["compile_s"]
-        return told | {"compile_s": self._whole_s.get(variant.identity, told["compile_s"])}
+        told["compile_s"] = self._whole_s.get(variant.identity, told["compile_s"])
+        return told
 
-    def _load_control(self, seat: Seat, control: Variant) -> dict[str, Any]:
+    def _load_control(self, seat: Seat, control: Variant) -> LoadAnswer:
         try:
             told = self._load(seat, control)
         except ChildError:  # it has run before; perhaps something else has ended its process
@@ -242,7 +244,7 @@ class PairBench:
         return self.expected
 
     def _check(
-        self, variant: Variant, loaded: Mapping[str, Any], seat: Seat, expected: Reference
+        self, variant: Variant, loaded: LoadAnswer, seat: Seat, expected: Reference
     ) -> float | MeasurementFailed:
         key = f"{variant.identity} {loaded['cached']}"
         if key not in self.checked:
@@ -255,7 +257,7 @@ class PairBench:
             return warm_up(child, self.settings.turn_s, 1)
 
     def _turns(
-        self, ours: Seat, theirs: Seat, loaded: Mapping[str, Any], pairs: int, seconds: float
+        self, ours: Seat, theirs: Seat, loaded: CheckedLoad, pairs: int, seconds: float
     ) -> Start | MeasurementFailed:
         values: dict[bool, list[float]] = {True: [], False: []}
         samples: list[float] = []
@@ -266,7 +268,9 @@ class PairBench:
             begun = time.monotonic()
             try:
                 with (ours if own else theirs).asked() as child:
-                    turn = child.ask("run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime))
+                    turn: RunAnswer = child.ask(
+                        "run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime)
+                    )
             except ChildError as error:
                 if own:
                     return error.failed
@@ -336,7 +340,7 @@ def thinned(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:
     return samples[:: -(-len(samples) // most)]
 
 
-def value_of(turn: Mapping[str, Any], settings: MeasureSettings) -> float:
+def value_of(turn: RunAnswer, settings: MeasureSettings) -> float:
     """Return what the objective makes of one turn, in seconds."""
     if settings.objective == "throughput":
         return float(turn["period_s"])

@@ -96,18 +96,18 @@ def _tried(
             return outputs_of(child)
 
     try:
-        found = loss(asked_again(outputs), expected, settings)
+        lost = loss(asked_again(outputs), expected, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
-    if isinstance(found, MeasurementFailed):
-        return PrecisionTrial(plugin, precision, None, allowed, found.message)
-    if found <= allowed:
-        return PrecisionTrial(plugin, precision, found, allowed, "")
+    if isinstance(lost, MeasurementFailed):
+        return PrecisionTrial(plugin, precision, None, allowed, lost.message)
+    if lost <= allowed:
+        return PrecisionTrial(plugin, precision, lost, allowed, "")
     what = f"{settings.metric.rpartition(':')[2]} would fall" if settings.metric else "outputs would differ"
     setting = "measure.metric_drop" if settings.metric else "measure.low_tolerance"
-    why_not = f"{what} by {percent(found)} from {FULL}, more than the {percent(allowed)} allowed"
-    return PrecisionTrial(plugin, precision, found if math.isfinite(found) else None, allowed, why_not, setting=setting)
+    why_not = f"{what} by {percent(lost)} from {FULL}, more than the {percent(allowed)} allowed"
+    return PrecisionTrial(plugin, precision, lost if math.isfinite(lost) else None, allowed, why_not, setting=setting)
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:

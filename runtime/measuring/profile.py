@@ -91,15 +91,15 @@ def profile(
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
         shortened = replace(settings, seconds=share.left_s)
         try:
-            found = asked_again(partial(ask, device, others, refused[device.name], shortened))
+            answered = asked_again(partial(ask, device, others, refused[device.name], shortened))
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue
-        wrong = accepted(found["outputs"], expected().outputs, found["precisions"], measuring)
+        wrong = accepted(answered["outputs"], expected().outputs, answered["precisions"], measuring)
         if isinstance(wrong, MeasurementFailed):
             left_out[device.name] = LeftOut(wrong.kind, wrong.message, RUN)
         else:
-            kernels[device.name] = found
+            kernels[device.name] = answered
     if not kernels:
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
@@ -132,17 +132,17 @@ def slowdown(
     if len(devices) < 2:
         return {}
     progress(f"running the model on {', '.join(d.name for d in devices)} at the same time")
-    found = asked_again(partial(_company, model, devices, settings, measuring, seed=seed))
-    if found["slowdown"] is None:
+    factors = asked_again(partial(_company, model, devices, settings, measuring, seed=seed))
+    if factors["slowdown"] is None:
         return None
-    return dict(zip((d.name for d in devices), found["slowdown"], strict=True))
+    return dict(zip((d.name for d in devices), factors["slowdown"], strict=True))
 
 
 def _company(
     model: Path, devices: Sequence[DeviceSpec], settings: ProfileSettings, measuring: MeasureSettings, *, seed: int
 ) -> Mapping[str, Any]:
     with Child(timeout_s=settings.timeout_s) as child:
-        return child.ask(
+        answer: Mapping[str, Any] = child.ask(
             "company",
             model=str(model),
             devices=[d.to_json() for d in devices],
@@ -150,6 +150,7 @@ def _company(
             seed=seed,
             seconds=COMPANY_S,
         )
+        return answer
 
 
 def _alike(one: DeviceSpec, other: DeviceSpec, refused: Mapping[str, tuple[str, ...]]) -> bool:
@@ -247,8 +248,8 @@ def _kernels(
     with child:
         try:
             seconds = min(settings.seconds, settings.timeout_s)
-            found = child.ask("kernels", count=settings.inferences, seconds=seconds)
-            return {**found, "outputs": outputs_of(child), "precisions": loaded["precisions"]}
+            times = child.ask("kernels", count=settings.inferences, seconds=seconds)
+            return {**times, "outputs": outputs_of(child), "precisions": loaded["precisions"]}
         except ChildError as error:
             raise UnfitError(error.failed, RUN) from error
 
@@ -286,14 +287,14 @@ def _links(
     The constant part of a boundary is booked as the launch of one more sub-graph, the part that grows with the
     tensor as the link's bandwidth. A device that can pass no tensor to another is left out, a CPU last.
     """
-    found: dict[frozenset[str], tuple[float, float]] = {}
+    measured: dict[frozenset[str], tuple[float, float]] = {}
     left_out: dict[str, LeftOut] = {}
     kept: list[DeviceSpec] = []
     for device in sorted(devices, key=lambda d: d.kind != "cpu"):
         try:
             for other in kept:
                 progress(f"measuring the link {other.name} - {device.name}")
-                found[frozenset((other.name, device.name))] = asked_again(partial(_link, other, device, settings))
+                measured[frozenset((other.name, device.name))] = asked_again(partial(_link, other, device, settings))
         except UnfitError as error:
             left_out[device.name] = error.left_out
         else:
@@ -303,7 +304,7 @@ def _links(
     constant = np.zeros((p, p))
     bytes_per_s = np.full((p, p), np.inf)
     for i, j in itertools.permutations(range(p), 2):
-        constant[i, j], bytes_per_s[i, j] = found[frozenset((kept[i].name, kept[j].name))]
+        constant[i, j], bytes_per_s[i, j] = measured[frozenset((kept[i].name, kept[j].name))]
     launch_s = constant.sum(axis=1) / max(p - 1, 1)
     return launch_s, Topology(tuple(kept), bytes_per_s, np.zeros((p, p))), left_out
 

@@ -17,7 +17,7 @@ Metric = Callable[[Outputs], float]
 
 
 def accepted(
-    found: Outputs, expected: Outputs, precisions: Mapping[str, str], settings: MeasureSettings
+    actual: Outputs, expected: Outputs, precisions: Mapping[str, str], settings: MeasureSettings
 ) -> float | MeasurementFailed:
     """Return what outputs lose against the reference's, or why that is too much or cannot be told.
 
@@ -27,8 +27,8 @@ def accepted(
         UsageError: the metric is not there, or fails.
     """
     if not settings.metric:
-        return compare_outputs(found, expected, tolerance_for(precisions, settings))
-    lost = loss(found, expected, settings)
+        return compare_outputs(actual, expected, tolerance_for(precisions, settings))
+    lost = loss(actual, expected, settings)
     if isinstance(lost, MeasurementFailed) or lost <= settings.metric_drop:
         return lost
     name = settings.metric.rpartition(":")[2]
@@ -36,13 +36,13 @@ def accepted(
     return MeasurementFailed("wrong_output", f"{name} falls by {percent(lost)} from f32 ({allowed} allowed)")
 
 
-def loss(found: Outputs, expected: Outputs, settings: MeasureSettings) -> float | MeasurementFailed:
+def loss(actual: Outputs, expected: Outputs, settings: MeasureSettings) -> float | MeasurementFailed:
     """Return what outputs lose against the reference's, whatever is allowed; see `accepted`."""
-    apart = difference_of(found, expected)
+    apart = difference_of(actual, expected)
     if not settings.metric or isinstance(apart, MeasurementFailed):
         return apart
     metric = load_metric(settings.metric)
-    whole, ours = (_asked(metric, outputs, settings.metric) for outputs in (expected, found))
+    whole, ours = (_asked(metric, outputs, settings.metric) for outputs in (expected, actual))
     if math.isnan(ours):
         return math.inf
     return max(0.0, whole - ours) / (abs(whole) or 1.0)

@@ -81,9 +81,9 @@ class ReplayEvaluator:
 
     def _look_up(self, placement: Placement) -> Measurement | MeasurementFailed:
         self.evaluations += 1
-        found = self.records.get(_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names)))
-        if found is not None:
-            return found
+        recorded = self.records.get(_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names)))
+        if recorded is not None:
+            return recorded
         if self.otherwise is not None:
             return self.otherwise
         return MeasurementFailed("refused", "no record of this placement")

@@ -85,23 +85,27 @@ class Space:
             at = BATCHES.index(variant.batch)
             batches = [b for b in BATCHES[max(0, at - 1) : at + 2] if b != variant.batch]
         plugin, given = device.plugin, device.properties
-        found = [settings_variant(plugin, dict(given), variant.requests, batch) for batch in batches]
-        return [*found, *(settings_variant(plugin, {**given, **new}, n, variant.batch) for new, n in steps)]
+        variants = [settings_variant(plugin, dict(given), variant.requests, batch) for batch in batches]
+        return [*variants, *(settings_variant(plugin, {**given, **new}, n, variant.batch) for new, n in steps)]
 
     def _grid(self, name: str) -> list[Variant]:
         """Return threads, or streams, by precision, along the diagonals: time may end after any of them."""
         precisions = _fast_first(name, self.plugins[name].precisions)
         sizes = self._threads_and_streams(name)
         cells = sorted(itertools.product(range(len(precisions)), range(len(sizes))), key=sum)
-        found = []
+        variants = []
         for precision, (threads, streams) in ((precisions[i], sizes[j]) for i, j in cells):
             properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
             properties |= {THREADS: str(threads)} if threads else {}
             requests = streams if self.objective == "throughput" else 1
-            found.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
-        if self.objective == "throughput" and found:  # a batch is worth more than any other axis, if the model has one
-            found.insert(1, settings_variant(name, found[0].devices[0].properties, found[0].requests, FIRST_BATCH))
-        return found
+            variants.append(settings_variant(name, {**properties, PRECISION: precision}, requests))
+        if (
+            self.objective == "throughput" and variants
+        ):  # a batch is worth more than any other axis, if the model has one
+            variants.insert(
+                1, settings_variant(name, variants[0].devices[0].properties, variants[0].requests, FIRST_BATCH)
+            )
+        return variants
 
     def _threads_and_streams(self, name: str) -> list[tuple[int, int]]:
         """Return pairs of threads, 0 where the plug-in has no such property, and streams."""
@@ -135,10 +139,10 @@ def _kind(name: str) -> str:
 
 def _matters(key: str) -> bool:
     """Return whether a property can make a difference on this machine."""
-    found = cpu_topology()
+    cpu = cpu_topology()
     if key == HYPER_THREADING:
-        return any(len(core.ids) > 1 for core in found.cores)
-    return bool(found.types) if key == CORE_TYPE else True
+        return any(len(core.ids) > 1 for core in cpu.cores)
+    return bool(cpu.types) if key == CORE_TYPE else True
 
 
 def thread_counts(most: int) -> list[int]:

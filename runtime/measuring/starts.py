@@ -28,11 +28,11 @@ class Written:
     @classmethod
     def of(cls, bench: Bench, path: Path, context: str) -> Written:
         """Return the bench with what a file holds; a torn last line is cut off."""
-        found = cls(bench, path, context)
+        written = cls(bench, path, context)
         for record in load_lines(path):
             if record.get("context") == context and "key" in record:
-                found.known[record["key"]] = _result(record)
-        return found
+                written.known[record["key"]] = _result(record)
+        return written
 
     def start(
         self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0

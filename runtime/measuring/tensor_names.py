@@ -12,9 +12,9 @@ def producers(xml: Path) -> dict[str, str]:
 
     A Result gives nothing; its tensor is that of its producer.
     """
-    found = {}
+    by_name = {}
     for op in ov.Core().read_model(xml).get_ordered_ops():
         if op.get_type_name() != "Result":
             name = op.get_friendly_name()
-            found.update({tensor: name for output in op.outputs() for tensor in output.get_names()})
-    return found
+            by_name.update({tensor: name for output in op.outputs() for tensor in output.get_names()})
+    return by_name

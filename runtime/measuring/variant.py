@@ -18,6 +18,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.batching import repeated
 from runtime.measuring.child import Child
 from runtime.measuring.outputs import Outputs, Reference, lost_int8
@@ -110,7 +111,7 @@ def dataflow_variant(
     return Variant(name, placer, target, used, {}, affinity, kind="split", segments=segments)
 
 
-def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, dict[str, Any]]:
+def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, LoadAnswer]:
     """Return a child that has compiled the variant, and what it says about it.
 
     Raises:
@@ -125,7 +126,7 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
 
 def load(
     child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int, cache: str = ""
-) -> dict[str, Any]:
+) -> LoadAnswer:
     """Let a child compile the variant, in place of what it had before; return what it says about it.
 
     cache: folder of what has been compiled before, for devices on their own; "" to compile it whole.
@@ -135,7 +136,8 @@ def load(
     """
     cache = cache if variant.single and variant.affinity is None and ":" not in variant.target else ""
     how = described(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
-    return child.ask("load", cache=cache, **how)
+    answer: LoadAnswer = child.ask("load", cache=cache, **how)
+    return answer
 
 
 def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
 
 def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MINIMUM) -> int:
     """Run inferences until caches and clocks have settled; return how many."""
-    answer = child.ask("run", seconds=seconds, minimum=minimum, realtime=False)
+    answer: RunAnswer = child.ask("run", seconds=seconds, minimum=minimum, realtime=False)
     return len(answer["samples_s"])
 
 
@@ -169,7 +171,7 @@ def outputs_of(child: Child) -> Outputs:
 
 
 def check(
-    variant: Variant, loaded: Mapping[str, Any], child: Child, expected: Reference, settings: MeasureSettings
+    variant: Variant, loaded: LoadAnswer, child: Child, expected: Reference, settings: MeasureSettings
 ) -> float | MeasurementFailed:
     """Return by how much the outputs of a loaded variant differ, or why it must not count.
 
@@ -179,10 +181,10 @@ def check(
     Raises:
         UsageError: that metric fails.
     """
-    asked, really = executed_names(variant, sorted(set((variant.affinity or {}).values()))), loaded["executed_on"]
-    really = executed_names(variant, sorted(really))
-    if variant.affinity is not None and asked != really:
-        return MeasurementFailed("refused", f"asked for {', '.join(asked)}, ran on {', '.join(really)}")
+    asked = executed_names(variant, sorted(set((variant.affinity or {}).values())))
+    ran = executed_names(variant, sorted(loaded["executed_on"]))
+    if variant.affinity is not None and asked != ran:
+        return MeasurementFailed("refused", f"asked for {', '.join(asked)}, ran on {', '.join(ran)}")
     if variant.affinity is not None:
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:

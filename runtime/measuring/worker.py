@@ -5,13 +5,10 @@ standard output. A model that is loaded takes the place of the one before. Whate
 error. A fault is an answer, {"error": {kind, message}}; only here is every exception caught, because a device may raise
 anything.
 
-    load     {variant, cache}                 -> {compile_s, cached, executed_on, subgraphs, precisions, threads,
-                                                  requests, int8_kernels}, of segments with `compilations`; cache:
-                                                  folder of compiled models, "" for none
+    load     {variant, cache}                 -> LoadAnswer; cache: folder of compiled models, "" for none
     outputs  {path}                           -> {} and writes the outputs of one inference as npz
-    run      {seconds, minimum, realtime}     -> {samples_s, period_s, cpu_s, run_delay_s, runnable_s}; a model with
-                                                 state has it reset, and its last sequence is run to its end; samples
-                                                 are of whole batches, the next two of one inference of them
+    run      {seconds, minimum, realtime}     -> RunAnswer; a model with state has it reset, and its last sequence is
+                                                 run to its end
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
     burst    {seconds}                        -> {samples_s}, from sending one to every request till all have ended
     memory   {}                               -> {peak_bytes} since the model was loaded
@@ -33,7 +30,7 @@ import queue
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -47,6 +44,7 @@ from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
+from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.disturbance import scheduled_ns, waited_between
 from runtime.measuring.executable import (
@@ -79,7 +77,7 @@ class Session:
         self.batch = 1
         self.kept = KeptSegments()
 
-    def load(self, command: Mapping[str, Any]) -> dict[str, Any]:
+    def load(self, command: Mapping[str, Any]) -> LoadAnswer:
         """Read, place and compile the variant, and set its inputs; whatever was loaded before is let go first."""
         if self.loaded is not None:
             self.loaded.close()
@@ -100,8 +98,7 @@ class Session:
         self.decode_steps = command["decode_steps"] if self.stateful else 1
         self._begin_sequences()
         self.loaded.load(inputs)
-        told = {"compile_s": self.loaded.compile_s, "requests": len(self.requests)}
-        return told | self.loaded.describe()
+        return {**self.loaded.describe(), "compile_s": self.loaded.compile_s, "requests": len(self.requests)}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
@@ -114,7 +111,7 @@ class Session:
         np.savez(command["path"], **arrays)
         return {}
 
-    def run(self, command: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, command: Mapping[str, Any]) -> RunAnswer:
         """Run inferences for `seconds`, at least `minimum` of every request, and time each.
 
         One request runs one inference after another; several are all kept busy. period_s: seconds per inference, of
@@ -130,8 +127,8 @@ class Session:
             else:
                 samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / len(samples)
-        told = {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch}
-        return told | waited_between(before, scheduled_ns())
+        waited = waited_between(before, scheduled_ns())
+        return {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch, **waited}
 
     def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
         request, samples = self.requests[0], list[float]()
@@ -238,8 +235,8 @@ class Session:
             samples += self._one_after_another(0.0, 1)
         if not isinstance(self.loaded, CompiledExecutable) or self.model is None:
             raise RuntimeError("kernels of what is not one compiled model")
-        found = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
-        return {**found, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
+        times = kernels.kernel_times(self.model, self.loaded.compiled, self.loaded.requests[0])
+        return {**times, "latency_s": float(np.median(samples)), "mean_s": float(np.mean(samples))}
 
     def _executable(self) -> Executable:
         if self.loaded is None:
@@ -338,8 +335,8 @@ def _fault(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": "refused", "message": message}}
 
 
-def _answer(session: Session, command: Mapping[str, Any]) -> dict[str, Any]:
-    handlers = {
+def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
+    handlers: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         "load": session.load,
         "outputs": session.outputs,
         "run": session.run,

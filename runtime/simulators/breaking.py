@@ -111,7 +111,7 @@ def promote_meeting_edges(nodes: MergedNodes, piece: Piece, size: int, k: int) -
     size, k: how many nodes and, outside included, parts the piece has.
     """
     edges, part = int(np.int64(piece.facts[START, size])), piece.room[PART]
-    found, traced = NO, False
+    outcome, traced = NO, False
     for base in range(0, k, WORD):
         if not _left_behind(piece, size, base):
             continue
@@ -123,11 +123,11 @@ def promote_meeting_edges(nodes: MergedNodes, piece: Piece, size: int, k: int) -
                 met = _meeting_at(nodes, piece, x, base)
                 if met == UNKNOWN:
                     return UNKNOWN
-                found = max(found, met)
-    if found == YES:
+                outcome = max(outcome, met)
+    if outcome == YES:
         for y in range(edges):
             piece.edges[BOUNDARY, y] |= piece.edges[CHOSEN, y]
-    return found
+    return outcome
 
 
 @inlined
@@ -175,7 +175,7 @@ def _meeting_at(nodes: MergedNodes, piece: Piece, x: int, base: int) -> int:
     """Choose the edges into a node that came back by which it meets what never left; say if any, supplies included."""
     facts, edges, part = piece.facts, piece.edges, piece.room[PART]
     searched = from_outside = False
-    found = NO
+    outcome = NO
     for y in range(facts[START, x], facts[START, x + 1]):
         a = int(np.int64(edges[SOURCE, y]))
         if edges[BOUNDARY, y]:
@@ -192,11 +192,11 @@ def _meeting_at(nodes: MergedNodes, piece: Piece, x: int, base: int) -> int:
                     return UNKNOWN
                 continue
         edges[CHOSEN, y] = 1
-        found = YES
+        outcome = YES
     if from_outside and nodes.facts[CONSTANTS, facts[MEMBER, x]] > 0 and not facts[PARTED, x]:
         facts[PARTED, x] = 1
-        found = YES
-    return found
+        outcome = YES
+    return outcome
 
 
 @inner

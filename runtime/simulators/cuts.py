@@ -130,10 +130,10 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
         for c in range(_tied(model, desk, memo.code, device[b], k, cuts)):
             place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
             if memo.key[place] != desk.keys[c]:
-                found = _broken(model.few, desk, device[b], c, counts[b], bound)
-                if found == UNKNOWN:
-                    found = _broken(model.each, desk, device[b], c, counts[b], bound)
-                if found == NO:
+                outcome = _broken(model.few, desk, device[b], c, counts[b], bound)
+                if outcome == UNKNOWN:
+                    outcome = _broken(model.each, desk, device[b], c, counts[b], bound)
+                if outcome == NO:
                     return False
                 memo.key[place] = desk.keys[c]
                 for d in range(counts.shape[1]):
@@ -226,12 +226,12 @@ def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64
     promoting = True
     while True:
         if promoting:
-            found = promote_meeting_edges(nodes, piece, size, k)
+            outcome = promote_meeting_edges(nodes, piece, size, k)
         else:
-            found = isolate_one_operation(nodes, piece, size, k, cuts)
-        if found == UNKNOWN:
+            outcome = isolate_one_operation(nodes, piece, size, k, cuts)
+        if outcome == UNKNOWN:
             return UNKNOWN
-        if found == YES:
+        if outcome == YES:
             before = k
             k, cuts = joined(piece.edges, edges, size + 1, piece.room)
             if k > before and bound.most_s < np.inf and _exceeds(nodes, desk, device, size, counts, bound):

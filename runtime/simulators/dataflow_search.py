@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.simulation import T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Marks, Part, copied, new_marks
 from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, DataflowState, Dispatch, new_state
-from runtime.simulators.local_search import acceptable
+from runtime.simulators.local_search import Changes, acceptable
 
 MARKS = 16  # along a run at most
 MARKS_BYTES = 2**22  # all marks together: what leaves the processor's cache takes longer than it saves
@@ -48,7 +48,7 @@ def run_all(machine: DataflowMachine, placements: Dispatch, *, starts: bool = Fa
 def _run_rows(
     machine: DataflowMachine, state: DataflowState, marks: Marks, placements: Dispatch, figures: DataflowFigures
 ) -> None:
-    """Note what every placement costs; the arrays of `plans` have a row for each."""
+    """Note what every placement costs; the arrays of `placements` have a row for each."""
     for row in range(figures.value_s.size):
         placement = Dispatch(
             placements.device[row], placements.priority[row if placements.ordered else 0], placements.ordered
@@ -84,17 +84,9 @@ def _cut_bytes(sent: Int32, size: Float64, level: int) -> float:
 
 
 class MoveTrials(NamedTuple):
-    """Moves over n operations, as `Moves` has them, where operations may go, bool [n, p], and how many are tried."""
+    """Moves over n operations, where operations may go, bool [n, p], and how many moves are tried."""
 
-    ptr: Int64
-    node: Int32
-    target: Int32
-    like: Int32
-    shift: Float64
-    threshold_s: Float64
-    back: Int64
-    price_s_per_byte: float
-    bounded: bool
+    moves: Changes
     allowed: Bool
     limit: int
 
@@ -125,38 +117,38 @@ def _apply(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earli
 
     `before` receives the devices that the operations had, and `earlier` their priorities.
     """
-    first, last = trials.ptr[i], trials.ptr[i + 1]
-    target = trials.target[i]
-    if trials.like[i] >= 0:
-        target = placement.device[trials.like[i]]
-    home = placement.device[trials.node[first]] if first < last else target
+    first, last = trials.moves.ptr[i], trials.moves.ptr[i + 1]
+    target = trials.moves.device[i]
+    if trials.moves.like[i] >= 0:
+        target = placement.device[trials.moves.like[i]]
+    home = placement.device[trials.moves.node[first]] if first < last else target
     if target >= 0:
         for at in range(first, last):
-            if not trials.allowed[trials.node[at], target if at < trials.back[i] else home]:
+            if not trials.allowed[trials.moves.node[at], target if at < trials.moves.back[i] else home]:
                 return False
-    changed = placement.ordered and trials.shift[i] != 0.0
+    changed = placement.ordered and trials.moves.shift[i] != 0.0
     for at in range(first, last):
-        j = trials.node[at]
+        j = trials.moves.node[at]
         before[at - first] = placement.device[j]
-        goal = target if at < trials.back[i] else home
+        goal = target if at < trials.moves.back[i] else home
         if target >= 0 and placement.device[j] != goal:
             placement.device[j] = goal
             changed = True
     if placement.ordered:
         for at in range(first, last):
-            earlier[at - first] = placement.priority[trials.node[at]]
-            placement.priority[trials.node[at]] += trials.shift[i]
+            earlier[at - first] = placement.priority[trials.moves.node[at]]
+            placement.priority[trials.moves.node[at]] += trials.moves.shift[i]
     return changed
 
 
 @inlined
 def _undo(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> None:
     """Take move i back."""
-    first, last = trials.ptr[i], trials.ptr[i + 1]
+    first, last = trials.moves.ptr[i], trials.moves.ptr[i + 1]
     for at in range(first, last):
-        placement.device[trials.node[at]] = before[at - first]
+        placement.device[trials.moves.node[at]] = before[at - first]
         if placement.ordered:
-            placement.priority[trials.node[at]] = earlier[at - first]
+            placement.priority[trials.moves.node[at]] = earlier[at - first]
 
 
 @inlined
@@ -170,10 +162,10 @@ def _first_look_s(
     changed.
     """
     first_s = math.inf
-    shifted = placement.ordered and trials.shift[i] != 0.0
-    for at in range(trials.ptr[i], trials.ptr[i + 1]):
-        j = trials.node[at]
-        moved = placement.device[j] != before[at - trials.ptr[i]]
+    shifted = placement.ordered and trials.moves.shift[i] != 0.0
+    for at in range(trials.moves.ptr[i], trials.moves.ptr[i + 1]):
+        j = trials.moves.node[at]
+        moved = placement.device[j] != before[at - trials.moves.ptr[i]]
         if not (moved or shifted):
             continue
         if machine.in_ptr[j] == machine.in_ptr[j + 1]:
@@ -195,7 +187,7 @@ def _forget_from(marks: Marks, first_s: float) -> None:
 
 def search_all(machine: DataflowMachine, trials: MoveTrials, placement: Dispatch) -> Steps:
     """Return where the moves lead from a placement; its arrays become those of the last placement."""
-    r, widest = trials.target.size, max(1, trials.node.size)
+    r, widest = trials.moves.device.size, max(1, trials.moves.node.size)
     state = new_state(machine)
     steps = Steps(
         np.zeros(r, np.bool_),
@@ -229,7 +221,7 @@ def _search(
     copied(state.end_s, steps.ended_s)
     best_s = now_s if over == 0.0 else math.inf
     left = trials.limit
-    for i in range(trials.target.size):
+    for i in range(trials.moves.device.size):
         if left == 0:
             break
         if not _apply(trials, i, placement, steps.before, steps.earlier):
@@ -239,8 +231,8 @@ def _search(
             _first_look_s(machine, trials, i, placement, steps.before, steps.ended_s) if now_s < math.inf else BEFORE_S
         )
         limit_s = math.inf
-        if trials.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
-            limit_s = max(now_s + trials.threshold_s[i], best_s)
+        if trials.moves.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
+            limit_s = max(now_s + trials.moves.threshold_s[i], best_s)
             limit_s += abs(limit_s) * n * ROUNDING
         new_s = run(machine, state, marks, placement, Part(first_s, limit_s))
         new_over = _over(machine, state.peak, new_s)
@@ -250,7 +242,7 @@ def _search(
             best_s = new_s
             copied(placement.device, steps.best_device)
             copied(placement.priority, steps.best_priority)
-        if not acceptable(now_s, over, new_s, new_over, trials.threshold_s[i], trials.price_s_per_byte):
+        if not acceptable(now_s, over, new_s, new_over, trials.moves.threshold_s[i], trials.moves.price_s_per_byte):
             _undo(trials, i, placement, steps.before, steps.earlier)
             continue
         steps.taken[i] = True

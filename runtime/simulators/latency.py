@@ -122,24 +122,26 @@ class LatencyEvaluator:
         """
         b, p = len(device), len(self._nodes.devices)
         self.evaluations += b
-        found = kernels.LatencyFigures(np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64))
+        figures = kernels.LatencyFigures(
+            np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64)
+        )
         orders = np.zeros(device.shape) if priority is None else owned(priority)
         kernels.simulate(
-            self._machine, kernels.blank(self._machine), np.array(device, np.int32, order="C"), orders, found
+            self._machine, kernels.blank(self._machine), np.array(device, np.int32, order="C"), orders, figures
         )
-        over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
-        return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
+        over = over_bytes(figures.held_bytes, self._nodes.capacity_bytes)
+        return Simulation(figures.value_s, over, figures.busy_s, figures.held_bytes, figures.sent_bytes)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why the devices cannot run it."""
         answers: dict[int, Evaluation] = {}
         edges, group = self._subject.graph.edges, self._subject.grouping.group
         for rows, device, priority in batches(placements):
-            found = self.simulate(device, priority)
+            simulation = self.simulate(device, priority)
             for at, i in enumerate(rows):
                 used = np.bincount(device[at], minlength=len(self._nodes.devices)) > 0
                 count = pieces(edges, device[at][group])
-                value_s, held = float(found.value_s[at]), found.peak_bytes[at]
+                value_s, held = float(simulation.value_s[at]), simulation.peak_bytes[at]
                 waits = self._waiting(device[at], value_s)
                 answers[i] = waits or self._nodes.answer(placements[i], value_s, held, used, count)
         return [answers[i] for i in range(len(placements))]
@@ -177,7 +179,7 @@ class LatencyEvaluator:
         order = np.zeros(state.device.size) if placement.priority is None else owned(placement.priority)
         value_s = kernels.run(machine, state, owned(placement.device), order)
         if not np.isfinite(value_s):
-            raise UsageError("Calls of accelerators wait for one another.", "Simulate the placement first.")
+            raise UsageError("The calls of accelerators form a cycle.", "Simulate the placement first.")
         device = placement.device[self._subject.grouping.group]
         paid = PaidByCalls.of(self._nets, machine.pay_s, state.block, device)
         free_s = state.start_s.copy()  # [blocks], until when each block is busy so far

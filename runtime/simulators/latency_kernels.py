@@ -209,7 +209,7 @@ def simulate(
 @inner
 def _readers(machine: LatencyMachine, state: LatencyState, net: int) -> int:
     """Return how many blocks but one hold members of a net; all CPUs together count as one."""
-    n, found, cpus = machine.node.size, 0, 0
+    n, accelerators, cpus = machine.node.size, 0, 0
     for x in range(machine.ptr[net], machine.ptr[net + 1]):
         block = state.block[machine.member[x]]
         if block < n:
@@ -218,8 +218,8 @@ def _readers(machine: LatencyMachine, state: LatencyState, net: int) -> int:
         new = True
         for y in range(machine.ptr[net], x):
             new = new and state.block[machine.member[y]] != block
-        found += new
-    return found + cpus - 1
+        accelerators += new
+    return accelerators + cpus - 1
 
 
 @compiled

@@ -21,6 +21,7 @@ from runtime.simulators.dataflow import run
 from runtime.simulators.dataflow_marks import BEFORE_S, Part, new_marks
 from runtime.simulators.dataflow_search import DataflowFigures, MoveTrials, run_all, search_all
 from runtime.simulators.dataflow_state import BEGUN, DataflowMachine, Dispatch, new_state
+from runtime.simulators.local_search import changes_of
 from runtime.simulators.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
 STORED = frozenset({"Variable", "Constant"})  # what they put out is the weight they hold
@@ -120,9 +121,9 @@ class ListSchedEvaluator:
 
     def simulate_starts(self, device: Int32) -> tuple[Simulation, Float64]:
         """Return what b placements cost, and when the first operation of each node starts; see the Protocol."""
-        found = self._run(device, None, starts=True)
+        figures = self._run(device, None, starts=True)
         ptr, operation = self._members
-        return _simulation(found), np.minimum.reduceat(found.start_s[:, operation], ptr[:-1], axis=1)
+        return _simulation(figures), np.minimum.reduceat(figures.start_s[:, operation], ptr[:-1], axis=1)
 
     def _run(self, device: Int32, priority: Float64 | None, *, starts: bool = False) -> DataflowFigures:
         """Run b placements, and count them."""
@@ -136,30 +137,19 @@ class ListSchedEvaluator:
         answers: dict[int, Evaluation] = {}
         edges, group = self._subject.graph.edges, self._grouping.group
         for rows, device, priority in batches(placements):
-            found = self.simulate(device, priority)
+            simulation = self.simulate(device, priority)
             for at, i in enumerate(rows):
                 used = np.bincount(device[at], minlength=len(self._nodes.devices)) > 0
                 count = pieces(edges, device[at][group])
-                answers[i] = self._nodes.answer(placements[i], found.value_s[at], found.peak_bytes[at], used, count)
+                answers[i] = self._nodes.answer(
+                    placements[i], simulation.value_s[at], simulation.peak_bytes[at], used, count
+                )
         return [answers[i] for i in range(len(placements))]
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see `LocalSearch`."""
         group, ordered = self._grouping.group, start.priority is not None
-        each = expanded(moves, self._grouping)
-        trials = MoveTrials(
-            owned(each.ptr),
-            owned(each.node),
-            owned(each.device),
-            owned(each.like),
-            owned(each.shift),
-            owned(each.threshold_s),
-            owned(each.back),
-            float(each.price_s_per_byte),
-            bool(each.bounded),
-            owned(allowed[group]),
-            limit,
-        )
+        trials = MoveTrials(changes_of(expanded(moves, self._grouping)), owned(allowed[group]), limit)
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
         placement = Dispatch(owned(start.device[group]), order, ordered)
         steps = search_all(self._quick, trials, placement)
@@ -168,9 +158,9 @@ class ListSchedEvaluator:
             steps.tried,
             steps.value_s,
             steps.taken,
-            self._plan(start, placement.device, placement.priority),
+            self._of_nodes(start, placement.device, placement.priority),
             end_s if over == 0 else np.inf,
-            self._plan(start, steps.best_device, steps.best_priority),
+            self._of_nodes(start, steps.best_device, steps.best_priority),
             best_s,
         )
         self.evaluations += local_search.evaluations
@@ -208,15 +198,15 @@ class ListSchedEvaluator:
             value_s,
         )
 
-    def _plan(self, start: Placement, device: Int32, priority: Float64) -> Placement:
+    def _of_nodes(self, start: Placement, device: Int32, priority: Float64) -> Placement:
         """Return the placement of the nodes from that of their operations."""
         order = None if start.priority is None else priority[self._first]
         return Placement(device[self._first], start.devices, order)
 
 
-def _simulation(found: DataflowFigures) -> Simulation:
-    over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (found.over, found.peak, found.cut))
-    return Simulation(found.value_s, over, found.busy_s, peak, cut)
+def _simulation(figures: DataflowFigures) -> Simulation:
+    over, peak, cut = (bytes_held.astype(np.int64) for bytes_held in (figures.over, figures.peak, figures.cut))
+    return Simulation(figures.value_s, over, figures.busy_s, peak, cut)
 
 
 def machine_of(subject: Subject, execution: DataflowModel, quirks: bool) -> DataflowMachine:

@@ -87,11 +87,11 @@ def shifted(priority: Float64 | None, moves: Moves, done: Bool) -> Float64 | Non
     """Return the priorities, float64 [k], after those moves that were done, bool [r]; None without priorities."""
     if priority is None:
         return None
-    found = priority.copy()
+    moved = priority.copy()
     each = np.repeat(np.arange(moves.r), np.diff(moves.ptr))  # the move that each entry of moves.node belongs to
     kept = done[each]
-    np.add.at(found, moves.node[kept], moves.shift[each[kept]])  # one after another, as the moves were
-    return found
+    np.add.at(moved, moves.node[kept], moves.shift[each[kept]])  # one after another, as the moves were
+    return moved
 
 
 def diary_of(moves: Moves, start: Placement) -> Diary:

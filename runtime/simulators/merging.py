@@ -97,10 +97,10 @@ def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = 
 
 def _rows(values: Mapping[int, npt.NDArray[Number]], width: int) -> Int32:
     """Return int32 [r, width], each row with the values of its number, which may be fewer."""
-    found = np.zeros((len(values), width), np.int32)
+    rows = np.zeros((len(values), width), np.int32)
     for row, of_row in values.items():
-        found[row, : of_row.size] = of_row
-    return found
+        rows[row, : of_row.size] = of_row
+    return rows
 
 
 class _Facts(NamedTuple):
@@ -124,8 +124,8 @@ def _facts(graph: Graph) -> _Facts:
 
 def of_type(graph: Graph, types: frozenset[str]) -> Bool:
     """Return bool [n], whether each operation is of one of some types."""
-    found: Bool = np.array([name in types for name in graph.type_names], dtype=bool)[graph.op_type]
-    return found
+    flags: Bool = np.array([name in types for name in graph.type_names], dtype=bool)[graph.op_type]
+    return flags
 
 
 def _supplies(graph: Graph, facts: _Facts, close: Bool) -> Bool:
@@ -135,8 +135,8 @@ def _supplies(graph: Graph, facts: _Facts, close: Bool) -> Bool:
     one[producer[close & ~facts.to_result]] = True
     one &= graph.out_degree == 1
     others = np.bincount(consumer[~(facts.constant & one)[producer]], minlength=graph.n)
-    found: Bool = one & (facts.constant | (facts.prepares & (others == 0)))
-    return found
+    supplies: Bool = one & (facts.constant | (facts.prepares & (others == 0)))
+    return supplies
 
 
 def _parents(graph: Graph, close: Bool, supply: Bool) -> Int64:

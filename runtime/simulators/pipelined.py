@@ -143,14 +143,16 @@ class PipelinedEvaluator:
         if not placements:
             return []
         devices = np.stack([placement.device for placement in placements])
-        found = self.simulate(devices)
+        simulation = self.simulate(devices)
         used = np.zeros((len(placements), len(self._nodes.devices)), bool)
         np.put_along_axis(used, devices.astype(np.int64), True, axis=1)
         edges, group = self._subject.graph.edges, self._subject.grouping.group
         return [
             self._not_contiguous(placement)
             or self._nodes.answer(placement, float(value_s), held, on, pieces(edges, placement.device[group]))
-            for placement, value_s, held, on in zip(placements, found.value_s, found.peak_bytes, used, strict=True)
+            for placement, value_s, held, on in zip(
+                placements, simulation.value_s, simulation.peak_bytes, used, strict=True
+            )
         ]
 
     def _not_contiguous(self, placement: Placement) -> MeasurementFailed | None:
@@ -205,13 +207,13 @@ class PipelinedEvaluator:
 
     def _figures(self, device: Int32) -> Simulation:
         b, p = len(device), len(self._nodes.devices)
-        found = kernels.PipelinedFigures(
+        figures = kernels.PipelinedFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64)
         )
         placements = np.array(device, np.int32, order="C")
-        kernels.simulate(self._machine, kernels.blank(self._machine), placements, found)
-        over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
-        return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
+        kernels.simulate(self._machine, kernels.blank(self._machine), placements, figures)
+        over = over_bytes(figures.held_bytes, self._nodes.capacity_bytes)
+        return Simulation(figures.value_s, over, figures.busy_s, figures.held_bytes, figures.sent_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,11 +280,11 @@ class Paid(NamedTuple):
 def pay_s(topology: Topology, size: Int64) -> Float64:
     """Return float64 [t, p], what each device pays to send or receive int64 [t] bytes over its slowest link."""
     p = topology.p
-    found = np.zeros((size.size, p))
+    seconds = np.zeros((size.size, p))
     for d in range(p):
         for e in range(p):
             if e != d and topology.devices[d].kind != "cpu":
                 for a, b in ((d, e), (e, d)):
                     link_s = topology.link_latency_s[a, b] + size / topology.link_bytes_per_s[a, b]
-                    found[:, d] = np.maximum(found[:, d], link_s)
-    return found
+                    seconds[:, d] = np.maximum(seconds[:, d], link_s)
+    return seconds

@@ -143,12 +143,12 @@ def put(machine: PipelinedMachine, state: PipelinedState, j: int, device: int) -
 @inner
 def greatest_s(state: PipelinedState) -> float:
     """Return the greatest load of a device; of both passes, added up, if they are apart."""
-    p, found, back = state.held_bytes.size, 0.0, 0.0
+    p, forward_s, back = state.held_bytes.size, 0.0, 0.0
     for d in range(p):
-        found = max(found, state.tree[d, 1])
+        forward_s = max(forward_s, state.tree[d, 1])
     for row in range(p, state.tree.shape[0]):
         back = max(back, state.tree[row, 1])
-    return found + back
+    return forward_s + back
 
 
 @compiled

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
-from pipeline.core.graph import Graph, Grouping, contract, followed, makers, row_ptr, topological_order, weight_side
+from pipeline.core.graph import Graph, Grouping, contract, leaders, makers, row_ptr, topological_order, weight_side
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -32,7 +32,7 @@ class Sequential:
              + sum over tensors t and devices d /= P(t) that read t: latency[P(t), d] + bytes(t) / bandwidth[P(t), d]
              + sum over sub-graphs g: launch_s[P(g)]
 
-    A tensor crosses once per reading device. P is settled before it is measured, and so it is here: inputs and
+    A tensor crosses once per reading device. P is normalised before it is measured, and so it is here: inputs and
     constants lie where they are read, results where they are made. Sub-graphs are cut as HETERO cuts them, cycles
     broken. Nothing overlaps, and priorities mean nothing. Weights count against the memory of the device that their
     node is placed on.
@@ -66,8 +66,8 @@ class SequentialEvaluator:
         self.execution = execution
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=execution.memory)
-        # Per operation the node whose device it runs on, once the placement is settled as the runtime's is.
-        self._node: Int32 = subject.grouping.group[followed(subject.graph)]
+        # Per operation the node whose device it runs on, once the placement is normalised as the runtime's is.
+        self._node: Int32 = subject.grouping.group[leaders(subject.graph)]
         self._cutter = Cutter.of(subject.graph, self._node)
         self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
         launching = bool(np.any(costs.launch_s > 0))
@@ -109,20 +109,20 @@ class SequentialEvaluator:
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing."""
         self.evaluations += len(device)
-        found = self._figures(device)
-        over = over_bytes(found.held_bytes, self._nodes.capacity_bytes)
-        return Simulation(found.value_s, over, found.busy_s, found.held_bytes, found.sent_bytes)
+        figures = self._figures(device)
+        over = over_bytes(figures.held_bytes, self._nodes.capacity_bytes)
+        return Simulation(figures.value_s, over, figures.busy_s, figures.held_bytes, figures.sent_bytes)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why the devices cannot run it."""
         self.evaluations += len(placements)
         if not placements:
             return []
-        found = self._figures(np.stack([placement.device for placement in placements]), counted=True)
+        figures = self._figures(np.stack([placement.device for placement in placements]), counted=True)
         return [
             self._nodes.answer(placement, float(value_s), held, counts > 0, int(counts.sum()))
             for placement, value_s, held, counts in zip(
-                placements, found.value_s, found.held_bytes, found.counts, strict=True
+                placements, figures.value_s, figures.held_bytes, figures.counts, strict=True
             )
         ]
 
@@ -141,7 +141,7 @@ class SequentialEvaluator:
         """Return when each of n operations runs: one sub-graph after another, with a pause for the launch of each.
 
         What a sub-graph reads is sent before it starts. An operation takes the time that it takes where its node was
-        placed, and runs where it is settled.
+        placed, and runs where the normalised placement has it.
 
         Raises:
             UsageError: the placement puts an operation where it is not supported.
@@ -183,7 +183,7 @@ class SequentialEvaluator:
     def _run_order(self, device: Int32) -> tuple[Int64, Float64]:
         """Return int64 [n], the place of each operation's sub-graph in the order they run, and float64, their launches.
 
-        device: int32 [n], settled. Constants alone on a device are no sub-graph and launch nothing.
+        device: int32 [n], normalised. Constants alone on a device are no sub-graph and launch nothing.
         """
         graph = self._subject.graph
         alone = bool(np.all(device == device[:1]))
@@ -199,14 +199,14 @@ class SequentialEvaluator:
     def _figures(self, device: Int32, *, counted: bool = False) -> kernels.SequentialFigures:
         """Return what placements cost; sub-graphs are counted if they are asked for or cost something, else 0."""
         b, p = len(device), len(self._nodes.devices)
-        found = kernels.SequentialFigures(
+        figures = kernels.SequentialFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
         )
         placements = np.array(device, np.int32, order="C")
         if counted or self._whole.launching:
-            self._count(placements, found.counts)
-        kernels.simulate(self._machine, kernels.blank(self._machine), placements, found)
-        return found
+            self._count(placements, figures.counts)
+        kernels.simulate(self._machine, kernels.blank(self._machine), placements, figures)
+        return figures
 
     def _count(self, placements: Int32, counts: Int64) -> None:
         """Count the sub-graphs of b placements, int32 [b, k], by device, into int64 [b, p]."""

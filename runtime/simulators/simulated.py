@@ -161,11 +161,11 @@ def expanded(moves: Moves, grouping: Grouping) -> Moves:
 
 def digest(*parts: npt.NDArray[np.generic] | str) -> str:
     """Return 16 hexadecimal digits that are equal for equal arrays and words."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes()
-        found.update(len(content).to_bytes(8, "little") + content)
-    return found.hexdigest()[:16]
+        sha256.update(len(content).to_bytes(8, "little") + content)
+    return sha256.hexdigest()[:16]
 
 
 def owned(array: npt.NDArray[Number]) -> npt.NDArray[Number]:

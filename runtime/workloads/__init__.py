@@ -128,15 +128,15 @@ def _arguments(generator: Callable[..., Workload]) -> dict[str, Any]:
 
 def _options(generator: Callable[..., Workload]) -> Mapping[str, tuple[Any, Any]]:
     """Return {option: (type, default)} of a generator."""
-    found: dict[str, tuple[Any, Any]] = {}
+    options_: dict[str, tuple[Any, Any]] = {}
     parameters = inspect.signature(generator).parameters
     for key, kind in _arguments(generator).items():
         if dataclasses.is_dataclass(kind):
             hints, default = get_type_hints(kind), parameters[key].default
-            found |= {f.name: (hints[f.name], getattr(default, f.name)) for f in dataclasses.fields(kind)}
+            options_ |= {f.name: (hints[f.name], getattr(default, f.name)) for f in dataclasses.fields(kind)}
         elif key != "seed":
-            found[key] = (kind, parameters[key].default)
-    return found
+            options_[key] = (kind, parameters[key].default)
+    return options_
 
 
 def _pairs(query: str, text: str) -> list[tuple[str, str]]:

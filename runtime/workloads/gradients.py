@@ -137,10 +137,10 @@ def _one_by_one(record: Record, op: int, given: Sequence[int | None]) -> list[in
     kind, inputs, output = record.kinds[op], record.data(op), record.outputs[op][0]
     needs = NEEDS.get(kind, "inputs")
     flops = record.flops[op]
-    found: list[int | None] = []
+    gradients: list[int | None] = []
     for i, tensor in enumerate(inputs):
         if not record.trained[tensor]:
-            found.append(None)
+            gradients.append(None)
             continue
         reads = [t for t in given if t is not None]
         if needs == "others":
@@ -151,23 +151,23 @@ def _one_by_one(record: Record, op: int, given: Sequence[int | None]) -> list[in
             reads.append(output)
         gradient = GRADIENT_TYPE.get(kind, f"{kind}Grad")
         shape = (record.shapes[tensor],)
-        found.append(record.add(gradient, reads, shape, flops=flops, name=f"{record.names[op]}/d{i}")[0])
-    return found
+        gradients.append(record.add(gradient, reads, shape, flops=flops, name=f"{record.names[op]}/d{i}")[0])
+    return gradients
 
 
 def _product(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradients of a product or convolution: each a product with the other factor."""
     x, w = record.data(op)
     types = PRODUCTS[record.kinds[op]]
-    found: list[int | None] = []
+    gradients: list[int | None] = []
     for tensor, other, kind, name in ((x, w, types[0], "dX"), (w, x, types[1], "dW")):
         if not record.trained[tensor]:
-            found.append(None)
+            gradients.append(None)
             continue
         reads = (*(t for t in given if t is not None), other)
         shape, full = (record.shapes[tensor],), f"{record.names[op]}/{name}"
-        found.append(record.add(kind, reads, shape, flops=record.flops[op], name=full)[0])
-    return found
+        gradients.append(record.add(kind, reads, shape, flops=record.flops[op], name=full)[0])
+    return gradients
 
 
 def _all_at_once(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:

@@ -7,11 +7,11 @@ leaves it: weights stored as fp16 with the Convert that unpacks them, batch norm
 from __future__ import annotations
 
 import importlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.shared.payload import whole_ir
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -87,8 +87,5 @@ def export(name: str, xml: Path, *, seed: int = 0) -> None:
     import openvino as ov  # here, so that names can be listed without loading the runtime
 
     xml.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
-        written = Path(folder) / xml.name
+    with whole_ir(xml) as written:
         ov.save_model(model, written, compress_to_fp16=False)
-        written.with_suffix(".bin").replace(xml.with_suffix(".bin"))
-        written.replace(xml)

@@ -67,8 +67,8 @@ def _top(weights: RandomWeights, tower: _Tower, dense: Node, ids: Node) -> Node:
     """Return the top of a tower over its numbers and the embeddings of its features."""
     name = tower.name
     table = weights.normal((TABLE_ROWS, EMBEDDED), f"{name}.table", std=1.0)
-    found = op.gather(table, ids, integers(0, f"{name}.axis"), name=f"{name}.embeddings")  # [32, 8, 64]
-    flat = op.reshape(found, integers([BATCH, IDS * EMBEDDED], f"{name}.shape"), False, name=f"{name}.flat")
+    gathered = op.gather(table, ids, integers(0, f"{name}.axis"), name=f"{name}.embeddings")  # [32, 8, 64]
+    flat = op.reshape(gathered, integers([BATCH, IDS * EMBEDDED], f"{name}.shape"), False, name=f"{name}.flat")
     x, width = op.concat([dense, flat], 1, name=f"{name}.joined"), DENSE + IDS * EMBEDDED
     for i, after in enumerate(tower.widths):
         x = weights.linear(x, (width, after), f"{name}.{i}")

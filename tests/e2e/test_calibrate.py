@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
@@ -16,6 +17,7 @@ from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.runs.calibrate import JOURNAL, Journal, Sampling
+from pipeline.runs.records import CalibrationRecord
 from runtime.machines import devices
 from runtime.measuring.dataflow import Dataflow
 from runtime.measuring.hetero import Hetero
@@ -78,6 +80,7 @@ def test_a_calibration_goes_on_where_it_stopped(model: Path, tmp_path: Path, ran
     assert error["after"]["held out"]["sequential"] < 0.05
     assert len(lazy.asked) == len(set(lazy.asked)) == 12
     assert json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8")) == first
+    assert TypeAdapter(CalibrationRecord).validate_python(first, strict=True) == first
 
     journal = tmp_path / "out" / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)

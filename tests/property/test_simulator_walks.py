@@ -157,7 +157,7 @@ def test_a_timeline_holds_everything_once_and_ends_with_the_value(
     placement = Placement(rng.integers(0, subject.topology.p, subject.grouping.k), subject.topology.names)
     figures = simulator.simulate(placement.device[None])
     if math.isinf(figures.value_s[0]):  # calls that wait for one another
-        with pytest.raises(UsageError, match="wait for one another"):
+        with pytest.raises(UsageError, match="form a cycle"):
             simulator.timeline(placement)
         return
     timeline = simulator.timeline(placement)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
-from pipeline.core.graph import Graph, Grouping, followed
+from pipeline.core.graph import Graph, Grouping, leaders
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
@@ -114,7 +114,7 @@ def test_a_long_walk_counts_as_the_reference_does_however_little_it_remembers(
 def check_walk(seed: int, p: int, *, moved: int, mixed: bool) -> None:
     """Compare the seconds of a walk's moves, and its end, with those of plain code."""
     graph, grouping, rng = branching(seed)
-    plain, node = plain_subgraphs.Cutter.of(graph), grouping.group[followed(graph)]
+    plain, node = plain_subgraphs.Cutter.of(graph), grouping.group[leaders(graph)]
     moves = moves_of(rng, grouping.k, p, moved)
     start = rng.integers(0, p, grouping.k) if mixed else np.zeros(grouping.k, np.int64)
     simulator = launches_only(graph, grouping, p)
@@ -162,7 +162,7 @@ def test_what_a_simulator_remembers_changes_no_count(seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_sub_graphs_of_merged_operations_are_split_as_the_reference_splits_them(seed: int) -> None:
     graph, grouping, rng = branching(seed)
-    node = grouping.group[followed(graph)]
+    node = grouping.group[leaders(graph)]
     device = rng.integers(0, 2, grouping.k).astype(np.int32)[node]
     cutter = launches_only(graph, grouping, 2)._cutter
     assert cutter.split(device).group.tolist() == plain_subgraphs.Cutter.of(graph).split(device).group.tolist()
@@ -172,7 +172,7 @@ def test_the_networks_drawn_have_cycles_that_are_broken_in_every_way() -> None:
     more = 0
     for seed in range(20):
         graph, grouping, rng = branching(seed)
-        device = rng.integers(0, 2, grouping.k).astype(np.int32)[grouping.group[followed(graph)]]
+        device = rng.integers(0, 2, grouping.k).astype(np.int32)[grouping.group[leaders(graph)]]
         producer, consumer = graph.edges
         joined = (device[producer] == device[consumer]).nonzero()[0]
         label = np.arange(graph.n)

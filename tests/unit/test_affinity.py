@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import followed
+from pipeline.core.graph import leaders
 from pipeline.core.placement import Placement
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
+from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from tests import models
 from tests.strategies import graph_of
 from tests.two_cpus import NAMES, two_cpus
@@ -24,29 +24,29 @@ def placed(*device: int) -> Placement:
 
 def test_inputs_and_weights_follow_their_consumer_and_results_their_producer() -> None:
     graph = graph_of(6, EDGES, types=TYPES)
-    assert followed(graph).tolist() == [3, 3, 3, 3, 4, 4]
-    assert settle(graph, placed(0, 0, 1, 1, 0, 1)).device.tolist() == [1, 1, 1, 1, 0, 0]
+    assert leaders(graph).tolist() == [3, 3, 3, 3, 4, 4]
+    assert normalised(graph, placed(0, 0, 1, 1, 0, 1)).device.tolist() == [1, 1, 1, 1, 0, 0]
 
 
 def test_of_several_consumers_the_first_is_followed() -> None:
     graph = graph_of(4, [(0, 1), (0, 2), (0, 3)], types=["Parameter", "Relu", "Tanh", "Relu"])
-    assert settle(graph, placed(0, 1, 0, 0)).device.tolist() == [1, 1, 0, 0]
+    assert normalised(graph, placed(0, 1, 0, 0)).device.tolist() == [1, 1, 0, 0]
 
 
 def test_an_input_that_is_an_output_stays_with_it() -> None:
     graph = graph_of(2, [(0, 1)], types=["Parameter", "Result"])
-    device = settle(graph, placed(0, 1)).device
+    device = normalised(graph, placed(0, 1)).device
     assert device[0] == device[1]
 
 
 def test_what_computes_stays_where_it_was_placed() -> None:
     graph = graph_of(3, [(0, 1), (1, 2)], types=["ReadValue", "Relu", "Assign"])
-    assert settle(graph, placed(0, 1, 0)).device.tolist() == [0, 1, 0]
+    assert normalised(graph, placed(0, 1, 0)).device.tolist() == [0, 1, 0]
 
 
 def test_settling_keeps_priorities() -> None:
     graph = graph_of(6, EDGES, types=TYPES)
-    settled = settle(graph, Placement(np.zeros(6, np.int32), NAMES, np.arange(6.0)))
+    settled = normalised(graph, Placement(np.zeros(6, np.int32), NAMES, np.arange(6.0)))
     assert settled.priority is not None
     assert settled.priority.tolist() == [0, 1, 2, 3, 4, 5]
 

@@ -20,7 +20,7 @@ from pipeline.core.stages import Subject
 from pipeline.shared.model_inputs import make_inputs
 from pipeline.shared.partition import colocated, join
 from runtime.machines.devices import core_for
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
+from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from runtime.measuring.hetero import Hetero
 from tests.exported_models import EXPORTED
 from tests.slow import slow_but
@@ -63,7 +63,7 @@ def splits(graph: Graph) -> Iterator[Placement]:
     group = join(Grouping.identity(graph.n), colocated(graph)).group
     _, first = np.unique(group, return_index=True)
     for cut in (graph.n // 2, graph.n // 4, 3 * graph.n // 4):
-        placement = settle(graph, Placement((first[group] >= cut).astype(np.int32), ("A", "B")))
+        placement = normalised(graph, Placement((first[group] >= cut).astype(np.int32), ("A", "B")))
         if len(placement.devices_used) > 1:
             yield placement
 

@@ -117,7 +117,7 @@ def test_the_union_of_neighbours_has_one_pool_by_hand():
 
 
 def test_an_encoder_of_unknown_neighbours_is_refused():
-    with pytest.raises(UsageError, match="pools no such neighbours"):
+    with pytest.raises(UsageError, match="unknown kind of neighbours"):
         build("embed", "sage", {"neighbours": "all"})
 
 

@@ -19,12 +19,12 @@ from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
-from pipeline.placing.hybrid import CALIBRATION, Campaign, Found, Proposal, Rounds, alternate, every_best_first
+from pipeline.placing.hybrid import CALIBRATION, Campaign, HybridOutcome, Proposal, Rounds, alternate, every_best_first
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lowered
 from pipeline.registry import build
 from pipeline.runs.plan import HostMachine, ModelFile, plan
-from runtime.measuring.affinity import settle
+from runtime.measuring.affinity import normalised
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
@@ -99,7 +99,7 @@ def optimum_s(subject: Subject) -> float:
     return float(Sequential().bind(subject).simulate(plans).value_s.min())
 
 
-def found_by(subject: Subject, devices: Devices, rounds: Rounds = ROUNDS, *names: str) -> Found:
+def found_by(subject: Subject, devices: Devices, rounds: Rounds = ROUNDS, *names: str) -> HybridOutcome:
     searchers = [searcher(name, subject) for name in names or ("anneal",)]
     return alternate(subject, searchers, Sequential(), devices.ask, rounds, seed=0, say=mute)
 
@@ -143,7 +143,7 @@ def test_measured_placements_come_first_and_all_are_distinct_once_settled() -> N
     assert ranks == sorted(ranks)
     assert [r for r, _ in ranks[:9]] == [0] * 9
     assert {r for r, _ in ranks[9:]} == {1}
-    keys = [settle(subject.graph, p.placement).key() for p in found.proposals]
+    keys = [normalised(subject.graph, p.placement).key() for p in found.proposals]
     assert len(set(keys)) == len(keys)
 
 
@@ -189,7 +189,7 @@ def test_the_promise_is_a_standard_deviation_below_the_prediction() -> None:
 def test_a_search_that_was_stopped_asks_nothing_that_its_journal_holds(tmp_path: Path) -> None:
     subject = profiled()
 
-    def once(devices: Devices) -> Found:
+    def once(devices: Devices) -> HybridOutcome:
         journal = Journal.of(tmp_path / "measured.jsonl", "here", devices)
         searchers = [searcher("anneal", subject)]
         return alternate(subject, searchers, Sequential(), journal.ask, ROUNDS, seed=0, say=mute)

@@ -211,4 +211,4 @@ def test_bad_files_end_in_one_line(
 
 def test_calls_belong_to_latency_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["search", "zoo:chainmm", "--topology", "equal:2", "--calls", "2"]) == 2
-    assert "listsched knows no calls" in capsys.readouterr().err
+    assert "listsched does not count calls" in capsys.readouterr().err

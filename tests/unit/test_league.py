@@ -146,7 +146,7 @@ def test_files_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.json").write_text("{}")
-    with pytest.raises(UsageError, match="one name"):
+    with pytest.raises(UsageError, match="the same name"):
         searched(QUICK, [str(tmp_path / folder / "x.json") for folder in ("a", "b")])
 
 

@@ -45,6 +45,10 @@ def test_the_schema_of_results_has_the_keys_of_the_documentation() -> None:
     assert properties("result", "SearchRecord") == keys_of("result.md", "A search, all")
 
 
+def test_the_schema_of_calibrations_has_the_keys_of_the_documentation() -> None:
+    assert properties("calibration") == keys_of("calibration.md", "## `calibration.json`")
+
+
 def test_a_kind_of_file_that_has_no_schema_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'result'"):
         schema_of("results")

@@ -24,10 +24,10 @@ from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.shared.graphs import depths
 from policy.place.levels.estimate import SketchTrials, estimate_s, local_search
-from policy.place.levels.grains import Grain, draw
 from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.levels.layers import layers_of, spread
 from policy.place.levels.matching import CROWD, LIGHT, MatchingWeights, Neighbours, clusters, quotient
+from policy.place.levels.moves import LevelClusters, draw
 from policy.place.levels.sketch import cells_of, sketch_of
 from policy.place.levels.starts import contiguous, earliest, small_cut, split, starts
 from policy.place.local import multilevel
@@ -449,7 +449,7 @@ def test_a_walk_in_the_sketch_takes_what_plain_python_takes(seed: int):
     rng = np.random.default_rng(seed)
     device = (np.arange(cells.k) % 3).astype(np.int32)
     levels = hierarchy(problem, least=4)
-    moves = draw([Grain.of(level, np.arange(40, dtype=np.int32)) for level in levels[:3]], 30, 3, 0.5, rng)
+    moves = draw([LevelClusters.of(level, np.arange(40, dtype=np.int32)) for level in levels[:3]], 30, 3, 0.5, rng)
     allowed = rng.random((40, 3)) < 0.9
     trials = SketchTrials(*moves, rng.exponential(1e-4, 30), allowed)
     placement, plan_s = device.copy(), estimate_s(found, device, np.inf)
@@ -487,9 +487,9 @@ def test_a_simulators_placements_are_refined_in_the_sketch_first():
 
 def test_a_move_takes_a_whole_cluster_to_a_neighbour_or_anywhere():
     level = hierarchy(random_problem(80), least=4)[2]
-    grain = Grain.of(level, np.arange(80, dtype=np.int32))
+    clusters = LevelClusters.of(level, np.arange(80, dtype=np.int32))
     group, tensors = level.units.grouping.group, level.tensors
-    moves = draw([grain], 60, 3, 0.5, np.random.default_rng(0))
+    moves = draw([clusters], 60, 3, 0.5, np.random.default_rng(0))
     assert 10 < (moves.like >= 0).sum() < 50
     for i in range(60):
         members = moves.item[moves.ptr[i] : moves.ptr[i + 1]]

@@ -14,7 +14,7 @@ from coarsen.fold import Fold
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from runtime.machines.devices import core_for
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities, settle
+from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from runtime.simulators.subgraphs import count_by_device, split
 from tests import models
 from tests.slow import slow_where
@@ -110,7 +110,7 @@ def test_the_count_is_heteros(name: str, folded: bool, tmp_path: Path) -> None:
         set_affinities(model, affinities(graph, placement, two_cpus()))
         compiled = core.compile_model(model, hetero_target(two_cpus()), dict(HETERO_PROPERTIES))
         real.append(int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")))
-        settled = settle(graph, placement).device
+        settled = normalised(graph, placement).device
         ours.append(int(count_by_device(graph, settled, 2).sum()))
         assert not waits_for_itself(graph, split(graph, settled).group)
     assert ours == real

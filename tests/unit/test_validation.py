@@ -74,7 +74,7 @@ def test_what_is_right_is_returned_without_what_is_wrong() -> None:
     faults = Faults("car.json", UsageError, "Mend it.")
     document = {"tank": -1, "flow": 2, "wheels": [{"name": "a", "size": None}], "oil": 1}
     assert faults.checked(Car, document) == {"flow": 2.0, "wheels": [{"name": "a"}]}
-    assert len(faults.found) == 3
+    assert len(faults.faults) == 3
     assert document["tank"] == -1
 
 

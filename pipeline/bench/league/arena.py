@@ -80,8 +80,8 @@ def arena(instance: LeagueInstance) -> Arena:
 
 def simulator(level: str) -> Predictor:
     """Return what builds the simulators of a level."""
-    found: Predictor = registry.build("measure", SIMULATOR, {"level": level})
-    return found
+    predictor: Predictor = registry.build("measure", SIMULATOR, {"level": level})
+    return predictor
 
 
 def costs_of(case: BenchCase) -> CostTable:
@@ -91,7 +91,7 @@ def costs_of(case: BenchCase) -> CostTable:
         UsageError: nothing is known of them.
     """
     if case.subject.costs is None:
-        raise UsageError(f"Nothing is known of the times of {case.model}.", "Give a graph with times.")
+        raise UsageError(f"The operations of {case.model} have no times.", "Give a graph with times.")
     return case.subject.costs
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.bench.cases import BenchCase
+from pipeline.bench.cells import CellRecord
 from pipeline.bench.league.arena import costs_of
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 
-Record = Mapping[str, Any]
+Record = CellRecord
 
 
 def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int) -> list[dict[str, Any]]:
@@ -24,15 +25,15 @@ def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int
     all devices of a kind, so that equal devices stay equal. sd: its standard deviation; the mean time stays.
     """
     costs = costs_of(case)
-    found = []
+    rows = []
     for draw in range(draws):
         rng = np.random.default_rng([draw, case.subject.graph.n])
         kinds = [device.kind for device in case.subject.topology.devices]
         error = {kind: rng.normal(-(sd**2) / 2, sd, case.subject.graph.n) for kind in dict.fromkeys(kinds)}
         factor = np.exp(np.stack([error[kind] for kind in kinds], axis=1))  # [n, p]
         disturbed = replace(case, subject=replace(case.subject, costs=replace(costs, op_s=costs.op_s * factor)))
-        found += rerun(disturbed, records, seed=draw)
-    return found
+        rows += rerun(disturbed, records, seed=draw)
+    return rows
 
 
 def rerun(case: BenchCase, records: Sequence[Record], *, seed: int = 0) -> list[dict[str, Any]]:

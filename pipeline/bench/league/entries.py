@@ -53,16 +53,16 @@ def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
     for name in names:
         if name not in known:
             raise UnknownNameError("placer", name, known, "`placewright list place`")
-    found: list[LeagueEntry] = []
+    taking_part: list[LeagueEntry] = []
     left_out: list[str] = []
     for name in dict.fromkeys(names or known):
         try:
-            found += _entries_of(name, known[name])
+            taking_part += _entries_of(name, known[name])
         except MissingPackageError as error:
             if names:
                 raise
             left_out.append(f"{name} does not take part: {error}")
-    return found, left_out
+    return taking_part, left_out
 
 
 def _entries_of(name: str, target: str) -> Iterator[LeagueEntry]:

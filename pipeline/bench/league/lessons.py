@@ -78,9 +78,9 @@ def _step(
     cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, lesson=before)
     key = digest([VERSION, cell.settings])
     step = folder / f"{entry.method.placer}-{key[:16]}"
-    found = _on_file(step, key)
-    if found is not None:
-        return found
+    on_file = _on_file(step, key)
+    if on_file is not None:
+        return on_file
     begun = time.monotonic()
     grouping, problem = prepared(entry.method, placer, case, seed=0)
     if problem.policy is None:

@@ -238,12 +238,12 @@ def _noise(table: Table) -> list[str]:
 
 def _side_by_side(tables: Sequence[Table]) -> list[str]:
     """Return one table of several: a column of ratios each."""
-    found = [{row["placer"]: row for row in table["standings"]} for table in tables]
-    order = dict.fromkeys(name for rows in found for name in rows)
+    standings = [{row["placer"]: row for row in table["standings"]} for table in tables]
+    order = dict.fromkeys(name for rows in standings for name in rows)
     lines = []
     for name in order:
-        cells = [ratio_text(rows[name]["ratio"], 3) if name in rows else "-" for rows in found]
-        misses = sum(rows[name]["infeasible"] for rows in found if name in rows)
+        cells = [ratio_text(rows[name]["ratio"], 3) if name in rows else "-" for rows in standings]
+        misses = sum(rows[name]["infeasible"] for rows in standings if name in rows)
         lines.append([name, *cells, str(misses or "-")])
     return markdown(["placer", *(table["title"].removeprefix("On ") for table in tables), "infeasible"], lines)
 
@@ -323,7 +323,7 @@ def comparisons(document: Table, name: str) -> list[DrawnComparison]:
 
     name: what the names of their pictures begin with.
     """
-    found = []
+    drawn = []
     for table in document["tables"]:
         known = [row for row in table["standings"] if row["ratio"] is not None] if table["part"] == "search" else []
         rows = tuple(
@@ -337,8 +337,8 @@ def comparisons(document: Table, name: str) -> list[DrawnComparison]:
         )
         if rows:
             file = f"{_file(name, table)}-intervals.svg"
-            found.append(DrawnComparison(file, table["title"], INTERVALS, _reference(document), rows))
-    return found
+            drawn.append(DrawnComparison(file, table["title"], INTERVALS, _reference(document), rows))
+    return drawn
 
 
 def _reference(document: Table) -> str:

@@ -57,15 +57,15 @@ def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: Lea
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
-    found: list[Heat] = []
+    all_heats: list[Heat] = []
     for name, make in PARTS.items():
         if name in parts and name in FURTHER:
             few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
             seeds = 1 if effort.quick else effort.seeds
-            found += [replace(heat, seeds=seeds, controls=False) for heat in make(few, effort)]
+            all_heats += [replace(heat, seeds=seeds, controls=False) for heat in make(few, effort)]
         elif name in parts:
-            found += make(tuple(instances), effort)
-    return [heat for heat in found if heat.instances]
+            all_heats += make(tuple(instances), effort)
+    return [heat for heat in all_heats if heat.instances]
 
 
 def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
@@ -76,8 +76,8 @@ def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iter
 
 
 def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    for level, found in _by(at_levels(instances), lambda i: i.level):
-        yield Heat("levels", f"Simulator {level}", found, LeagueBudget(effort.evaluations), effort.seeds)
+    for level, members in _by(at_levels(instances), lambda i: i.level):
+        yield Heat("levels", f"Simulator {level}", members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
@@ -87,14 +87,14 @@ def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Itera
 
 
 def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    for share, found in _by(capped(instances), lambda i: f"{i.share:g}"):
+    for share, members in _by(capped(instances), lambda i: f"{i.share:g}"):
         title = f"Devices that hold {share} of an equal part"
-        yield Heat("memory", title, found, LeagueBudget(effort.evaluations), effort.seeds)
+        yield Heat("memory", title, members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    for machine, found in _by(elsewhere(instances, effort), _machine):
-        yield Heat("unseen", f"On {machine}", found, LeagueBudget(effort.evaluations), effort.seeds)
+    for machine, members in _by(elsewhere(instances, effort), _machine):
+        yield Heat("unseen", f"On {machine}", members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
 def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
@@ -132,7 +132,7 @@ def _by(
     groups: dict[str, list[LeagueInstance]] = {}
     for instance in instances:
         groups.setdefault(key(instance), []).append(instance)
-    return [(name, tuple(found)) for name, found in groups.items()]
+    return [(name, tuple(members)) for name, members in groups.items()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,21 +154,21 @@ def cells_of_heat(
     heat: Heat, entries: Sequence[LeagueEntry], effort: LeagueEffort, lessons: Lessons
 ) -> list[LeagueCell]:
     """Return the cells of a heat, instance by instance, those of the reference at its own budget first."""
-    found = []
+    cells = []
     for instance in heat.instances:
         reference = next(e for e in entries if e.name == REFERENCE)
-        found += _cells(reference, instance, LeagueBudget(effort.reference), heat.seeds, effort)
+        cells += _cells(reference, instance, LeagueBudget(effort.reference), heat.seeds, effort)
         for entry in entries:
             if entry.control_of and not heat.controls:
                 continue
-            found += _cells(entry, instance, heat.budget, heat.seeds, effort)
+            cells += _cells(entry, instance, heat.budget, heat.seeds, effort)
             if heat.taught and entry.keeps:
                 for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
                     # nothing was learned from a family that is far, so there is nothing to leave out
                     known = lessons.get((entry.name, without), lessons.get((entry.name, "")))
                     if known is not None:
-                        found += _cells(_taught(entry, name), instance, heat.budget, heat.seeds, effort, known)
-    return found
+                        cells += _cells(_taught(entry, name), instance, heat.budget, heat.seeds, effort, known)
+    return cells
 
 
 def _taught(entry: LeagueEntry, name: str) -> LeagueEntry:

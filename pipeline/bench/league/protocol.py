@@ -180,17 +180,17 @@ def families() -> dict[str, GraphFamily]:
     """Return every family of the protocol by name."""
     from runtime.workloads.placeto import FAMILIES, split
 
-    found = {}
+    known_families = {}
     for name in FAMILIES:
         parts = (tuple(GraphRef(f"{name}-{i}", f"{name}?index={i}") for i in part) for part in split(name, seed=0))
-        found[name] = GraphFamily(name, *parts)
+        known_families[name] = GraphFamily(name, *parts)
     for name in ("layered", "erdos-renyi", "stochastic-block", "watts-strogatz", "barabasi-albert", "series-parallel"):
         drawn = tuple(_drawn(name, i) for i in range(RANDOM_GRAPHS))
         train, choose = (drawn[0::2][:4], drawn[0::2][4:]) if name in DRAWN else ((), ())
-        found[name] = GraphFamily(name, train, choose, drawn[1::2])
+        known_families[name] = GraphFamily(name, train, choose, drawn[1::2])
     for name, texts in _FAR.items():
-        found[name] = GraphFamily(name, (), (), tuple(GraphRef(_label(text), text) for text in texts))
-    return found
+        known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_label(text), text) for text in texts))
+    return known_families
 
 
 def _drawn(name: str, i: int) -> GraphRef:
@@ -217,12 +217,14 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))
     refs = [ref for name in chosen for ref in _named(name, known, effort.graphs)]
-    found = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
-    counts = Counter(instance.name for instance in found)
-    alike = sorted({i.graph.text for i in found if counts[i.name] > 1})
+    distinct = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
+    counts = Counter(instance.name for instance in distinct)
+    alike = sorted({i.graph.text for i in distinct if counts[i.name] > 1})
     if alike:
-        raise UsageError(f"Graphs have one name: {', '.join(alike)}.", "Rename files, or compare in two folders.")
-    return found
+        raise UsageError(
+            f"Several graphs have the same name: {', '.join(alike)}.", "Rename files, or compare in two folders."
+        )
+    return distinct
 
 
 def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:

@@ -118,12 +118,12 @@ def _learn(run: _League) -> None:
         for without in left_out if entry.keeps else ():
             run.progress(f"{entry.name} learns" + (f" without {without}" if without else ""))
             try:
-                found = apart(_lesson(run, entry, without))
+                learned = apart(_lesson(run, entry, without))
             except (UsageError, DeviceError) as error:
                 run.notes.append(f"{entry.name} could not learn: {error}")
                 continue
-            if found is not None:
-                run.lessons[entry.name, without] = found
+            if learned is not None:
+                run.lessons[entry.name, without] = learned
             elif not without:
                 run.notes.append(f"{entry.name} leaves no policy on a graph that it learns from.")
 

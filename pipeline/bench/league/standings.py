@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from pipeline.bench.cells import CellRecord
 from pipeline.bench.summary import Interval, geometric_mean
 
 ENOUGH_INSTANCES = 8  # below which a bootstrap over instances proves nothing
@@ -22,7 +22,7 @@ OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to
 BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
 SAME = 1e-9  # share within which values are equal, by which alone "never worse" is judged
 
-Record = Mapping[str, Any]
+Record = CellRecord
 Values = Mapping[str, float]  # by instance
 
 
@@ -95,8 +95,8 @@ def by_instance(records: Sequence[Record]) -> dict[str, float]:
     values: dict[str, list[float | None]] = {}
     for record in records:
         values.setdefault(record["model"], []).append(record["value_s"])
-    whole = {name: [v for v in found if v is not None] for name, found in values.items() if None not in found}
-    return {name: math.exp(float(np.mean(np.log(found)))) for name, found in whole.items()}
+    whole = {name: [v for v in figures if v is not None] for name, figures in values.items() if None not in figures}
+    return {name: math.exp(float(np.mean(np.log(figures)))) for name, figures in whole.items()}
 
 
 def _least(records: Sequence[Record]) -> dict[str, float]:
@@ -132,13 +132,13 @@ def beside_controls(records: Sequence[Record]) -> list[BesideControl]:
     """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
     values = {name: by_instance([r for r in records if r["method"] == name]) for name in _names(records)}
     pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
-    found = []
+    rows = []
     for placer, control in pairs:
         ratios = _over(values.get(placer, {}), values[control])
         if ratios:
             interval = geometric_mean([np.array(list(ratios.values()))])
-            found.append(BesideControl(placer, control, len(ratios), interval))
-    return found
+            rows.append(BesideControl(placer, control, len(ratios), interval))
+    return rows
 
 
 def _names(records: Sequence[Record]) -> list[str]:
@@ -208,7 +208,7 @@ def _by_family(ratios: Values, family: Mapping[str, str]) -> dict[str, float]:
     groups: dict[str, list[float]] = {}
     for instance, ratio in ratios.items():
         groups.setdefault(family[instance], []).append(ratio)
-    return {name: _mean(found) for name, found in groups.items()}
+    return {name: _mean(figures) for name, figures in groups.items()}
 
 
 def _mean(ratios: Sequence[float]) -> float:
@@ -240,15 +240,15 @@ def anytime(
 
     A search that ended keeps its value.
     """
-    found: dict[str, list[float | None]] = {name: [] for name in _names(records)}
-    for name in found:
+    curves: dict[str, list[float | None]] = {name: [] for name in _names(records)}
+    for name in curves:
         mine = [r for r in records if r["method"] == name and r["model"] in reference]
         for limit in limits:
             then = [{"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine]
             ratios = list(_over(by_instance(then), reference).values())
             complete = len(ratios) == len({r["model"] for r in mine}) > 0
-            found[name].append(_mean(ratios) if complete else None)
-    return found
+            curves[name].append(_mean(ratios) if complete else None)
+    return curves
 
 
 def seconds_to(curve: Sequence[Sequence[float]], value_s: float) -> float | None:

@@ -85,15 +85,15 @@ def _noise(heat: Heat, records: Sequence[Record], references: Sequence[Record], 
 
 def _in_t2(heat: Heat, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
-    found = []
+    ratios = []
     for instance in heat.instances:
         case = arena(replace(instance, level="T2")).case
-        found += rerun(case, _on(records, instance.name))
+        ratios += rerun(case, _on(records, instance.name))
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
-        own = [r for r in found if r["method"] == name]
+        own = [r for r in ratios if r["method"] == name]
         promised = [{**r, "value_s": r["found_s"]} for r in own]
-        theirs = [r for r in found if r["method"] == REFERENCE]
+        theirs = [r for r in ratios if r["method"] == REFERENCE]
         rows.append({"placer": name, "ratio": _ratio(own, theirs), "over_promise": _ratio(own, promised)})
     return sorted(rows, key=lambda row: _first(row["ratio"]))
 

@@ -83,11 +83,11 @@ def interval_bound(head_s: Float64, tail_s: Float64, work_s: Float64) -> float:
     Operations enter by falling head.
     """
     leaf, total, best = _tree(tail_s)
-    found = 0.0
+    bound_s = 0.0
     for i in np.argsort(-head_s):
         _enter(total, best, leaf[i], tail_s[i], work_s[i])
-        found = max(found, head_s[i] + best[1])
-    return found
+        bound_s = max(bound_s, head_s[i] + best[1])
+    return bound_s
 
 
 @compiled
@@ -98,25 +98,25 @@ def busy_until(key_s: Float64, work_s: Float64, turn: Int32, count: int) -> Floa
     """
     leaf, total, best = _tree(key_s)
     order = np.argsort(turn)
-    found, x = np.zeros(count), 0
+    until_s, x = np.zeros(count), 0
     for j in range(count):
         while x < order.size and turn[order[x]] <= j:
             i = order[x]
             _enter(total, best, leaf[i], key_s[i], work_s[i])
             x += 1
-        found[j] = max(0.0, best[1])
-    return found
+        until_s[j] = max(0.0, best[1])
+    return until_s
 
 
 @compiled
 def greatest_before(order: Int32, into: Neighbours, number: Int32) -> Int32:
     """Return int32 [n], the greatest number of an operation and all that lead to it; order: as in `path_starts`."""
     ptr, producers, _ = into
-    found = number.copy()
+    greatest = number.copy()
     for v in order:
         for e in range(ptr[v], ptr[v + 1]):
-            found[v] = max(found[v], found[producers[e]])
-    return found
+            greatest[v] = max(greatest[v], greatest[producers[e]])
+    return greatest
 
 
 @compiled
@@ -131,7 +131,7 @@ def through_cut(
 ) -> Float64:
     """Return float64 [m], the shortest time of everything if each edge, int32 [2, m], leads between two devices."""
     p = op_s.shape[1]
-    found = np.full(size.size, math.inf)
+    least_s = np.full(size.size, math.inf)
     for e in range(size.size):
         u, v = edges[0, e], edges[1, e]
         for s in range(p):
@@ -139,8 +139,8 @@ def through_cut(
                 if s != d:
                     link_s = latency_s[s, d] + size[e] * per_byte_s[s, d]
                     value = start_s[u, s] + op_s[u, s] + link_s + op_s[v, d] + tail_s[v, d]
-                    found[e] = min(found[e], value)
-    return found
+                    least_s[e] = min(least_s[e], value)
+    return least_s
 
 
 @compiled

@@ -34,21 +34,23 @@ def dataflow_bounds(problem: Problem, execution: DataflowModel, *, seconds: floa
     """Return bounds where devices and links work at the same time; see `proofs.lower_bound`."""
     work = problem.derived(BoundInputs.of)
     load_s, price = work.load(execution.block_s, seconds)
-    found = [(load_s, "load")]
+    bounds = [(load_s, "load")]
     paths = problem.derived(Paths.of, work) if one_to_one else None
     if paths is None:
-        return found
-    found.append((paths.longest_s(work.op_s), "critical path"))
+        return bounds
+    bounds.append((paths.longest_s(work.op_s), "critical path"))
     p = work.op_s.shape[1]
     prices = [price, *(np.eye(p) if not _alike(work.op_s) and p <= 8 else [])]
     until = time.monotonic() + (seconds if problem.graph.n <= BUSY_PER_SECOND * seconds else 0.0)
-    found += [(paths.interval_s(work.op_s, each, execution.block_s), "work between heads and tails") for each in prices]
+    bounds += [
+        (paths.interval_s(work.op_s, each, execution.block_s), "work between heads and tails") for each in prices
+    ]
     busy = paths.busy(work, price, execution.block_s, lambda: time.monotonic() < until)
-    found.append((busy.least_s(work.op_s, price, execution.block_s), "work before and after paths"))
+    bounds.append((busy.least_s(work.op_s, price, execution.block_s), "work before and after paths"))
     needed = work.devices_needed()
     if needed > 1:
-        found.append((paths.forced_s(problem, work, needed), "transfers that memory forces"))
-    return found
+        bounds.append((paths.forced_s(problem, work, needed), "transfers that memory forces"))
+    return bounds
 
 
 def load_bounds(problem: Problem, *, seconds: float) -> list[Bound]:
@@ -68,14 +70,14 @@ def sum_bounds(problem: Problem, *, seconds: float, one_to_one: bool) -> list[Bo
     if problem.costs is None:
         raise ValueError("a problem without costs")
     launch_s = float(problem.costs.launch_s.min())
-    found = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
+    bounds = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
     if one_to_one and problem.topology.p > 1:
         cut = Cut.of(problem, finest_grouping(problem))
         if problem.topology.p > 2:
-            found.append((cut.relaxed_s(seconds=seconds) + launch_s, "linear relaxation"))
+            bounds.append((cut.relaxed_s(seconds=seconds) + launch_s, "linear relaxation"))
         elif problem.graph.n <= CUT_PER_SECOND * seconds:
-            found.append((cut.two_devices()[1] + launch_s, "minimum cut"))
-    return found
+            bounds.append((cut.two_devices()[1] + launch_s, "minimum cut"))
+    return bounds
 
 
 def least_memory(problem: Problem) -> int:
@@ -131,8 +133,8 @@ def _packed(units: Units, room_bytes: Int64) -> Int32 | None:
         allowed = np.array(units.allowed[:, order], order="C")  # writable, so that the kernel is compiled once
         device = first_fit(largest_first, units.held_bytes.copy(), room_bytes[order], allowed)
         if np.all(device >= 0):
-            found: Int32 = order[device].astype(np.int32)
-            return found
+            packed: Int32 = order[device].astype(np.int32)
+            return packed
     return None
 
 

@@ -59,7 +59,7 @@ def _with_part(sets: CallSets, chosen: Bool, waiting: Int64, count: int, i: int)
 
 
 @inner
-def _entered(sets: CallSets, path: Int64, i: int, j: int, found: Decided) -> None:
+def _entered(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
     """Let a call that meets a path from i on meet it up to j as well.
 
     What lies on a path between two operations of a call belongs to it, and so does all of a part of which something
@@ -68,104 +68,104 @@ def _entered(sets: CallSets, path: Int64, i: int, j: int, found: Decided) -> Non
     n = sets.part.size
     count = 0
     for end in (path[i], path[j]):
-        if not found.inside[end]:
-            count = _with_part(sets, found.inside, found.waiting, count, end)
+        if not decided.inside[end]:
+            count = _with_part(sets, decided.inside, decided.waiting, count, end)
     while count > 0:
         count -= 1
-        x = found.waiting[count]
+        x = decided.waiting[count]
         for y in range(n):
-            found.before[y] |= sets.led[x, y]
+            decided.before[y] |= sets.led[x, y]
         for y in range(n):
-            found.behind[y] |= sets.leads[x, y]
+            decided.behind[y] |= sets.leads[x, y]
         if count == 0:
             for y in range(n):
-                if found.before[y] and found.behind[y] and not found.inside[y]:
-                    count = _with_part(sets, found.inside, found.waiting, count, y)
+                if decided.before[y] and decided.behind[y] and not decided.inside[y]:
+                    count = _with_part(sets, decided.inside, decided.waiting, count, y)
 
 
 @inner
-def _left_out(sets: CallSets, path: Int64, i: int, j: int, found: Decided) -> None:
+def _left_out(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
     """Note what does not belong to a call that meets a path from i to j, whose inside is known.
 
     What leads to the operation ahead of i, or follows that behind j, and all of its part; what does not belong to the
     call, and leads to it, has nothing before it that does.
     """
     n = sets.part.size
-    found.outside.fill(False)
+    decided.outside.fill(False)
     if i > 0:
         for y in range(n):
-            found.outside[y] |= sets.led[path[i - 1], y]
+            decided.outside[y] |= sets.led[path[i - 1], y]
     if j + 1 < path.size:
         for y in range(n):
-            found.outside[y] |= sets.leads[path[j + 1], y]
+            decided.outside[y] |= sets.leads[path[j + 1], y]
     count = 0
     for y in range(n):
-        if found.outside[y] and sets.ptr[sets.part[y] + 1] - sets.ptr[sets.part[y]] > 1:
-            count = _with_part(sets, found.outside, found.waiting, count, y)
+        if decided.outside[y] and sets.ptr[sets.part[y] + 1] - sets.ptr[sets.part[y]] > 1:
+            count = _with_part(sets, decided.outside, decided.waiting, count, y)
     while count > 0:
         count -= 1
-        x = found.waiting[count]
-        for y in range(n if found.before[x] or found.behind[x] else 0):
-            led = (found.before[x] and sets.led[x, y]) or (found.behind[x] and sets.leads[x, y])
-            if led and not found.outside[y]:
-                count = _with_part(sets, found.outside, found.waiting, count, y)
+        x = decided.waiting[count]
+        for y in range(n if decided.before[x] or decided.behind[x] else 0):
+            led = (decided.before[x] and sets.led[x, y]) or (decided.behind[x] and sets.leads[x, y])
+            if led and not decided.outside[y]:
+                count = _with_part(sets, decided.outside, decided.waiting, count, y)
 
 
 @inner
-def _blank(found: Decided) -> None:
-    found.inside.fill(False)
-    found.before.fill(False)
-    found.behind.fill(False)
+def _blank(decided: Decided) -> None:
+    decided.inside.fill(False)
+    decided.before.fill(False)
+    decided.behind.fill(False)
 
 
 @compiled
-def decide(sets: CallSets, path: Int64, i: int, j: int, found: Decided) -> None:
+def decide(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
     """Note which operations belong to a call that meets a path, int64 [l], from i to j, and which do not."""
-    _blank(found)
-    _entered(sets, path, i, j, found)
-    _left_out(sets, path, i, j, found)
+    _blank(decided)
+    _entered(sets, path, i, j, decided)
+    _left_out(sets, path, i, j, decided)
 
 
 @compiled
-def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, found: Decided) -> None:
+def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, decided: Decided) -> None:
     """Fill in float64 [l], what surely belongs to a call that meets a path from i to each j; inf where none can.
 
-    Operations, and nets of which something surely belongs to it and something does not. found: scratch.
+    Operations, and nets of which something surely belongs to it and something does not. decided: scratch.
     """
     least_s.fill(np.inf)
-    _blank(found)
+    _blank(decided)
     for j in range(i, path.size):
-        _entered(sets, path, i, j, found)
+        _entered(sets, path, i, j, decided)
         work_s, held = 0.0, 0
         for x in range(sets.part.size):
-            if found.inside[x]:
+            if decided.inside[x]:
                 work_s += sets.work_s[x]
                 held += sets.held_bytes[x]
         if held > sets.room_bytes or work_s == np.inf:
             break  # longer ones hold all of this
-        _left_out(sets, path, i, j, found)
-        if not _torn(found):
-            least_s[j] = work_s + _surely_paid_s(sets, found)
+        _left_out(sets, path, i, j, decided)
+        if not _torn(decided):
+            least_s[j] = work_s + _surely_paid_s(sets, decided)
 
 
 @inner
-def _torn(found: Decided) -> bool:
+def _torn(decided: Decided) -> bool:
     """Return whether something both belongs to the call and does not."""
     torn = False
-    for x in range(found.inside.size):
-        torn = torn or (found.inside[x] and found.outside[x])
+    for x in range(decided.inside.size):
+        torn = torn or (decided.inside[x] and decided.outside[x])
     return torn
 
 
 @inner
-def _surely_paid_s(sets: CallSets, found: Decided) -> float:
+def _surely_paid_s(sets: CallSets, decided: Decided) -> float:
     total_s = 0.0
     for net in range(sets.pay_s.size):
         inside = outside = False
         for x in range(sets.net_ptr[net], sets.net_ptr[net + 1]):
             first = sets.member[sets.ptr[sets.net_part[x]]]
-            inside = inside or found.inside[first]
-            outside = outside or found.outside[first]
+            inside = inside or decided.inside[first]
+            outside = outside or decided.outside[first]
         if inside and outside:
             total_s += sets.pay_s[net]
     return total_s

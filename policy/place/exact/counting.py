@@ -51,9 +51,9 @@ def _smallest_sums(work_s: Float64) -> Float64:
     not so many.
     """
     h = work_s.size
-    found = np.full((h, h), np.inf)
+    sums = np.full((h, h), np.inf)
     smallest = np.zeros(0)
     for i in range(h):
         smallest = np.insert(smallest, int(np.searchsorted(smallest, work_s[i])), work_s[i])
-        found[i, : smallest.size] = np.cumsum(smallest)
-    return found
+        sums[i, : smallest.size] = np.cumsum(smallest)
+    return sums

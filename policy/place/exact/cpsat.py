@@ -58,7 +58,7 @@ class CpSat(Method):
 
     def __post_init__(self) -> None:
         if self.largest < 0 or self.workers < 1 or not self.effort > 0:
-            raise UsageError(f"{self} leaves nothing to solve with.", "Use largest >= 0, workers >= 1, effort > 0.")
+            raise UsageError(f"{self} has a parameter out of range.", "Use largest >= 0, workers >= 1, effort > 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bounds, solve the program from the best placement, and ask about every placement on the way."""

@@ -15,7 +15,7 @@ from policy.place.exact.cpsat_models import (
     Division,
     Made,
     alike_devices,
-    dearest_link_s,
+    greatest_link_s,
     in_ticks,
     tick_of,
     whole_nets,
@@ -58,8 +58,8 @@ class CallTimes(NamedTuple):
         op_s = np.where(units.allowed[units.grouping.group], problem.costs.op_s, 0.0)
         if not math.isfinite(horizon_s):
             horizon_s = float(op_s.max(axis=1).sum())
-        found = whole_nets(problem, Units.of_grouping(problem, part)) if len(devices) > 1 else []
-        pay_s = np.array([dearest_link_s(problem, size) for _, size in found]).reshape(-1, len(devices))
+        nets = whole_nets(problem, Units.of_grouping(problem, part)) if len(devices) > 1 else []
+        pay_s = np.array([greatest_link_s(problem, size) for _, size in nets]).reshape(-1, len(devices))
         tick_s = tick_of(np.concatenate([op_s.ravel(), pay_s.ravel()]), horizon_s, ticks=TICKS)
         ptr, reader = adjacency(graph)
         cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
@@ -68,7 +68,7 @@ class CallTimes(NamedTuple):
             part,
             of_part,
             in_ticks(op_s, tick_s),
-            [members for members, _ in found],
+            [members for members, _ in nets],
             in_ticks(pay_s, tick_s),
             [reader[a:b].tolist() for a, b in pairwise(ptr.tolist())],
             topological_order(graph).tolist(),
@@ -80,13 +80,13 @@ class CallTimes(NamedTuple):
     def stand_ins(self) -> list[int]:
         """Return the device that stands for each: the first of those CPUs that run everything alike."""
         room, allowed = self.units.room_bytes, self.units.allowed
-        found = list(range(room.size))
+        stand_in = list(range(room.size))
         for at, d in enumerate(self.cpus):
             for e in self.cpus[:at]:
                 same = np.array_equal(self.op_ticks[:, d], self.op_ticks[:, e]) and room[e] >= UNLIMITED
-                if found[d] == d and same and np.array_equal(allowed[:, d], allowed[:, e]):
-                    found[d] = e
-        return found
+                if stand_in[d] == d and same and np.array_equal(allowed[:, d], allowed[:, e]):
+                    stand_in[d] = e
+        return stand_in
 
     def unit_s(self) -> Float64:
         """Return float64 [k, p], what units take on every device; inf where they may not go, or need not."""
@@ -147,11 +147,11 @@ class CallDraft(NamedTuple):
 
 def _split(times: CallTimes, call_of: list[Call]) -> set[tuple[int, Call]]:
     """Return (net, call) where a call holds a part of the net; call_of: of each part, or (CPU, 0)."""
-    found: set[tuple[int, Call]] = set()
+    parted: set[tuple[int, Call]] = set()
     for x, members in enumerate(times.nets):
         held = [call_of[g] for g in members]
-        found |= {(x, call) for call in set(held) & set(times.calls) if held.count(call) < len(held)}
-    return found
+        parted |= {(x, call) for call in set(held) & set(times.calls) if held.count(call) < len(held)}
+    return parted
 
 
 class CallProgram:
@@ -216,14 +216,14 @@ class CallProgram:
         allowed = times.units.allowed[unit]
         if len({number for _, number in times.calls}) == 1:
             return {(d, 0): self.x[unit][d] for d, _ in times.calls if allowed[d]}
-        found: dict[Call, Any] = {}
+        calls: dict[Call, Any] = {}
         for d, number in times.calls:
             if allowed[d]:
                 at = None if self.draft is None else int(self.division.device[unit])  # type: ignore[index]
-                found[d, number] = self.division.literal(None if at is None else (at, turn[g]) == (d, number))
-        for d in {d for d, _ in found}:
-            self.model.add(sum(on for (e, _), on in found.items() if e == d) == self.x[unit][d])
-        return found
+                calls[d, number] = self.division.literal(None if at is None else (at, turn[g]) == (d, number))
+        for d in {d for d, _ in calls}:
+            self.model.add(sum(on for (e, _), on in calls.items() if e == d) == self.x[unit][d])
+        return calls
 
     def _call(self, call: Call) -> tuple[Any, Any]:
         """Return (start, end) of a call, which lasts as long as its operations and transfers."""

@@ -58,15 +58,15 @@ def in_ticks(times_s: Float64, tick_s: float) -> Int64:
 
 def alike_devices(problem: Problem, units: Units, times_s: Float64) -> Alike:
     """Return the devices that can change places without changing anything; times_s: float64 [..., p], of all work."""
-    found: Alike = []
+    alike: Alike = []
     for d in range(problem.topology.p):
-        for known in found:
+        for known in alike:
             if _swappable(problem, units, times_s, known[0], d):
                 known.append(d)
                 break
         else:
-            found.append([d])
-    return [known for known in found if len(known) > 1]
+            alike.append([d])
+    return [known for known in alike if len(known) > 1]
 
 
 def _swappable(problem: Problem, units: Units, times_s: Float64, a: int, b: int) -> bool:
@@ -119,17 +119,17 @@ class Division:
 
     def literal(self, value: bool | None) -> Any:
         """Return a new literal, with the value it has in the hint."""
-        found = self.model.new_bool_var("")
+        variable = self.model.new_bool_var("")
         if value is not None:
-            self.model.add_hint(found, bool(value))
-        return found
+            self.model.add_hint(variable, bool(value))
+        return variable
 
     def number(self, low: int, high: int, value: int | None) -> Any:
         """Return a new whole number between low and high, with the value it has in the hint."""
-        found = self.model.new_int_var(low, high, "")
+        variable = self.model.new_int_var(low, high, "")
         if value is not None:
-            self.model.add_hint(found, int(value))
-        return found
+            self.model.add_hint(variable, int(value))
+        return variable
 
     def work(self, tick_s: float, *, only: int | None = None) -> list[Any]:
         """Return the terms of what all units take, or those on one device, in ticks."""
@@ -170,8 +170,8 @@ def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
     cut = Cut.of(problem, units.grouping)
     nets, p = cut.nets, cut.unit_s.shape[1]
     tick_s = fine_tick(cut.unit_s)
-    found = Division(units, cut.unit_s, device, np.arange(units.k), alike_devices(problem, units, cut.unit_s))
-    terms = found.work(tick_s)
+    division = Division(units, cut.unit_s, device, np.arange(units.k), alike_devices(problem, units, cut.unit_s))
+    terms = division.work(tick_s)
     every = np.arange(nets.t)
     apart = [(s, d) for s in range(p) for d in range(p) if s != d]
     link_ticks = {
@@ -182,13 +182,13 @@ def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
         even = len({link_ticks[pair][t] for pair in apart}) == 1
         for s, d in [((d + 1) % p, d) for d in range(p)] if even else apart:
             # The literal that the tensor comes from s, or with equal links from anywhere else.
-            away = found.x[home][d].negated() if even else found.x[home][s]
-            sent = found.literal(found.hint_sent(home, readers, None if even else s, d))
+            away = division.x[home][d].negated() if even else division.x[home][s]
+            sent = division.literal(division.hint_sent(home, readers, None if even else s, d))
             for r in readers:
-                found.model.add_bool_or([found.x[r][d].negated(), away.negated(), sent])
+                division.model.add_bool_or([division.x[r][d].negated(), away.negated(), sent])
             terms.append(link_ticks[s, d][t] * sent)
-    found.model.minimize(sum(terms))
-    return Made(found.model, found.x, [], tick_s)
+    division.model.minimize(sum(terms))
+    return Made(division.model, division.x, [], tick_s)
 
 
 def fine_tick(unit_s: Float64) -> float:
@@ -214,7 +214,7 @@ def whole_nets(problem: Problem, units: Units, of: Bool | None = None) -> list[t
     return [(list(held), largest[t]) for t, held in members.items() if len(held) > 1]
 
 
-def dearest_link_s(problem: Problem, size: int) -> Float64:
+def greatest_link_s(problem: Problem, size: int) -> Float64:
     """Return float64 [p], the seconds of so many bytes over the slowest link of each device; 0 for a CPU's."""
     topology = problem.topology
     link_s = topology.link_latency_s + size / topology.link_bytes_per_s

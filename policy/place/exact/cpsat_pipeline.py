@@ -16,7 +16,7 @@ from policy.place.exact.cpsat_models import (
     Division,
     Made,
     alike_devices,
-    dearest_link_s,
+    greatest_link_s,
     in_ticks,
     whole_nets,
 )
@@ -95,7 +95,7 @@ def _crowd(unit_s: Float64, alike: Alike, value_s: float) -> Crowd | None:
     Of m n + 1 pieces that only m devices alike may have, one of these has n + 1; the smallest of these pieces bound the
     load.
     """
-    best, found = CROWDED * value_s, None
+    best, crowd = CROWDED * value_s, None
     for known in alike if math.isfinite(value_s) else []:
         others = np.setdiff1d(np.arange(unit_s.shape[1]), known)
         work_s = unit_s[:, known[0]]
@@ -105,8 +105,8 @@ def _crowd(unit_s: Float64, alike: Alike, value_s: float) -> Crowd | None:
             members = largest_first[: (least - 1) * len(known) + 1]
             load_s = float(work_s[members[-least:]].sum())
             if load_s > best:
-                best, found = load_s, Crowd(known[0], members.tolist(), least)
-    return found
+                best, crowd = load_s, Crowd(known[0], members.tolist(), least)
+    return crowd
 
 
 def _first_crowded(device: Int32, crowd: Crowd, alike: tuple[int, ...]) -> Int32:
@@ -119,9 +119,9 @@ def _first_crowded(device: Int32, crowd: Crowd, alike: tuple[int, ...]) -> Int32
 
 
 def _of_pieces(device: Int32, together: Grouping) -> Int32:
-    found = np.zeros(together.k, np.int32)
-    found[together.group] = device
-    return found
+    homes = np.zeros(together.k, np.int32)
+    homes[together.group] = device
+    return homes
 
 
 class PassLoads(NamedTuple):
@@ -145,7 +145,7 @@ def passes_of(problem: Problem, pieces: Pieces, *, apart: bool) -> list[PassLoad
     number = {tuple(sorted(members)): i for i, members in enumerate(pieces.members if len(pay_s) else [])}
     for members, size in whole_nets(problem, pieces.units, backward):
         if (i := number.get(tuple(sorted(members)))) is not None:
-            back_pay_s[i] += dearest_link_s(problem, size)
+            back_pay_s[i] += greatest_link_s(problem, size)
     known = np.isfinite(pieces.unit_s)
     return [
         PassLoads(np.where(known, fore_s, math.inf), np.maximum(pay_s - back_pay_s, 0.0)),
@@ -179,24 +179,24 @@ def pipelined(
     longest_s = value_s if math.isfinite(value_s) else float(known_s.max(axis=1).sum())
     ticks = FINE_TICKS if k * p <= SMALL else TICKS
     tick_s = longest_s / ticks if longest_s > 0 else 1.0
-    found = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
+    division = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
     passes = passes_of(problem, pieces, apart=apart)
-    load, hinted = _loads(found, pieces, passes, tick_s)
+    load, hinted = _loads(division, pieces, passes, tick_s)
     least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - len(passes) * (charges.size.size + k))
-    most = _largest(found, load, hinted, least, ticks)
+    most = _largest(division, load, hinted, least, ticks)
     for d in range(p if math.isfinite(value_s) else 0):
         for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
-            found.model.add(sum(found.x[g][d] for g in members) <= count)
+            division.model.add(sum(division.x[g][d] for g in members) <= count)
     if pieces.crowd is not None:
-        found.model.add(sum(found.x[g][pieces.crowd.device] for g in pieces.crowd.members) >= pieces.crowd.least)
+        division.model.add(sum(division.x[g][pieces.crowd.device] for g in pieces.crowd.members) >= pieces.crowd.least)
     if convex:
-        _convex(problem, pieces, found)
-    found.model.minimize(most)
-    return Made(found.model, [found.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+        _convex(problem, pieces, division)
+    division.model.minimize(most)
+    return Made(division.model, [division.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
 
 
 def _loads(
-    found: Division, pieces: Pieces, passes: list[PassLoads], tick_s: float
+    division: Division, pieces: Pieces, passes: list[PassLoads], tick_s: float
 ) -> tuple[list[list[list[Any]]], Int64]:
     """Return (the terms of the load of each device in each pass, int64 [passes, p], what they are in the hint)."""
     k, p = pieces.unit_s.shape
@@ -205,43 +205,43 @@ def _loads(
     for number, part in enumerate(passes):
         ticks = in_ticks(part.unit_s, tick_s)
         for g, d in np.argwhere(ticks).tolist():
-            load[number][d].append(int(ticks[g, d]) * found.x[g][d])
-        if found.device is not None:
-            np.add.at(hinted[number], found.device, ticks[np.arange(k), found.device])
+            load[number][d].append(int(ticks[g, d]) * division.x[g][d])
+        if division.device is not None:
+            np.add.at(hinted[number], division.device, ticks[np.arange(k), division.device])
     pays = np.array([in_ticks(part.pay_s, tick_s) for part in passes])  # [passes, t, p]
     for i, members in enumerate(pieces.members if pays.shape[1] else []):
         for d in np.flatnonzero(pays[:, i].any(axis=0)).tolist():
-            on: Bool | None = None if found.device is None else found.device[members] == d
+            on: Bool | None = None if division.device is None else division.device[members] == d
             split = None if on is None else bool(on.any() and not on.all())
-            literal = _split(found, members, d, split)
+            literal = _split(division, members, d, split)
             for number in np.flatnonzero(pays[:, i, d]).tolist():
                 load[number][d].append(int(pays[number, i, d]) * literal)
                 hinted[number, d] += pays[number, i, d] if split else 0
     return load, hinted
 
 
-def _split(found: Division, members: list[int], d: int, hinted: bool | None) -> Any:
+def _split(division: Division, members: list[int], d: int, hinted: bool | None) -> Any:
     """Return the literal that a device holds a part of a net."""
-    part = found.literal(hinted)
+    part = division.literal(hinted)
     first = members[0]
     for r in members[1:]:
-        found.model.add_bool_or([found.x[r][d].negated(), found.x[first][d], part])
-        found.model.add_bool_or([found.x[first][d].negated(), found.x[r][d], part])
+        division.model.add_bool_or([division.x[r][d].negated(), division.x[first][d], part])
+        division.model.add_bool_or([division.x[first][d].negated(), division.x[r][d], part])
     return part
 
 
-def _largest(found: Division, load: list[list[list[Any]]], hinted: Int64, least: int, ticks: int) -> Any:
+def _largest(division: Division, load: list[list[list[Any]]], hinted: Int64, least: int, ticks: int) -> Any:
     """Return the largest loads of all passes, added up, which are `least` together or more."""
     missing = max(0, least - int(hinted.max(axis=1).sum()))  # of the bound, in the hint: the first pass makes it up
     most = []
     for number, of_devices in enumerate(load):
         low = least if len(load) == 1 else 0
-        hint = None if found.device is None else int(hinted[number].max()) + (0 if number else missing)
-        most.append(found.number(low, 2**50 if hint is None else ticks, hint))
+        hint = None if division.device is None else int(hinted[number].max()) + (0 if number else missing)
+        most.append(division.number(low, 2**50 if hint is None else ticks, hint))
         for terms in of_devices:
-            found.model.add(most[-1] >= sum(terms))
+            division.model.add(most[-1] >= sum(terms))
     if len(most) > 1:
-        found.model.add(sum(most) >= least)
+        division.model.add(sum(most) >= least)
     return sum(most)
 
 
@@ -255,17 +255,17 @@ def covers(work_s: Float64, limit_s: float) -> list[tuple[list[int], int]]:
     by_size = np.argsort(work_s, kind="stable")
     by_size = by_size[(work_s[by_size] > 0) & np.isfinite(work_s[by_size])]
     total = np.concatenate([[0.0], np.cumsum(work_s[by_size])])
-    found: list[tuple[list[int], int]] = []
+    chosen: list[tuple[list[int], int]] = []
     first = by_size.size
     for count in range(min(by_size.size - 1, MOST_COUNTED) + 1):
         over = np.flatnonzero(total[count + 1 :] - total[: total.size - count - 1] > limit_s)
         if over.size and over[0] < first:  # else the set is one of those before, with a larger number
             first = int(over[0])
-            found.append((by_size[first:].tolist(), count))
-    return found
+            chosen.append((by_size[first:].tolist(), count))
+    return chosen
 
 
-def _convex(problem: Problem, pieces: Pieces, found: Division) -> None:
+def _convex(problem: Problem, pieces: Pieces, division: Division) -> None:
     """Let no path of the forward pass leave a device and come back.
 
     A literal says that a device has an operation at or before this one; where it holds a reader of this one as well, it
@@ -276,14 +276,14 @@ def _convex(problem: Problem, pieces: Pieces, found: Division) -> None:
     inner = sorted({i for edge in edges for i in edge})
     for d in range(problem.topology.p):
         begun: dict[int, bool] | None = None
-        if found.device is not None:
-            begun = {i: bool(found.device[group[i]] == d) for i in inner}
+        if division.device is not None:
+            begun = {i: bool(division.device[group[i]] == d) for i in inner}
             for u, v in edges:  # producers first
                 begun[v] |= begun[u]
-        before: dict[int, Any] = {i: found.literal(None if begun is None else begun[i]) for i in inner}
+        before: dict[int, Any] = {i: division.literal(None if begun is None else begun[i]) for i in inner}
         for i in inner:
-            found.model.add_implication(found.x[group[i]][d], before[i])
+            division.model.add_implication(division.x[group[i]][d], before[i])
         for u, v in edges:
-            found.model.add_implication(before[u], before[v])
-            here, there = found.x[group[u]][d], found.x[group[v]][d]
-            found.model.add_bool_or([before[u].negated(), there.negated(), here])
+            division.model.add_implication(before[u], before[v])
+            here, there = division.x[group[u]][d], division.x[group[v]][d]
+            division.model.add_bool_or([before[u].negated(), there.negated(), here])

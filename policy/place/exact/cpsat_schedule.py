@@ -17,7 +17,7 @@ Schedule = tuple[Int32, Float64, Float64]  # devices int32 [k] of units, start a
 
 
 class ScheduleProgram:
-    """The program of a problem under `listsched` semantics."""
+    """The program of a problem under the rules of `listsched`."""
 
     def __init__(self, units: Units, times: Times, draft: Draft | None, alike: Alike) -> None:
         unit_ticks = np.zeros(units.allowed.shape, np.int64)
@@ -106,10 +106,10 @@ class ScheduleProgram:
     def _apart(self, i: int, j: int) -> Any:
         """Return the literal that is true if operations i and j are on different devices."""
         here, there = self.at(i), self.at(j)
-        found = self.division.literal(None if here is None else here != there)
+        apart = self.division.literal(None if here is None else here != there)
         for d in range(self.p):
-            self.model.add_bool_or([self.on(i, d).negated(), self.on(j, d), found])
-        return found
+            self.model.add_bool_or([self.on(i, d).negated(), self.on(j, d), apart])
+        return apart
 
     def _routes(self) -> list[tuple[int, int]]:
         return [(s, d) for s in range(self.p) for d in range(self.p) if s != d]
@@ -183,9 +183,9 @@ class ScheduleProgram:
     def _begin(self, u: int, begun: int | None) -> Any:
         """Return the start of a transfer of u's output, which may not happen; begun: when it does in the draft."""
         drafted = self._drafted_end(u) if begun is None or begun < 0 else begun
-        found = self.division.number(0, self.horizon, drafted)
-        self.model.add(found >= self.end(u))
-        return found
+        begin = self.division.number(0, self.horizon, drafted)
+        self.model.add(begin >= self.end(u))
+        return begin
 
     def _drafted_end(self, i: int) -> int | None:
         """Return the end of operation i in the draft, if there is one."""

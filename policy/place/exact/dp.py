@@ -53,7 +53,9 @@ class Dp(Method):
 
     def __post_init__(self) -> None:
         if self.orders < 1 or self.memory_mb < 1 or self.workers < 1:
-            raise UsageError(f"{self} leaves nothing to work with.", "Use orders, memory_mb and workers of at least 1.")
+            raise UsageError(
+                f"{self} has a parameter out of range.", "Use orders, memory_mb and workers of at least 1."
+            )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bound, ask about the best stages of some orders, and about the best of all."""
@@ -74,11 +76,11 @@ class Dp(Method):
     def best_stages(self, search: Search, program: StageProgram, known: list[Stage]) -> list[Stage] | None:
         """Return the best stages of all; the known ones if none are better; None if time or memory is short."""
         limit_s = min(value_s(known) * (1 - SHARPER), NO_LIMIT_S)
-        found = all_ideals(program, self.memory_mb * MB, lambda: search.left_s > 0)
-        if found is None and search.left_s > 0:
+        ideals = all_ideals(program, self.memory_mb * MB, lambda: search.left_s > 0)
+        if ideals is None and search.left_s > 0:
             logger.info("%d elements have too many ideals for %d MB of memory", program.elements.k, self.memory_mb)
-        if found is None:
+        if ideals is None:
             return None
-        search.details["ideals"] = float(found.size)
-        best = program.below(limit_s).of_ideals(found, lambda: search.left_s > 0, workers=self.workers)
+        search.details["ideals"] = float(ideals.size)
+        best = program.below(limit_s).of_ideals(ideals, lambda: search.left_s > 0, workers=self.workers)
         return None if best is None else best or known

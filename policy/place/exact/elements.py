@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.cycles import strong_components
-from policy.place.exact.cpsat_models import alike_devices, dearest_link_s, whole_nets
+from policy.place.exact.cpsat_models import alike_devices, greatest_link_s, whole_nets
 from policy.place.units import Units
 
 WIDEST = 32  # members of a net up to which all its pairs are looked at
@@ -144,7 +144,7 @@ def charges_of(problem: Problem, units: Units, kinds: tuple[tuple[int, ...], ...
     by_size: dict[int, Float64] = {}
     for members, size in whole_nets(problem, units):
         if size not in by_size:
-            by_size[size] = dearest_link_s(problem, size)[first] if problem.topology.p > 1 else np.zeros(1)
+            by_size[size] = greatest_link_s(problem, size)[first] if problem.topology.p > 1 else np.zeros(1)
         key = tuple(sorted(members))
         total[key] = total.get(key, 0.0) + by_size[size]
     return net_charges(work_s, units.held_bytes, units.room_bytes[first], total)

@@ -62,8 +62,8 @@ def placements(allowed: Bool) -> Int32:
     run = choices[::-1].cumprod()[::-1]  # rows after which the choices of a unit and those behind it begin from scratch
     number = np.arange(run[0])[:, None] % run // (run // choices)  # [c, k], of the device among those allowed
     homes = np.argsort(~allowed, axis=1, kind="stable").astype(np.int32)  # those allowed come first
-    found: Int32 = homes[np.arange(choices.size), number]
-    return found
+    device: Int32 = homes[np.arange(choices.size), number]
+    return device
 
 
 def one_of_each(device: Int32, alike: Alike) -> Bool:

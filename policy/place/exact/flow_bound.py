@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import row_ptr, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
+from pipeline.shared.graphs import breadth_first
 from policy.place.exact.bounds import MB
 from policy.place.exact.elements import leaves_folded
 from policy.place.exact.latency_bound import leads_to
@@ -72,7 +73,8 @@ class FlowGame:
         through_s[:, cpu] = _through_s(problem, program)[:, cpu]
         quick = replace(elements, charges=charges._replace(work_s=through_s))
         program = replace(program, stages=replace(program.stages, elements=quick))
-        return cls(program, ideals, _topological(elements.k, elements.edges))
+        order, _ = breadth_first(row_ptr(elements.edges[0], elements.k), elements.edges[1])
+        return cls(program, ideals, order.astype(np.int64))
 
     def longest(self, staged: Staged) -> tuple[float, Flow]:
         """Return (what the path that takes longest under an answer takes, that path)."""
@@ -151,19 +153,6 @@ def flow_bound(problem: Problem, *, seconds: float) -> float:
     return max((bound_s for bound_s, _ in rounds_of(game, lambda: time.monotonic() < until)), default=0.0)
 
 
-def _topological(k: int, edges: Int32) -> Int64:
-    """Return int64 [k], elements, those before others first."""
-    waiting = np.bincount(edges[1], minlength=k)
-    ptr = row_ptr(edges[0], k)
-    order = np.flatnonzero(waiting == 0).tolist()
-    for e in order:
-        for f in edges[1, ptr[e] : ptr[e + 1]].tolist():
-            waiting[f] -= 1
-            if waiting[f] == 0:
-                order.append(f)
-    return np.array(order, np.int64)
-
-
 def _passed_through(problem: Problem, program: SeriesProgram) -> bool:
     """Return whether, in every element, all that comes in leads to all that goes out.
 
@@ -191,9 +180,9 @@ def _through_s(problem: Problem, program: SeriesProgram) -> Float64:
     """
     elements = program.stages.elements
     graph, group = problem.graph, elements.units.grouping.group
-    found = elements.charges.work_s.copy()
+    through_s = elements.charges.work_s.copy()
     if problem.costs is None:
-        return found
+        return through_s
     apart = group[graph.edges[0]] != group[graph.edges[1]]
     enters, leaves = np.zeros(graph.n, bool), np.zeros(graph.n, bool)
     leaves[graph.edges[0, apart]], enters[graph.edges[1, apart]] = True, True
@@ -203,22 +192,22 @@ def _through_s(problem: Problem, program: SeriesProgram) -> Float64:
     order = topological_order(graph).tolist()
     for q in np.flatnonzero(program.cpu).tolist():
         op_s = problem.costs.op_s[:, elements.kinds[q][0]]
-        for g in np.flatnonzero((np.bincount(group) > 1) & np.isfinite(found[:, q])).tolist():
+        for g in np.flatnonzero((np.bincount(group) > 1) & np.isfinite(through_s[:, q])).tolist():
             mine = [i for i in order if group[i] == g]
             begins = [i for i in mine if enters[i]]
             ends = [i for i in mine if leaves[i]] or mine
             lengths = [_longest_s(mine, inner, op_s, [i]) for i in begins] or [_longest_s(mine, inner, op_s, mine)]
             at_ends = [[length[i] for i in ends if i in length] for length in lengths]
             pick = min if any(leaves[i] for i in mine) else max
-            found[g, q] = min((pick(values, default=0.0) for values in at_ends), default=0.0)
-    return found
+            through_s[g, q] = min((pick(values, default=0.0) for values in at_ends), default=0.0)
+    return through_s
 
 
 def _longest_s(mine: list[int], inner: dict[int, list[int]], op_s: Float64, begins: list[int]) -> dict[int, float]:
     """Return the longest paths inside an element from some operations to those that they lead to."""
-    found: dict[int, float] = {}
+    longest_s: dict[int, float] = {}
     for i in mine:
-        before = [found[j] for j in inner.get(i, ()) if j in found]
+        before = [longest_s[j] for j in inner.get(i, ()) if j in longest_s]
         if before or i in begins:
-            found[i] = float(op_s[i]) + max(before, default=0.0)
-    return found
+            longest_s[i] = float(op_s[i]) + max(before, default=0.0)
+    return longest_s

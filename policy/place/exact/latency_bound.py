@@ -22,8 +22,9 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
+from pipeline.shared.graphs import longest
 from policy.place.exact.call_kernels import CallSets, Decided, decide, surely_s
-from policy.place.exact.cpsat_models import dearest_link_s, whole_nets
+from policy.place.exact.cpsat_models import greatest_link_s, whole_nets
 from policy.place.exact.flow import Arcs
 from policy.place.exact.paths import BoundInputs
 from policy.place.units import Units
@@ -75,7 +76,7 @@ class CallInputs:
             int(units.room_bytes[~cpu].max()),
             np.cumsum([0, *(len(members) for members, _ in nets)]),
             np.array([g for members, _ in nets for g in members], np.int64),
-            np.array([dearest_link_s(problem, size)[~cpu].min() for _, size in nets], np.float64),
+            np.array([greatest_link_s(problem, size)[~cpu].min() for _, size in nets], np.float64),
         )
         cpu_s: Float64 = op_s[:, cpu].min(axis=1, initial=math.inf)
         maker = member[ptr[[members[0] for members, _ in nets]]] if nets else np.zeros(0, np.int64)
@@ -91,13 +92,9 @@ class CallInputs:
 
     def _longest(self, own_s: Float64) -> list[int]:
         """Return the longest path by float64 [n] seconds."""
-        end_s, ready_s = own_s.copy(), [0.0] * own_s.size
-        ptr = np.searchsorted(self.edges[0], np.arange(own_s.size + 1)).tolist()
-        reader = self.edges[1].tolist()
-        for v in self.order.tolist():
-            end_s[v] += ready_s[v]
-            for w in reader[ptr[v] : ptr[v + 1]]:
-                ready_s[w] = max(ready_s[w], float(end_s[v]))
+        producer = self.edges[0, np.argsort(self.edges[1], kind="stable")].astype(np.int64)
+        order, ptr = self.order[::-1].astype(np.int64), row_ptr(self.edges[1], own_s.size)
+        end_s = longest(order, ptr, producer, np.zeros(producer.size), own_s.copy())
         path = [int(end_s.argmax())]
         while (before := self.edges[0, self.edges[1] == path[-1]]).size:
             path.append(int(before[end_s[before].argmax()]))
@@ -163,14 +160,14 @@ class PathCalls:
     def begun_s(self) -> Float64:
         """Return float64 [slots + 1, l + 1], the least time of the first operations of the path by so many calls."""
         inputs, size = self.inputs, self.path.size
-        found = np.full((inputs.slots + 1, size + 1), math.inf)
-        found[:, 0] = 0.0
+        least_s = np.full((inputs.slots + 1, size + 1), math.inf)
+        least_s[:, 0] = 0.0
         cpu_s = inputs.cpu_s[self.path]
         for j in range(size):
-            found[:, j + 1] = found[:, j] + cpu_s[j]
-            called_s = (found[:-1, : j + 1] + self.least_s[: j + 1, j]).min(axis=1)
-            found[1:, j + 1] = np.minimum(found[1:, j + 1], called_s)
-        return found
+            least_s[:, j + 1] = least_s[:, j] + cpu_s[j]
+            called_s = (least_s[:-1, : j + 1] + self.least_s[: j + 1, j]).min(axis=1)
+            least_s[1:, j + 1] = np.minimum(least_s[1:, j + 1], called_s)
+        return least_s
 
     def cheapest(self, begun_s: Float64) -> list[tuple[int, int]]:
         """Return the calls of the cheapest way along the path."""
@@ -223,8 +220,8 @@ def _is_before(until: float) -> bool:
 
 def leads_to(n: int, edges: Int32, order: Int32) -> Bool:
     """Return bool [n, n], whether a path leads from one operation to another, or they are one."""
-    found = np.eye(n, dtype=bool)
+    leads = np.eye(n, dtype=bool)
     ptr = np.searchsorted(edges[0], np.arange(n + 1))
     for v in order[::-1].tolist():
-        found[v] |= found[edges[1, ptr[v] : ptr[v + 1]]].any(axis=0)
-    return found
+        leads[v] |= leads[edges[1, ptr[v] : ptr[v + 1]]].any(axis=0)
+    return leads

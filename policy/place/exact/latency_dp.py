@@ -43,7 +43,7 @@ class LatencyDp(Method):
 
     def __post_init__(self) -> None:
         if self.memory_mb < 1:
-            raise UsageError(f"{self} leaves nothing to work with.", "Use memory_mb of at least 1.")
+            raise UsageError(f"{self} has a parameter out of range.", "Use memory_mb of at least 1.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bound, ask about the stages of the least sum, and about what the rounds propose."""
@@ -51,13 +51,13 @@ class LatencyDp(Method):
         program = None if search.done else search.problem.derived(SeriesProgram.of)
         if program is None:
             return
-        found = all_ideals(program.stages, self.memory_mb * MB, lambda: search.left_s > 0)
-        if found is None and search.left_s > 0:
+        ideals = all_ideals(program.stages, self.memory_mb * MB, lambda: search.left_s > 0)
+        if ideals is None and search.left_s > 0:
             logger.info("%d elements have too many ideals for %d MB", program.stages.elements.k, self.memory_mb)
-        if found is None:
+        if ideals is None:
             return
-        search.details["ideals"] = float(found.size)
-        staged = program.least_sum(found, lambda: search.left_s > 0)
+        search.details["ideals"] = float(ideals.size)
+        staged = program.least_sum(ideals, lambda: search.left_s > 0)
         if staged is not None:
             search.evaluate([program.placement(staged.device)])
         self._play(search)

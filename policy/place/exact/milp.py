@@ -45,7 +45,7 @@ class Milp(Method):
 
     def __post_init__(self) -> None:
         if self.largest < 0 or not self.effort > 0:
-            raise UsageError(f"{self} leaves nothing to solve with.", "Use largest >= 0 and effort > 0.")
+            raise UsageError(f"{self} has a parameter out of range.", "Use largest >= 0 and effort > 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bound, and ask about everything that the solver finds."""
@@ -76,9 +76,9 @@ class Milp(Method):
             return True
         convex = isinstance(execution, PipelineModel) and execution.contiguity != "free"
         effort = SolverEffort(seconds, math.ceil(self.effort * search.left) if math.isinf(search.left_s) else None)
-        found = solve_loads(problem, pieces, known_s, bound_s, effort, convex=convex)
-        if found.device is not None:
-            search.evaluate([pieces.units.placement(found.device)])
+        solved = solve_loads(problem, pieces, known_s, bound_s, effort, convex=convex)
+        if solved.device is not None:
+            search.evaluate([pieces.units.placement(solved.device)])
         if isinstance(execution, PipelineModel) and is_finest(search):
-            search.prove(found.bound_s * (1 - SAFETY), "milp")
-        return found.complete
+            search.prove(solved.bound_s * (1 - SAFETY), "milp")
+        return solved.complete

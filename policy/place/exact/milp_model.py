@@ -101,20 +101,20 @@ def solve_loads(
     if effort.nodes is not None:
         options["node_limit"] = effort.nodes
     matrix = coo_array((rows.factor, (rows.row, rows.column)), shape=(len(rows.low), free[0])).tocsr()
-    found = milp(
+    solved = milp(
         cost,
         integrality=whole,
         bounds=Bounds(0.0, upper),
         constraints=LinearConstraint(matrix, np.array(rows.low), np.array(rows.high)),
         options=options,
     )
-    if found.status == INFEASIBLE and math.isfinite(value_s):
+    if solved.status == INFEASIBLE and math.isfinite(value_s):
         return LoadsSolved(None, max(bound_s, value_s * (1 - TOLERANCE)), complete=True)
-    device = None if found.x is None else found.x[: k * p].reshape(k, p).argmax(axis=1).astype(np.int32)
-    proved = found.mip_dual_bound
+    device = None if solved.x is None else solved.x[: k * p].reshape(k, p).argmax(axis=1).astype(np.int32)
+    proved = solved.mip_dual_bound
     if proved is not None and math.isfinite(proved):
         bound_s = max(bound_s, proved * scale * (1 - TOLERANCE))
-    return LoadsSolved(device, bound_s, complete=found.status in (0, INFEASIBLE))
+    return LoadsSolved(device, bound_s, complete=solved.status in (0, INFEASIBLE))
 
 
 def _add_nets(rows: _Terms, pieces: Pieces, load: list[list[tuple[int, float]]], free: list[int], scale: float) -> None:

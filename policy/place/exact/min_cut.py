@@ -53,7 +53,7 @@ class MinCut(Method):
             return
         units = problem.derived(Units.of)
         additive = search.execution is None or search.execution.additive
-        cut = Cut.of(problem, units.grouping, settled=additive)
+        cut = Cut.of(problem, units.grouping, normalised=additive)
         self._divide(search, units, cut, 0.0, proves=additive and problem.topology.p == 2)
         if problem.topology.p > 2:
             prove_bound(search)
@@ -190,8 +190,8 @@ class MemoryPrice:
 
     def extra_s(self, units: Units) -> Float64:
         """Return float64 [k, p], the price of each unit on each device."""
-        found: Float64 = units.held_bytes[:, None] * self.per_byte_s
-        return found
+        price_s: Float64 = units.held_bytes[:, None] * self.per_byte_s
+        return price_s
 
     def paid_s(self, units: Units) -> float:
         """Return what all the room costs: at most that is paid by a division that fits."""

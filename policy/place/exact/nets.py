@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, followed, makers, sum_per_group, weight_side
+from pipeline.core.graph import Graph, Grouping, leaders, makers, sum_per_group, weight_side
 from pipeline.core.problem import Problem
 from policy.place.exact.flow import Arcs
 
@@ -41,17 +41,17 @@ class Nets:
         return np.repeat(np.arange(self.t), np.diff(self.ptr))
 
     @classmethod
-    def of(cls, graph: Graph, grouping: Grouping, *, settled: bool) -> Nets:
+    def of(cls, graph: Graph, grouping: Grouping, *, normalised: bool) -> Nets:
         """Return the tensors between the groups of a graph.
 
-        settled: whether, as in HETERO, inputs lie where they are read, results where they are made, and nothing that
+        normalised: whether, as in HETERO, inputs lie where they are read, results where they are made, and nothing that
         is computed from constants alone is ever sent.
         """
         unit, reads = grouping.group, graph.reads
         producer, consumer = graph.edges[:, reads.edge]
-        place = unit[followed(graph)] if settled else unit
+        place = unit[leaders(graph)] if normalised else unit
         flows = place[producer] != place[consumer]
-        if settled:
+        if normalised:
             flows &= ~weight_side(graph)[producer]
         pairs, which = np.unique(np.stack([reads.tensor, place[consumer]])[:, flows], axis=1, return_inverse=True)
         size = np.zeros(pairs.shape[1])
@@ -102,20 +102,20 @@ class Cut:
     latency_s: Float64
 
     @classmethod
-    def of(cls, problem: Problem, grouping: Grouping, *, settled: bool = True) -> Cut:
+    def of(cls, problem: Problem, grouping: Grouping, *, normalised: bool = True) -> Cut:
         """Return the sum of a problem whose costs are known; see `Nets.of`."""
         if problem.costs is None:
             raise ValueError("a problem without costs")
         unit_s = np.where(problem.group_allowed(grouping), sum_per_group(problem.costs.op_s, grouping), math.inf)
-        nets = Nets.of(problem.graph, grouping, settled=settled)
+        nets = Nets.of(problem.graph, grouping, normalised=normalised)
         return cls(unit_s, nets, 1.0 / problem.topology.link_bytes_per_s, problem.topology.link_latency_s)
 
     def link_s(self, net: Int64, source: Int32, target: Int32 | int, surcharge_s: float = 0.0) -> Float64:
         """Return the seconds that nets take from devices to devices, 0 within one; a surcharge on every tensor."""
         nets, away = self.nets, source != target
         latency_s = np.where(nets.first[net], self.latency_s[source, target] + surcharge_s, 0.0)
-        found: Float64 = np.where(away, latency_s + nets.size[net] * self.per_byte_s[source, target], 0.0)
-        return found
+        seconds: Float64 = np.where(away, latency_s + nets.size[net] * self.per_byte_s[source, target], 0.0)
+        return seconds
 
     def value_s(self, device: Int32, extra_s: Float64 | None = None, surcharge_s: float = 0.0) -> float:
         """Return what a division int32 [k] costs; inf if it is not allowed. The rest as in `expanded`."""
@@ -210,7 +210,7 @@ class Cut:
         cost = np.concatenate([np.where(allowed, self.unit_s, 0.0).ravel(), into_s.ravel()])
         upper = np.concatenate([allowed.ravel().astype(float), np.ones(nets.t * p)])
         scale = float(cost.max()) or 1.0
-        found = linprog(
+        solved = linprog(
             cost / scale,
             A_ub=above.tocsr(),
             b_ub=np.zeros(row.size),
@@ -220,4 +220,4 @@ class Cut:
             method="highs",
             options={"time_limit": seconds},
         )
-        return max(floor_s, float(found.fun) * scale * (1 - 1e-7)) if found.status == 0 else floor_s
+        return max(floor_s, float(solved.fun) * scale * (1 - 1e-7)) if solved.status == 0 else floor_s

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.devices import Topology
-from pipeline.core.graph import Grouping, row_ptr, sum_per_group
+from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
@@ -119,8 +119,8 @@ class Paths:
         sent_s = np.where(work.unit[producer] == work.unit[consumer], math.inf, least_link_s(problem.topology, size))
         waits, follows = (*into[:2], sent_s[by_consumer]), (*out[:2], sent_s)
         unknown = np.zeros(work.op_s.shape)
-        found = cls(unknown, unknown, per_byte_s, latency_s, order, into, out, waits, follows)
-        return found._raised(work, np.zeros(graph.n), np.zeros(graph.n), most=0)
+        paths = cls(unknown, unknown, per_byte_s, latency_s, order, into, out, waits, follows)
+        return paths._raised(work, np.zeros(graph.n), np.zeros(graph.n), most=0)
 
     def _raised(self, work: BoundInputs, head_s: Float64, tail_s: Float64, *, most: int) -> Paths:
         """Return the paths, where heads and tails are known to be as long as float64 [n] at least.
@@ -148,23 +148,23 @@ class Paths:
         """
         work_s = priced_s(work.op_s, price, block_s)
         least_s = work.op_s.min(axis=1)
-        found, rng = self, np.random.default_rng(0)
+        paths, rng = self, np.random.default_rng(0)
         head_s, tail_s = np.zeros(least_s.size), np.zeros(least_s.size)
         if goes_on():
-            found = found._raised(work, head_s, tail_s, most=TOGETHER)
-        best_s, risen = found.least_s(work.op_s, price, block_s), 0
+            paths = paths._raised(work, head_s, tail_s, most=TOGETHER)
+        best_s, risen = paths.least_s(work.op_s, price, block_s), 0
         for number in range(ROUNDS):
             if number - risen > PATIENCE or not goes_on():
                 break
-            path = found._through(least_s, None if number == risen else int(rng.integers(least_s.size)))
-            starts_s, follows_s = found._met(path, work_s, block_s)
+            path = paths._through(least_s, None if number == risen else int(rng.integers(least_s.size)))
+            starts_s, follows_s = paths._met(path, work_s, block_s)
             head_s[path], tail_s[path] = np.maximum(head_s[path], starts_s), np.maximum(tail_s[path], follows_s)
-            found = found._raised(work, head_s, tail_s, most=TOGETHER)
-            value_s = found.least_s(work.op_s, price, block_s)
+            paths = paths._raised(work, head_s, tail_s, most=TOGETHER)
+            value_s = paths.least_s(work.op_s, price, block_s)
             if value_s > best_s * (1 + RISE):
                 risen = number + 1
                 best_s = value_s
-        return found
+        return paths
 
     def _through(self, least_s: Float64, middle: int | None) -> Int64:
         """Return int64 [l], the longest path that passes an operation, the longest of all if None."""
@@ -202,8 +202,8 @@ class Paths:
         Source: Carlier, Pinson, Management Science 35, 1989, for one machine; several are made one by the prices.
         """
         work_s = priced_s(op_s, price, block_s)
-        found = interval_bound(self.start_s.min(axis=1), self.tail_s.min(axis=1), work_s)
-        return max(0.0, float(found) - block_s)
+        bound_s = interval_bound(self.start_s.min(axis=1), self.tail_s.min(axis=1), work_s)
+        return max(0.0, float(bound_s) - block_s)
 
     def least_s(self, op_s: Float64, price: Float64, block_s: float) -> float:
         """Return the greater of the longest path and of the work between heads and tails; see `interval_s`."""
@@ -217,7 +217,7 @@ class Paths:
         reads = problem.graph.reads
         edges, sizes = problem.graph.edges, np.zeros(problem.graph.m)
         np.maximum.at(sizes, reads.edge, reads.size)  # tensors may travel side by side
-        cut = needed - _components(problem.graph.n, edges, work.unit)
+        cut = needed - components(int(work.unit.max(initial=-1)) + 1, *work.unit[edges]).k
         apart = work.unit[edges[0]] != work.unit[edges[1]]
         if cut < 1 or np.count_nonzero(apart) < cut:
             return 0.0
@@ -231,8 +231,8 @@ def priced_s(op_s: Float64, price: Float64, block_s: float) -> Float64:
     """Return float64 [n], the least priced time of each operation, with what it blocks its device; see `interval_s`."""
     known = np.isfinite(op_s)  # 0 times inf is not a number
     priced = np.where(known, price * (np.where(known, op_s, 0.0) + np.where(op_s > 0, block_s, 0.0)), math.inf)
-    found: Float64 = priced.min(axis=1)
-    return found
+    least_s: Float64 = priced.min(axis=1)
+    return least_s
 
 
 def link_times(topology: Topology) -> tuple[Float64, Float64]:
@@ -244,17 +244,7 @@ def least_link_s(topology: Topology, size: Float64) -> Float64:
     """Return float64 [m], the least seconds of sending so many bytes to another device; inf where there is none."""
     apart = ~np.eye(topology.p, dtype=bool)
     links = np.unique(np.stack([part[apart] for part in link_times(topology)], axis=1), axis=0)
-    found: Float64 = np.full(size.size, math.inf)
+    least_s: Float64 = np.full(size.size, math.inf)
     for per_byte_s, latency_s in links.tolist():
-        found = np.minimum(found, latency_s + size * per_byte_s)
-    return found
-
-
-def _components(n: int, edges: Int32, unit: Int32) -> int:
-    """Return into how many connected parts the units of a graph fall."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    k = int(unit.max(initial=-1)) + 1
-    links = coo_array((np.ones(edges.shape[1], bool), (unit[edges[0]], unit[edges[1]])), shape=(k, k))
-    return int(connected_components(links, directed=False)[0])
+        least_s = np.minimum(least_s, latency_s + size * per_byte_s)
+    return least_s

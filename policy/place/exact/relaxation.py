@@ -70,7 +70,7 @@ def _next_point(planes: Float64, tight: np.ndarray) -> tuple[float, Float64]:
     most_expensive = 100.0  # any limit is valid; the program needs one
     scaled = planes.copy()
     scaled[:, :p] /= scale
-    found = linprog(
+    solved = linprog(
         np.r_[np.zeros(size), -1.0],
         A_ub=np.hstack([-scaled, np.ones((count, 1))]),
         b_ub=np.zeros(count),
@@ -79,9 +79,9 @@ def _next_point(planes: Float64, tight: np.ndarray) -> tuple[float, Float64]:
         bounds=[(0, 1)] * p + [(0, most_expensive if d else 0) for d in tight] + [(None, None)],
         method="highs",
     )
-    if found.status != 0:
+    if solved.status != 0:
         return -math.inf, np.concatenate([np.full(p, 1.0 / p), np.zeros(p)])
-    point = np.maximum(found.x[:size], 0.0)
+    point = np.maximum(solved.x[:size], 0.0)
     point[:p] /= point[:p].sum()
     point[p:] *= scale
-    return float(-found.fun) * scale, point
+    return float(-solved.fun) * scale, point

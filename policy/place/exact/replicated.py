@@ -51,11 +51,11 @@ def replicated_stages(problem: Problem, microbatches: int, *, workers: int = 2) 
     if program is None:
         raise UsageError("Stages cannot be replicated on so many kinds of devices.", REMEDY)
     known = best_of_orders(program, np.random.default_rng(0), ORDERS, lambda: True)
-    found = all_ideals(program, MEMORY_MB * MB, lambda: True)
-    if found is None:
+    ideals = all_ideals(program, MEMORY_MB * MB, lambda: True)
+    if ideals is None:
         raise UsageError(f"{program.elements.k} elements have too many ideals for {MEMORY_MB} MB.", REMEDY)
     limit_s = min(value_s(known) * (1 - 1e-9), NO_LIMIT_S)
-    best = program.below(limit_s).of_ideals(found, lambda: True, workers=workers) or known
+    best = program.below(limit_s).of_ideals(ideals, lambda: True, workers=workers) or known
     if not best:
         raise UsageError("No stages fit the devices.", "Use devices with more memory, or more of them.")
     group = program.elements.units.grouping.group

@@ -56,7 +56,7 @@ class SeriesProgram:
         return cls(replace(stages, choices=stages.choices._replace(shift=shift)), cpu)
 
     def least_sum(
-        self, found: Ideals, goes_on: Callable[[], bool], flow: tuple[Float64, Float64] | None = None
+        self, ideals: Ideals, goes_on: Callable[[], bool], flow: tuple[Float64, Float64] | None = None
     ) -> Staged | None:
         """Return the stages of least sum; None if there are none.
 
@@ -66,16 +66,18 @@ class SeriesProgram:
         elements, choices = self.stages.elements, self.stages.choices
         ptr = row_ptr(elements.edges[0], elements.k)
         share, along = (np.zeros(0), np.zeros(0)) if flow is None else flow
-        series = Series(elements.charges, choices, found.lattice, self.cpu, ptr, elements.edges[1].copy(), share, along)
-        value_s = np.full((found.size, choices.price.size), NO_LIMIT_S)
+        series = Series(
+            elements.charges, choices, ideals.lattice, self.cpu, ptr, elements.edges[1].copy(), share, along
+        )
+        value_s = np.full((ideals.size, choices.price.size), NO_LIMIT_S)
         value_s[0, ~np.isnan(choices.price)] = 0.0
-        seen, nowhere = np.full(found.size, -1, np.int32), np.full(4, -1, np.int64)
-        span = np.array([1, found.size, PAIRS], np.int64)
-        while span[0] < found.size:
+        seen, nowhere = np.full(ideals.size, -1, np.int32), np.full(4, -1, np.int64)
+        span = np.array([1, ideals.size, PAIRS], np.int64)
+        while span[0] < ideals.size:
             if not goes_on():
                 return None
             series_of_ideals(series, value_s, seen, span, nowhere)
-        at, state = found.size - 1, choices.full
+        at, state = ideals.size - 1, choices.full
         if value_s[at, state] >= NO_LIMIT_S:
             return None
         staged = Staged(
@@ -88,7 +90,7 @@ class SeriesProgram:
             series_of_ideals(series, value_s, seen, np.array([at, at + 1, 1], np.int64), goal)
             before, way = goal[2:].tolist()
             kind = int(choices.kind[way])
-            stage = difference(found, before, at)
+            stage = difference(ideals, before, at)
             staged.device[stage] = free[kind][0] if self.cpu[kind] else free[kind].pop(0)
             staged.block_s[stage] = elements.charges.work_s[stage, kind]
             if not self.cpu[kind]:

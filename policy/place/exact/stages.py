@@ -159,14 +159,14 @@ class StageProgram:
                 return []
         return self._stages(best, last)
 
-    def of_ideals(self, found: Ideals, goes_on: Callable[[], bool], *, workers: int) -> list[Stage] | None:
+    def of_ideals(self, ideals: Ideals, goes_on: Callable[[], bool], *, workers: int) -> list[Stage] | None:
         """Return the best stages of all, first to last, none if none is below the limit.
 
         goes_on: asked now and then, on any thread; without it the answer is None.
         """
-        lattice = found.lattice
-        best = self._blank(found.size)
-        seen = [np.full(found.size, -1, np.int32) for _ in range(workers)]
+        lattice = ideals.lattice
+        best = self._blank(ideals.size)
+        seen = [np.full(ideals.size, -1, np.int32) for _ in range(workers)]
 
         def fill(thread: int, first: int, end: int, step: int) -> bool:
             span = np.array([first, end, step, PAIRS], np.int64)
@@ -175,9 +175,9 @@ class StageProgram:
             return bool(span[0] >= end)
 
         def last(goal: Int64) -> Int64:
-            span, unseen = np.array([goal[0], goal[0] + 1, 1, 1], np.int64), np.full(found.size, -1, np.int32)
+            span, unseen = np.array([goal[0], goal[0] + 1, 1, 1], np.int64), np.full(ideals.size, -1, np.int32)
             best_of_ideals(self.elements.charges, self.choices, lattice, best, unseen, span, goal)
-            return difference(found, int(goal[2]), int(goal[0]))
+            return difference(ideals, int(goal[2]), int(goal[0]))
 
         with ThreadPoolExecutor(workers) as pool:
             for size in range(1, self.elements.k + 1):
@@ -199,15 +199,15 @@ class StageProgram:
         at, state = len(best.value_s) - 1, self.choices.full
         if best.value_s[at, state] >= self.choices.limit_s:
             return []
-        found: list[Stage] = []
+        stages: list[Stage] = []
         while at > 0:
             goal = np.array([at, state, -1, -1], np.int64)
             elements = last(goal)
             at, way = goal[2:].tolist()
             state -= int(self.choices.shift[way])
             load_s = self.load_s(elements, way)
-            found.append(Stage(elements, int(self.choices.kind[way]), int(self.replicas[way]), load_s))
-        return found[::-1]
+            stages.append(Stage(elements, int(self.choices.kind[way]), int(self.replicas[way]), load_s))
+        return stages[::-1]
 
     def load_s(self, elements: Int64, way: int) -> float:
         """Return the load of every replica of a stage that is run in one way."""
@@ -305,11 +305,11 @@ def placement_of(elements: Elements, stages: list[Stage]) -> Placement:
 def devices_of(elements: Elements, stages: list[Stage]) -> list[tuple[int, ...]]:
     """Return the devices of each stage: those of its kind in turn."""
     free = [list(kind) for kind in elements.kinds]
-    found = []
+    devices = []
     for stage in stages:
-        found.append(tuple(free[stage.kind][: stage.replicas]))
+        devices.append(tuple(free[stage.kind][: stage.replicas]))
         del free[stage.kind][: stage.replicas]
-    return found
+    return devices
 
 
 def best_of_orders(
@@ -317,13 +317,13 @@ def best_of_orders(
 ) -> list[Stage]:
     """Return the best stages over depth-first orders; the first is that of the numbers, and tried in any case."""
     k = program.elements.k
-    rank, found = -np.arange(float(k)), list[Stage]()
+    rank, best = -np.arange(float(k)), list[Stage]()
     for number in range(orders):
         if number and not goes_on():
             break
-        better = program.below(min(value_s(found), NO_LIMIT_S)).of_order(order_of(program.elements, rank), goes_on)
-        found, rank = better or found, rng.random(k)
-    return found
+        better = program.below(min(value_s(best), NO_LIMIT_S)).of_order(order_of(program.elements, rank), goes_on)
+        best, rank = better or best, rng.random(k)
+    return best
 
 
 def orders_worth(k: int, orders: int) -> int:

@@ -108,10 +108,10 @@ def begun(depth: Int32, work: Float64, label: Int32, k: int) -> Int32:
 
 def _heaviest(work: Float64, label: Int32, layer: Int32, k: int) -> Int32:
     """Return int32 [k], the layer of the member with most work."""
-    found = np.full(k, -1, np.int32)
+    heaviest = np.full(k, -1, np.int32)
     lightest_first = np.argsort(work, kind="stable")
-    found[label[lightest_first]] = layer[lightest_first]  # of several the last stays
-    return found
+    heaviest[label[lightest_first]] = layer[lightest_first]  # of several the last stays
+    return heaviest
 
 
 def _merged(level: Level, least: int) -> Int32:

@@ -71,7 +71,10 @@ class Anneal(Method):
         if not all(0 <= share <= 1 for share in shares):
             raise UsageError(f"{self} has a share out of range.", "Shares must lie in [0, 1].")
         if not (0 < self.cold <= self.hot and self.evaluations_per_group > 0):
-            raise UsageError(f"{self} cannot cool.", "Use 0 < cold <= hot, and a positive budget per group.")
+            raise UsageError(
+                f"{self} has a parameter out of range.",
+                "cold and hot must satisfy 0 < cold <= hot, and the budget per group must be positive.",
+            )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Anneal from the incumbent until the budget ends or nothing new is met."""

@@ -48,7 +48,9 @@ class Brkga(Method):
                 "Use elite and mutants above 0 with a sum below 1, inherit from 0.5 to 1, and near from 0 to 1.",
             )
         if (self.population and self.population < 4) or self.patience < 1:
-            raise UsageError(f"{self} is too small to breed.", "Use a population of 4 or more, or 0, and a patience.")
+            raise UsageError(
+                f"{self} has a parameter out of range.", "Use a population of 4 or more, or 0, and a patience."
+            )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Breed until the budget ends or no child is new."""

@@ -19,9 +19,9 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from policy.place.levels.estimate import Sketch, SketchTrials, estimate_s, local_search
-from policy.place.levels.grains import Grain, draw
 from policy.place.levels.hierarchy import Level, hierarchy
 from policy.place.levels.layers import Layers, layers_of
+from policy.place.levels.moves import LevelClusters, draw
 from policy.place.levels.sketch import sketch_of
 from policy.place.levels.starts import starts
 from policy.place.local.anneal import best_order
@@ -129,9 +129,9 @@ class Multilevel(Method):
         clock = PartClock.of(search, share, min(CHEAP * search.left, MOST))
         placement, best_s, count = rough.devices_of(begun), np.inf, MOVES // 4
         while (done := clock.done()) < 1 and not search.done:
-            moves = draw(_upto(rough.grains, done), count, search.problem.topology.p, self.near, rng)
-            allowance = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
-            trials = SketchTrials(*moves, allowance, rough.allowed)
+            moves = draw(_upto(rough.levels, done), count, search.problem.topology.p, self.near, rng)
+            threshold_s = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
+            trials = SketchTrials(*moves, threshold_s, rough.allowed)
             began_s = time.monotonic()
             placement, end_s, met, met_s = local_search(rough.sketch, trials, placement)
             clock.tick(count, time.monotonic() - began_s)
@@ -148,22 +148,22 @@ class Multilevel(Method):
 
         A local search without a move that was new is taken for a sign that the next level's turn has come.
         """
-        grains = [Grain.of(level, np.arange(search.problem.graph.n, dtype=np.int32)) for level in chosen]
+        levels = [LevelClusters.of(level, np.arange(search.problem.graph.n, dtype=np.int32)) for level in chosen]
         clock = PartClock.of(search, 1.0, search.left)
         idle = 0
         while not search.done and idle < self.patience:
-            done = max(clock.done(), (skip + 0.5) / len(grains))
+            done = max(clock.done(), (skip + 0.5) / len(levels))
             count = clock.moves(search.problem.graph.n)
-            moves = draw(_upto(grains, done), count, search.problem.topology.p, self.near, rng)
+            moves = draw(_upto(levels, done), count, search.problem.topology.p, self.near, rng)
             scale = self.heat * (1 - done) ** 2 * (search.best_s if search.best is not None else 0.0)
-            allowance = scale * rng.exponential(1.0, count)
+            threshold_s = scale * rng.exponential(1.0, count)
             spent, began_s = search.spent, time.monotonic()
-            local_search = search.local_search(placement, Moves(*moves, np.zeros(count), allowance, bounded=True))
+            local_search = search.local_search(placement, Moves(*moves, np.zeros(count), threshold_s, bounded=True))
             clock.tick(search.spent - spent, time.monotonic() - began_s)
             placement = local_search.end
             if search.spent == spent:
-                idle += skip == len(grains) - 1
-                skip = min(skip + 1, len(grains) - 1)
+                idle += skip == len(levels) - 1
+                skip = min(skip + 1, len(levels) - 1)
             if local_search.end_s > search.best_s * (1 + 3 * self.heat * (1 - done)):
                 placement = search.best or placement
 
@@ -186,16 +186,16 @@ def _try(search: Search, begun: Iterator[Placement], rough: Rough | None) -> Pla
     return tried[0]
 
 
-def _upto(grains: list[Grain], done: float) -> list[Grain]:
-    """Return the grains that are in use when a share of the budget is spent: ever more, coarse to fine."""
-    return grains[: min(int(done * len(grains)), len(grains) - 1) + 1]
+def _upto(levels: list[LevelClusters], done: float) -> list[LevelClusters]:
+    """Return the levels that are in use when a share of the budget is spent: ever more, coarse to fine."""
+    return levels[: min(int(done * len(levels)), len(levels) - 1) + 1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rough:
     """A sketch of a search's problem, with what leads from operations to cells and back.
 
-    cells: operations to cells. operation: int32 [c], one of each cell. grains: as the levels, of cells.
+    cells: operations to cells. operation: int32 [c], one of each cell. levels: their clusters, of cells.
     """
 
     search: Search
@@ -203,7 +203,7 @@ class Rough:
     cells: Grouping
     operation: Int32
     allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
-    grains: list[Grain]
+    levels: list[LevelClusters]
 
     @classmethod
     def of(cls, search: Search, chosen: list[Level]) -> Rough | None:
@@ -214,10 +214,10 @@ class Rough:
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection
             label = Grouping.of_labels(label.astype(np.int64) * level.k + level.units.grouping.group).group
-        found, cells = sketch_of(problem, problem.costs.op_s, label)
+        sketch, cells = sketch_of(problem, problem.costs.op_s, label)
         operation = np.unique(cells.group, return_index=True)[1].astype(np.int32)
-        grains = [Grain.of(level, operation) for level in chosen]
-        return cls(search, found, cells, operation, problem.group_allowed(cells), grains)
+        levels = [LevelClusters.of(level, operation) for level in chosen]
+        return cls(search, sketch, cells, operation, problem.group_allowed(cells), levels)
 
     def devices_of(self, placement: Placement) -> Int32:
         """Return int32 [c], the device of every cell."""

@@ -117,16 +117,16 @@ class Neighbourhood:
         length = (walks >= 0).sum(axis=1)
         inside = np.sort(walks, axis=1)[:, ::-1]  # the -1 come last
         beside = self._step(rng, inside[np.arange(length.size), (rng.random(length.size) * length).astype(np.int64)])
-        found: Int64 = self.member[self.ptr[beside]].astype(np.int64)
-        return found
+        node: Int64 = self.member[self.ptr[beside]].astype(np.int64)
+        return node
 
     def _step(self, rng: np.random.Generator, group: Int64) -> Int64:
         """Return a neighbour of each group, itself where it has none."""
         if self.neighbour.size == 0:
             return group
         isolated = self.next_ptr[group + 1] == self.next_ptr[group]
-        found: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
-        return found
+        group_: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
+        return group_
 
     def _walks(self, rng: np.random.Generator, group: Int64, length: Int64) -> Int64:
         """Return int64 [r, LONGEST], random local searches of so many steps from each group, each group once; -1 is
@@ -157,8 +157,8 @@ class Neighbourhood:
         below, above = sorted_priority[np.maximum(to - 1, 0)], sorted_priority[np.minimum(to, n - 1)]
         below, above = np.where(to > begin, below, above - 1), np.where(to < end, above, below + 1)
         between = below + (above - below) * rng.random(group.size)
-        found: Float64 = np.where(end > begin, between - priority[first], 0.0)
-        return found
+        shift: Float64 = np.where(end > begin, between - priority[first], 0.0)
+        return shift
 
 
 def _neighbours(graph: Graph, grouping: Grouping) -> tuple[Int64, Int32]:
@@ -173,5 +173,5 @@ def _pick(rng: np.random.Generator, ptr: Int64, value: Int32, row: Int64) -> Int
     """Return a random value of each row of a ragged array; any value for an empty row."""
     count = np.maximum(1, ptr[row + 1] - ptr[row])
     at = np.minimum(ptr[row] + (rng.random(row.size) * count).astype(np.int64), value.size - 1)
-    found: Int64 = value[at].astype(np.int64)
-    return found
+    picked: Int64 = value[at].astype(np.int64)
+    return picked

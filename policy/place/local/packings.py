@@ -41,9 +41,9 @@ def packings(search: Search) -> Int32:
 
 def _packed(problem: Problem, share: float) -> Int32:
     """Return the packings of a problem's weights and a share of its outputs."""
-    found = [*_clustered(problem, share), *_partitioned(problem, share)]
-    _, first = np.unique(np.stack(found), axis=0, return_index=True)
-    return np.stack([found[i] for i in np.sort(first)])
+    starts = [*_clustered(problem, share), *_partitioned(problem, share)]
+    _, first = np.unique(np.stack(starts), axis=0, return_index=True)
+    return np.stack([starts[i] for i in np.sort(first)])
 
 
 def _clustered(problem: Problem, share: float) -> Iterator[Int32]:

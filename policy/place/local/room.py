@@ -148,8 +148,8 @@ def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_by
     """
     room = search.problem.derived(Units.of).room_bytes
     home = placement.device[moves.member[moves.ptr[moves.free]]]
-    found = moves.free[(peak_bytes > room)[home]]
-    return found if found.size else moves.free
+    crowded = moves.free[(peak_bytes > room)[home]]
+    return crowded if crowded.size else moves.free
 
 
 def _choice(rng: np.random.Generator, r: int) -> MoveKinds:

@@ -25,7 +25,7 @@ class Random(Method):
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.patience < 1:
-            raise UsageError(f"{self} draws nothing.", "Use a batch and a patience of at least 1.")
+            raise UsageError(f"{self} has a parameter out of range.", "Use a batch and a patience of at least 1.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Return the best placements drawn."""

@@ -15,8 +15,8 @@ from .model import load
 def main(folder: str, inputs: str, outputs: str) -> None:
     """Run one inference."""
     with load(folder) as model, np.load(inputs, allow_pickle=False) as arrays:
-        found = model({name: arrays[name] for name in arrays.files})
-    named = {f"output_{i}": array for i, array in enumerate(found.to_tuple())}
+        results = model({name: arrays[name] for name in arrays.files})
+    named = {f"output_{i}": array for i, array in enumerate(results.to_tuple())}
     np.savez(outputs, allow_pickle=False, **named)
 
 

@@ -21,11 +21,11 @@ def by_place(manifest: SplitManifest, inputs: Any) -> dict[int, Any]:
     ports = manifest.inputs
     if isinstance(inputs, Mapping):
         places = {name: i for i, port in enumerate(ports) for name in port.names}
-        found = {key if isinstance(key, int) else places.get(str(key), -1): value for key, value in inputs.items()}
-        if any(not 0 <= place < len(ports) for place in found):
+        placed = {key if isinstance(key, int) else places.get(str(key), -1): value for key, value in inputs.items()}
+        if any(not 0 <= place < len(ports) for place in placed):
             known = ", ".join(port.names[0] for port in ports)
             raise PlacedInputError(f"the inputs are {known}, and not {', '.join(map(str, inputs))}")
-        return found
+        return placed
     values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if len(values) != len(ports):
         raise PlacedInputError(f"the model takes {len(ports)} inputs, and was given {len(values)}")

@@ -93,7 +93,7 @@ class SplitManifest:
             made.update(segment.outputs)
         unknown = [name for name in made if name not in self.tensors]
         if unknown:
-            raise ManifestError(f"nothing is said of the tensor {unknown[0]}")
+            raise ManifestError(f"the tensor is not described: {unknown[0]}")
         lost = [port.tensor for port in self.outputs if port.tensor not in made]
         if lost:
             raise ManifestError(f"no segment makes the output {lost[0]}")

@@ -124,18 +124,18 @@ def levels(wiring: Wiring) -> list[list[int]]:
     """Return the segments level by level: in each, of every device the one of least priority that is ready, if any."""
     rank = ranks(wiring)
     left, waiting = sorted(range(len(rank)), key=rank.__getitem__), list(wiring.producers)
-    found: list[list[int]] = []
+    by_level: list[list[int]] = []
     while left:
         first: dict[str, int] = {}
         for s in left:
             if waiting[s] == 0:
                 first.setdefault(wiring.manifest.segments[s].device, s)
-        found.append(sorted(first.values()))
+        by_level.append(sorted(first.values()))
         for s in first.values():
             left.remove(s)
             for t in wiring.consumers[s]:
                 waiting[t] -= 1
-    return found
+    return by_level
 
 
 class Lane:

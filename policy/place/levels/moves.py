@@ -12,7 +12,7 @@ from pipeline.core.graph import row_ptr
 from policy.place.levels.hierarchy import Level
 from policy.place.levels.matching import Neighbours
 
-BACK = 0.5  # probability that a move is of the finest grain in use; else of the next coarser one with it, and so on
+BACK = 0.5  # probability that a move is of the finest level in use; else of the next coarser one with it, and so on
 
 
 class Drawn(NamedTuple):
@@ -25,7 +25,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grain:
+class LevelClusters:
     """k clusters of items, which are operations or cells of them.
 
     ptr: int64 [k + 1]: cluster i consists of member[ptr[i]:ptr[i + 1]]. tensors: which clusters are neighbours.
@@ -36,8 +36,8 @@ class Grain:
     tensors: Neighbours
 
     @classmethod
-    def of(cls, level: Level, operation: Int32) -> Grain:
-        """Return the grain of a level; operation: int32 [items], one operation of every item.
+    def of(cls, level: Level, operation: Int32) -> LevelClusters:
+        """Return the clusters of a level; operation: int32 [items], one operation of every item.
 
         All operations of an item are in one cluster.
         """
@@ -59,23 +59,23 @@ class Grain:
         return np.where(count > 0, self.tensors.neighbour[np.minimum(which, self.tensors.neighbour.size - 1)], -1)
 
 
-def draw(grains: list[Grain], count: int, devices: int, near: float, rng: np.random.Generator) -> Drawn:
-    """Return moves of clusters, most of them of the last grain.
+def draw(levels: list[LevelClusters], count: int, devices: int, near: float, rng: np.random.Generator) -> Drawn:
+    """Return moves of clusters, most of them of the last level.
 
     near: share of moves to the device of a neighbour; the others go to any device.
     """
-    back = np.minimum(rng.geometric(BACK, count) - 1, len(grains) - 1)
+    back = np.minimum(rng.geometric(BACK, count) - 1, len(levels) - 1)
     cluster, other = np.zeros(count, np.int64), np.full(count, -1, np.int64)
     like = np.full(count, -1, np.int32)
     for b in np.unique(back).tolist():
-        grain, mine = grains[-1 - b], np.flatnonzero(back == b)
-        cluster[mine] = rng.integers(0, grain.k, mine.size)
-        other[mine] = grain.neighbours(cluster[mine], rng)
+        level, mine = levels[-1 - b], np.flatnonzero(back == b)
+        cluster[mine] = rng.integers(0, level.k, mine.size)
+        other[mine] = level.neighbours(cluster[mine], rng)
         near_ones = mine[(other[mine] >= 0) & (rng.random(mine.size) < near)]
-        like[near_ones] = grain.member[grain.ptr[other[near_ones]]]
+        like[near_ones] = level.member[level.ptr[other[near_ones]]]
     device = np.where(like < 0, rng.integers(0, devices, count), -1).astype(np.int32)
     items = [
-        grains[-1 - b].member[grains[-1 - b].ptr[c] : grains[-1 - b].ptr[c + 1]]
+        levels[-1 - b].member[levels[-1 - b].ptr[c] : levels[-1 - b].ptr[c + 1]]
         for b, c in zip(back.tolist(), cluster.tolist(), strict=True)
     ]
     ptr = np.cumsum([0] + [part.size for part in items])

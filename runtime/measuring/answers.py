@@ -1,0 +1,53 @@
+"""What a measuring process answers to the commands that most is asked by; `worker` lists all of them."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+
+class RunsOn(TypedDict):
+    """How a compiled model really runs: on which devices, in how many sub-models, in which precisions and threads.
+
+    int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
+    cached: whether it was taken from a folder of compiled models. compilations: of segments, how many were compiled.
+    """
+
+    executed_on: list[str]
+    subgraphs: int
+    precisions: dict[str, str]
+    int8_kernels: list[str] | None
+    threads: dict[str, int]
+    cached: NotRequired[bool]
+    compilations: NotRequired[int]
+
+
+class LoadAnswer(RunsOn):
+    """What a loaded variant says of itself; requests: how many inferences may be in flight."""
+
+    compile_s: float
+    requests: int
+
+
+class CheckedLoad(LoadAnswer):
+    """The same once its outputs are compared.
+
+    difference: the largest of an output from the reference. realtime: whether turns run under real-time scheduling.
+    """
+
+    difference: float
+    realtime: bool
+
+
+class Waited(TypedDict):
+    """Seconds that threads waited for a processor, and that they wanted one: waiting or running."""
+
+    run_delay_s: float
+    runnable_s: float
+
+
+class RunAnswer(Waited):
+    """What inferences took; samples_s: of whole batches. period_s, cpu_s: (processor) seconds per inference."""
+
+    samples_s: list[float]
+    period_s: float
+    cpu_s: float
