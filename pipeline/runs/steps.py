@@ -170,7 +170,9 @@ def place(work: StepContext) -> None:
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     placers = [name for name, _ in work.task.params["use"]]
-    apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
+    compiled_s = apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
+    work.compiled_s.append(compiled_s)
+    work = replace(work, deadline=work.deadline.later(compiled_s))
     with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
         rows, searches = level(work, subject, watch)
     collect_policies(work.partial, placers, work.out)
