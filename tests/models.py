@@ -55,6 +55,29 @@ def with_state() -> ov.Model:
     return ov.Model([op.result(doubled, name="out")], [assign], [x], "with_state")
 
 
+def growing_cache() -> ov.Model:
+    """Return attention over a cache of keys, empty at first, that every inference appends to, as decoders keep it.
+
+    x [?, ?, 4] is appended; mask [?, ?] must have an entry for every key: no second inference of equal sizes runs.
+    """
+    x, mask = op.parameter(ov.PartialShape([-1, -1, 4]), name="x"), op.parameter(ov.PartialShape([-1, -1]), name="mask")
+    axis = constant(0, "axis", np.int64)
+    batch = op.gather(op.shape_of(x, name="shape"), constant([0], "first", np.int64), axis, name="batch")
+    none = op.concat([batch, constant([0, 4], "none", np.int64)], 0, name="empty")
+    info = VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([-1, -1, 4]), ov.Type.f32, "keys"
+    variable = Variable(info)
+    past = op.read_value(op.broadcast(constant(0.0, "zero"), none, name="initial"), variable)
+    past.set_friendly_name("past")
+    keys = op.concat([past, x], 1, name="keys")
+    assign = op.assign(keys, variable)
+    assign.set_friendly_name("assign")
+    row = op.unsqueeze(mask, constant([1], "row", np.int64), name="masks")  # [batch, 1, keys]
+    scores = op.add(op.matmul(x, keys, False, True, name="products"), row, name="scores")
+    attended = op.matmul(op.softmax(scores, -1, name="softmax"), keys, False, False, name="attended")
+    return ov.Model([op.result(attended, name="out")], [assign], [x, mask], "growing_cache")
+
+
 def with_if() -> ov.Model:
     """Return x W if the condition holds, otherwise relu(x); x [2, 4], W [4, 3] or relu's first 3 columns."""
     condition = op.parameter([], np.bool_, name="condition")

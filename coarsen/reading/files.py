@@ -15,6 +15,7 @@ from xml.parsers import expat
 from pipeline.core.errors import ModelError
 
 OLDEST_IR = 10
+RUNNING = "OpenVINO's CPU device was to run it with"  # said before a trial, in case that the process dies of it
 CHECK_FILE = "Check that the file is whole and of a format OpenVINO reads: IR, ONNX, TensorFlow, TFLite, Paddle."
 
 _IR_REMEDY = "Name the .xml that OpenVINO's save_model or model converter wrote."

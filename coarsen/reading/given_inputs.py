@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coarsen.reading.shapes import SCALAR, keeps_outputs
 from pipeline.core.errors import UsageError, listed
 from pipeline.shared.model_inputs import GIVEN, Inputs, input_name
 
@@ -49,7 +50,8 @@ def check_inputs(model: Any, arrays: Inputs, path: Path) -> Inputs:
     faults = [f"{listed(unknown)} {'is no input' if len(unknown) == 1 else 'are no inputs'}"] if unknown else []
     missing = [name for name in ports if name not in given]
     faults += [f"there is no array for {listed(missing)}"] if missing else []
-    faults += [f"{name} {fault}" for name, array in given.items() for fault in _faults(ports[name], array)]
+    empty = not keeps_outputs(model, {name: list(array.shape) for name, array in given.items() if 0 in array.shape})
+    faults += [f"{name} {fault}" for name, array in given.items() for fault in _faults(ports[name], array, empty)]
     if faults:
         described = [f"{name} {_type(port)} {port.get_partial_shape()}" for name, port in ports.items()]
         raise UsageError(
@@ -64,8 +66,8 @@ def save_inputs(arrays: Inputs, folder: Path) -> None:
 
 
 def shape_texts(arrays: Inputs) -> tuple[str, ...]:
-    """Return the shapes of arrays as --shape takes them; those of scalars say nothing."""
-    return tuple(f"{name}={'x'.join(map(str, array.shape))}" for name, array in arrays.items() if array.shape)
+    """Return the shapes of arrays as --shape takes them."""
+    return tuple(f"{name}={'x'.join(map(str, array.shape)) or SCALAR}" for name, array in arrays.items())
 
 
 def _type(port: Any) -> np.dtype[Any]:
@@ -73,8 +75,8 @@ def _type(port: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _faults(port: Any, array: Any) -> Sequence[str]:
-    """Return what is wrong with the array of an input."""
+def _faults(port: Any, array: Any, empty: bool) -> Sequence[str]:
+    """Return what is wrong with the array of an input; empty: whether arrays without elements leave an output none."""
     faults = []
     if array.dtype != _type(port):
         faults.append(f"is {_type(port)}, the array is {array.dtype}")
@@ -82,6 +84,6 @@ def _faults(port: Any, array: Any) -> Sequence[str]:
     fits = shape.rank.is_dynamic or (
         len(shape) == array.ndim and all(d.compatible(type(d)(n)) for d, n in zip(shape, array.shape, strict=True))
     )
-    if 0 in array.shape or not fits:
+    if not fits or (empty and 0 in array.shape):
         faults.append(f"has the shape {shape}, the array [{','.join(map(str, array.shape))}]")
     return faults

@@ -24,10 +24,19 @@ from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import ChosenShape, InputShapes, concretes, option_of, other_sizes, settle_states, shown
+from coarsen.reading.shapes import (
+    ChosenShape,
+    InputShapes,
+    concretes,
+    first_misfit,
+    option_of,
+    other_sizes,
+    settle_states,
+    shown,
+)
 from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
-from pipeline.core.errors import ModelError, PlacewrightError, UsageError
+from pipeline.core.errors import ModelError, PlacewrightError, UsageError, listed
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
@@ -124,9 +133,31 @@ def _refused(model: ov.Model, chosen: Sequence[ChosenShape], shapes: InputShapes
     """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
     if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
         return refusal(model) if chosen else ""
-    if any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
-        return ""  # nobody knows what to try it with
+    unknown = [input_name(port) for port in model.inputs if port.get_partial_shape().rank.is_dynamic]
+    if unknown:
+        if shapes.keep_dynamic and not shapes.dynamic_size:
+            return ""  # it is looked at, but not run
+        raise _without_rank(unknown)
     return refusal(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
+
+
+def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
+    """Return in words why no second inference of a model with state follows the first; "" if one does.
+
+    So it is where a mask counts what a growing cache holds: with inputs of the same sizes it no longer fits.
+    """
+    if not model.get_variables() or any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
+        return ""
+    size = max(1, shapes.dynamic_size)
+    return "" if refusal(model, dynamic_size=size) else refusal(model, dynamic_size=size, inferences=2)
+
+
+def _without_rank(names: Sequence[str]) -> ModelError:
+    """Return the error for a model whose inputs of these names have no known number of dimensions."""
+    return ModelError(
+        f"How many dimensions {listed(names)} {'has' if len(names) == 1 else 'have'} is not known.",
+        f"Give a shape, as in --shape '{names[0]}=1x128' or --shape '{names[0]}=scalar', or arrays with --input.",
+    )
 
 
 def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes) -> PlacewrightError:
@@ -149,7 +180,7 @@ def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelE
     example = option_of(
         ChosenShape(input_name(port), "", shown(sized(port.get_partial_shape(), 224)), given=True) for port in ports
     )
-    why = f"; {failed[0]}" if failed else ""
+    why = f"; {failed[0] if failed else first_misfit(model, ports)}"
     return ModelError(
         f"{path} runs with none of the sizes that were tried for its dynamic inputs {listed_inputs}{why}.",
         f"Give the sizes it was made for, as in {example}, or arrays with --input data.npz.",

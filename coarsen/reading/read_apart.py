@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import psutil
 
-from coarsen.reading.files import CHECK_FILE, model_files, unchanged
+from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
 from coarsen.reading.growth import MB, ReadLimits
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
@@ -94,9 +94,20 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
         text = _content(answers)
         if process.returncode != 0 or not text:
             words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
-            raise ModelError(f"Reading {path} failed: its process {ending(process.returncode, words)}.", CHECK_FILE)
+            raise _died(path, ending(process.returncode, words))
         answer: dict[str, Any] = json.loads(text)
         return answer
+
+
+def _died(path: Path, how: str) -> ModelError:
+    """Return the error for a process that died reading a model, by its last words in `how`."""
+    if RUNNING in how:
+        remedy = (
+            "That is a fault of OpenVINO's CPU device: give other sizes with --shape, or another version of openvino."
+        )
+    else:
+        remedy = CHECK_FILE
+    return ModelError(f"Reading {path} failed: its process {how}.", remedy)
 
 
 def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int) -> None:

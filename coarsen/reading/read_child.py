@@ -4,7 +4,8 @@ in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "sa
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
-model.bin, and inputs.npz if the shapes name a file of arrays; see `read_apart`.
+model.bin, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of a model with state is a
+single inference; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def _read(command: dict[str, Any]) -> None:
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
+    from pipeline.shared.model_inputs import SEQUENCE
     from pipeline.shared.payload import save_graph
 
     path, out = Path(command["path"]), Path(command["out"])
@@ -71,8 +73,18 @@ def _read(command: dict[str, Any]) -> None:
         read.save_model(model, out / "model.xml")
         if inputs:
             save_inputs(inputs, out)
+        if why := read.sequence_end(model, shapes):
+            (out / SEQUENCE).write_text(json.dumps({"inferences": 1, "why": why}), encoding="utf-8")
     save_graph(out / "graph.npz", read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"]))
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
+
+
+def _say_what_runs() -> None:
+    """Write to standard error what is about to run, for whoever reads the last words of this process."""
+    from coarsen.reading import trial
+
+    trial.logger.setLevel(logging.INFO)
+    trial.logger.addHandler(logging.StreamHandler())
 
 
 def main() -> None:
@@ -80,6 +92,7 @@ def main() -> None:
     die_with_parent()
     die_first()
     os.environ["CI"] = "true"  # keeps `import openvino` from reporting home
+    _say_what_runs()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answer
     json.dump(answer(json.load(sys.stdin)), answers)

@@ -15,17 +15,18 @@ from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_inputs import input_name
 from pipeline.shared.runtime_words import in_words
 
-_GIVEN = re.compile(r"(?:(?P<name>.+)=)?(?P<sizes>(?:[1-9]\d*|\?)(?:x(?:[1-9]\d*|\?))*)")
+SCALAR = "scalar"
+_GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|(?:\d+|\?)(?:x(?:\d+|\?))*)")
 
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
     """What becomes of dynamic inputs.
 
-    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic; of a model of one input the name
-    may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file with an array for each input,
-    "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay dynamic will be measured with, and
-    are tried with; 0 if they will not be.
+    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "scalar" for no dimension; of a
+    model of one input the name may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file
+    with an array for each input, "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay
+    dynamic will be measured with, and are tried with; 0 if they will not be.
     """
 
     given: tuple[str, ...] = CoarsenSettings().shapes
@@ -104,7 +105,19 @@ def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[Ch
 
 def option_of(shapes: Iterable[ChosenShape]) -> str:
     """Return the options of the command line that give inputs these shapes."""
-    return " ".join(f"--shape '{c.name}={c.shape.strip('[]').replace(',', 'x')}'" for c in shapes)
+    return " ".join(f"--shape '{c.name}={c.shape.strip('[]').replace(',', 'x') or SCALAR}'" for c in shapes)
+
+
+def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
+    """Return in words why the likeliest shapes of a model's open inputs do not fit together."""
+    shapes = next(shapes_to_try(model, open_ports))
+    sizes = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
+    tried = model.clone()
+    try:
+        tried.reshape(shapes)
+    except RuntimeError as error:
+        return f"with {sizes} its shapes do not fit: {in_words(str(error))}"
+    return f"with {sizes} nothing is left of some tensor"
 
 
 def shown(shape: Sequence[int]) -> str:
@@ -119,7 +132,7 @@ def _fitted(model: Any, shapes: Shapes) -> Any | None:
         tried.reshape(shapes)
     except RuntimeError:
         return None
-    return None if _has_empty(tried) else tried
+    return None if _emptied(model, tried) else tried
 
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -147,21 +160,43 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
                 "Write NAME=1x3x224x224.",
             )
         own = alias[name] if name is not None else next(iter(declared))
-        given[own] = (declared[own], f"[{match['sizes'].replace('x', ',')}]")
+        sizes = "" if match["sizes"] == SCALAR else match["sizes"]
+        given[own] = (declared[own], f"[{sizes.replace('x', ',')}]")
     return given
 
 
 def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
     shaped = model.clone()
+    wanted = {name: shape for name, (_, shape) in given.items()}
     try:
-        shaped.reshape({name: shape for name, (_, shape) in given.items()})
+        shaped.reshape(wanted)
     except RuntimeError as error:
-        raise UsageError(
-            f"The model does not run with the shape {', '.join(f'{n} {shape}' for n, (_, shape) in given.items())}: "
-            f"{in_words(str(error))}.",
-            other_sizes(model),
-        ) from error
+        raise _misfit(model, wanted, in_words(str(error))) from error
+    empty = {name: shape for name, shape in wanted.items() if re.search(r"\b0\b", shape)}
+    if not keeps_outputs(model, empty):
+        raise _misfit(model, wanted, "some output then has no elements")
     return shaped
+
+
+def _misfit(model: Any, shapes: Mapping[str, str], why: str) -> UsageError:
+    """Return the error for shapes that were given and do not suit a model."""
+    told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    return UsageError(f"The model does not run with the shape {told}: {why}.", other_sizes(model))
+
+
+def keeps_outputs(model: Any, empty: Mapping[str, Any]) -> bool:
+    """Return whether all outputs of a model have elements if some inputs have none, such as a cache before its use.
+
+    empty: input -> its shape; an answer without one is true.
+    """
+    if not empty:
+        return True
+    shaped = model.clone()
+    try:
+        shaped.reshape(dict(empty))
+    except RuntimeError:
+        return False
+    return not any(_has_zero(port.get_partial_shape()) for port in shaped.outputs)
 
 
 def other_sizes(model: Any) -> str:
@@ -175,25 +210,53 @@ def settle_states(model: Any) -> None:
     """Give states whose shapes are open those of their initial values, where these are known; the model is changed.
 
     The runtime takes the shape of a state from its variable, not from what it is set to, and fails where they differ.
+    A state that grows, such as a cache of keys that is empty at first, stays open.
     """
-    initial = {
-        op.get_attributes()["variable_id"]: op.get_input_partial_shape(0)
-        for op in model.get_ordered_ops()
-        if op.get_type_name() == "ReadValue" and op.get_input_size()
-    }
+    operations = model.get_ordered_ops()
+    reads = {_variable(op): op for op in operations if op.get_type_name() == "ReadValue" and op.get_input_size()}
+    written = {_variable(op): op.get_input_partial_shape(0) for op in operations if op.get_type_name() == "Assign"}
     for variable in model.get_variables():
         info = variable.get_info()
-        shape = initial.get(info.variable_id)
-        if shape is not None and shape.is_static and info.data_shape.is_dynamic:
+        if info.variable_id not in reads or not info.data_shape.is_dynamic:
+            continue
+        shape = reads[info.variable_id].get_input_partial_shape(0)
+        if _is_static(shape) and not _has_zero(shape) and written.get(info.variable_id, shape).compatible(shape):
             info.data_shape = shape
             variable.update(info)
     model.validate_nodes_and_infer_types()
 
 
-def _has_empty(model: Any) -> bool:
-    """Return whether some operation has an output of no elements, as pooling makes of an image that is too small."""
-    shapes = (out.get_partial_shape() for op in model.get_ordered_ops() for out in op.outputs())
-    return any(shape.is_static and 0 in list(shape.to_shape()) for shape in shapes if not shape.rank.is_dynamic)
+def _variable(op: Any) -> str:
+    """Return the name of the variable that a ReadValue or an Assign is of."""
+    return str(op.get_attributes()["variable_id"])
+
+
+def _emptied(model: Any, shaped: Any) -> bool:
+    """Return whether an operation of the reshaped model has no elements, as pooling leaves none of too small an image.
+
+    What has none whatever the sizes is meant to: the shape of a scalar, a cache that is empty at first.
+    """
+    meant = {(op.get_friendly_name(), port) for op, port, shape in _shapes(model) if _has_zero(shape)}
+    return any(
+        _is_static(shape) and _has_zero(shape) and (op.get_friendly_name(), port) not in meant
+        for op, port, shape in _shapes(shaped)
+    )
+
+
+def _shapes(model: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Yield (operation, port, shape) of every output of every operation."""
+    for op in model.get_ordered_ops():
+        for port in range(op.get_output_size()):
+            yield op, port, op.get_output_partial_shape(port)
+
+
+def _is_static(shape: Any) -> bool:
+    return not shape.rank.is_dynamic and bool(shape.is_static)
+
+
+def _has_zero(shape: Any) -> bool:
+    """Return whether some dimension of a shape is known to be 0."""
+    return not shape.rank.is_dynamic and any(d.is_static and d.get_length() == 0 for d in shape)
 
 
 def _keeps_batch(model: Any, shaped: Any) -> bool:

@@ -1,14 +1,16 @@
 """Which sizes dynamic inputs may have, the likeliest first.
 
 First come the usual ones; then those that constants of the graph imply, such as a table of positions or a matrix behind
-a flattening; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that
-differ, as those of lines of text. A usual size that fits a graph which implies another suits that model as well.
+a flattening; then those that shapes in the graph are made of, such as the length of the example that a model was traced
+with; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that differ,
+as those of lines of text. A usual size that fits a graph which implies another suits that model as well.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +26,8 @@ SMALL = (16, 8, 1)
 MULTIPLES = (96, 320, 48, 300, 160, *range(32, 1025, 32), *range(8, 512, 8), 299, 100, 50, 28, 10, 5, 4, 3, 2)
 LINES = ((32, 100), (32, 128), (32, 320), (48, 320), (48, 160), (64, 256), (640, 480), (480, 640), (64, 128))
 MOST_IMPLIED = 64  # sizes that constants speak of
+MOST_IN_SHAPES = 16  # sizes that shapes are made of
+MOST_DIMENSIONS = 8
 LARGEST_IMPLIED = 1024
 STRIDES = (1, 2, 4, 8, 16, 32, 14)  # by which networks make images smaller; 14 and 16 are patches of transformers
 
@@ -62,7 +66,7 @@ def _pairs(model: Any, ports: Sequence[Any]) -> Iterator[tuple[Size, Size]]:
     """Yield (size of images, size of all else)."""
     pictures = [is_image(port) for port in ports]
     images, lengths, implied, further = (
-        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, _implied(model), (*SMALL, *MULTIPLES))
+        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, (*_implied(model), *_in_shapes(model)), (*SMALL, *MULTIPLES))
     )
     if any(pictures) and not all(pictures):
         yield from itertools.product(images, [*lengths, *implied, *further[: len(SMALL)]])
@@ -94,3 +98,22 @@ def _implied(model: Any) -> list[int]:
         sides.update(root * stride for root in roots for stride in STRIDES)
     implied = np.array(sorted(s for s in sides if 1 < s <= LARGEST_IMPLIED)[::-1], np.int64)
     return [int(n) for n in implied[:MOST_IMPLIED]]
+
+
+def _in_shapes(model: Any) -> list[int]:
+    """Return numbers that shapes in the graph are put together of, the most frequent first."""
+    count: Counter[int] = Counter()
+    for op in model.get_ordered_ops():
+        if op.get_type_name() != "Constant" or not op.get_output_element_type(0).is_integral():
+            continue
+        if math.prod(op.get_output_shape(0)) <= MOST_DIMENSIONS and any(
+            map(_makes_shape, op.output(0).get_target_inputs())
+        ):
+            count.update(n for n in np.unique(op.get_data()).tolist() if 1 < n <= LARGEST_IMPLIED)
+    return [n for n, _ in count.most_common(MOST_IN_SHAPES)]
+
+
+def _makes_shape(target: Any) -> bool:
+    """Return whether an input of an operation takes a shape, or a part of one."""
+    kind = target.get_node().get_type_name()
+    return bool(kind == "Concat" or (kind in ("Reshape", "Broadcast") and target.get_index() == 1))

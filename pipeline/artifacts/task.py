@@ -97,7 +97,8 @@ class StepContext:
     task: its parameters name files by their paths. inputs: stage -> the artifact. out: the empty folder to write the
     payload to. partial: a folder that outlives an interruption. series: a folder that all tasks of one series share,
     whatever their budgets. deadline: of the run. disturbed: a step adds what kept it from measuring and may be gone
-    another time; its artifact, and what is made of it, serves this run and is made again in the next.
+    another time; its artifact, and what is made of it, serves this run and is made again in the next. compiled_s: a
+    step adds the seconds that compiling kernels took, which no budget counts.
     """
 
     task: Task
@@ -108,6 +109,7 @@ class StepContext:
     series: Path
     deadline: Deadline = NEVER
     disturbed: list[str] = field(default_factory=list)
+    compiled_s: list[float] = field(default_factory=list)
 
     def read(self, stage: str, name: str) -> Path:
         """Return the path of a payload file of an input."""
@@ -118,7 +120,8 @@ class StepContext:
 class Outcome:
     """What happened to a task: whether it ran, why, and for how long.
 
-    waited_s: seconds on top of these, until another run had stopped measuring on this machine.
+    waited_s, compiled_s: seconds on top of these, until another run had stopped measuring on this machine, and until
+    kernels were compiled.
     """
 
     task: Task
@@ -127,6 +130,7 @@ class Outcome:
     why: str
     seconds: float
     waited_s: float = 0.0
+    compiled_s: float = 0.0
 
 
 def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tuple[Entry | None, str]:
@@ -218,7 +222,7 @@ def run_task(
             # Before the lock of the artifact, so that two runs that want the same one cannot wait for each other.
             waited_s = machine.enter_context(alone(progress))
         outcome = _taken_or_made(task, store, steps, progress, previous, deadline.later(waited_s))
-    seconds = time.monotonic() - begun - waited_s
+    seconds = time.monotonic() - begun - waited_s - outcome.compiled_s
     return replace(outcome, seconds=seconds, waited_s=waited_s)
 
 
@@ -247,13 +251,14 @@ def _taken_or_made(
                     replace(task, params=task.params_here), inputs, out, partial, progress, series, deadline
                 )
                 steps[task.stage](work)
-            seconds = time.monotonic() - begun
+            compiled_s = sum(work.compiled_s)
+            seconds = time.monotonic() - begun - compiled_s
             disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
             provenance |= {DISTURBED: list(dict.fromkeys(disturbed))} if disturbed else {}
             entry = store.add(task.key, task.parts, provenance, out)
         store.drop_partial(task.key)
-    return Outcome(task, entry, ran=True, why=why, seconds=seconds)
+    return Outcome(task, entry, ran=True, why=why, seconds=seconds, compiled_s=compiled_s)
 
 
 def _partial(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:

@@ -51,13 +51,15 @@ class Rounds:
     """How much may be spent.
 
     number: of rounds. measurements: on the devices, in all. evaluations: in the simulator, of each placer, in all.
-    seconds: in all, or None; the first round is completed whatever it takes.
+    seconds: in all, or None; the first round is completed whatever it takes, but for measurements beyond the first that
+    would end more than `latest_s` after the beginning.
     """
 
     number: int
     measurements: int
     evaluations: int
     seconds: float | None = None
+    latest_s: float = math.inf
 
     def __post_init__(self) -> None:
         if self.number < 1 or self.measurements < 0:
@@ -178,7 +180,8 @@ def alternate(
         PlacewrightError: whatever a placer raises.
     """
     campaign = Campaign.of(subject, simulator)
-    end_s = math.inf if rounds.seconds is None else time.monotonic() + rounds.seconds
+    begun_s = time.monotonic()
+    end_s = math.inf if rounds.seconds is None else begun_s + rounds.seconds
     evaluations = dict.fromkeys((s.name for s in searchers), 0)
     history: list[Round] = []
     last: list[SearchOutcome] = []
@@ -199,7 +202,8 @@ def alternate(
         campaign.predict()
         quota = math.ceil((rounds.measurements - len(campaign.measured)) / left)
         least = 0 if turn else LEAST_ASKED
-        asked = campaign.measure(ask, quota, until_s, least, say=partial(_say_round, say, turn + 1, rounds.number))
+        ends = Ends(until_s, begun_s + rounds.latest_s, least)
+        asked = campaign.measure(ask, quota, ends, say=partial(_say_round, say, turn + 1, rounds.number))
         history.append(_round(sum(s.evaluations for s in last), asked))
     ranked = sorted(campaign.proposals.values(), key=lambda p: p.rank)
     return HybridOutcome(tuple(ranked), tuple(last), evaluations, tuple(history), campaign.belief.used)
@@ -221,6 +225,22 @@ def _round(evaluations: int, asked: Sequence[tuple[float, Proposal]]) -> Round:
     pairs = [(said_s, p.measured_s) for said_s, p in asked if 0 < p.measured_s < math.inf]
     error = median_error(*np.array(pairs).T) if pairs else None
     return Round(evaluations, len(asked), sum(math.isinf(p.measured_s) for _, p in asked), error)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """When measuring ends, by the clock `time.monotonic`.
+
+    until_s: nothing beyond the `least` is begun that would not end by then. latest_s: nothing beyond the first one.
+    """
+
+    until_s: float
+    latest_s: float = math.inf
+    least: int = 0
+
+    def reached(self, count: int, ends_s: float) -> bool:
+        """Return whether no more is begun after `count` measurements, as the next would end at `ends_s`."""
+        return (count >= self.least and ends_s >= self.until_s) or (count >= 1 and ends_s >= self.latest_s)
 
 
 @dataclass(slots=True, eq=False)
@@ -283,19 +303,16 @@ class Campaign:
         for proposal, answer in zip(proposals, answers, strict=True):
             proposal.predicted_s = seconds_of(answer)
 
-    def measure(
-        self, ask: Ask, quota: int, until_s: float, least: int = 0, *, say: Say
-    ) -> list[tuple[float, Proposal]]:
+    def measure(self, ask: Ask, quota: int, ends: Ends, *, say: Say) -> list[tuple[float, Proposal]]:
         """Return up to `quota` proposals now measured, each with the seconds that were predicted right before.
 
-        Beyond the `least` nothing is begun that would not end before the time `until_s`. Every answer changes the
-        belief, and with it what is asked next; the very first question is the best single device, to which the others
-        are compared.
+        Every answer changes the belief, and with it what is asked next; the very first question is the best single
+        device, to which the others are compared.
         """
         asked: list[tuple[float, Proposal]] = []
         took_s = 0.0
         while len(asked) < quota and not self.all_refused:
-            if len(asked) >= least and time.monotonic() + took_s >= until_s:
+            if ends.reached(len(asked), time.monotonic() + took_s):
                 break
             proposal = self.most_promising(alone=not self.measured)
             if proposal is None:

@@ -8,6 +8,7 @@ between them take every way through the kernels.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -58,19 +59,28 @@ class _Plain:
         return self._simulator.evaluate(placements)
 
 
-def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> None:
+def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> float:
     """Let placers, and those they may call, search tiny problems in a simulator; bounds as well.
 
-    What was rehearsed before in this process is not rehearsed again. evaluator: its name; what is not a simulator is
-    stood in for. n: how many nodes the real problem has. say: told that kernels are compiled, if any are, and how many
-    by now.
+    Return the seconds that it took if kernels were compiled, 0 if they were loaded at most. What was rehearsed before
+    in this process is not rehearsed again. evaluator: its name; what is not a simulator is stood in for. n: how many
+    nodes the real problem has. say: told that kernels are compiled, if any are, and how many by now.
     """
     from pipeline.shared.compiled import compiling  # numba, which planning has no need of
     from policy.place.portfolio import parts
 
     called = parts(n, _predictor(evaluator).execution if evaluator in SIMULATORS else None)
-    with compiling(lambda done: say(f"{NOTICE}: {done} functions so far")):
+    compilations = 0
+
+    def tell(done: int) -> None:
+        nonlocal compilations
+        compilations = done + 1
+        say(f"{NOTICE}: {done} functions so far")
+
+    begun = time.monotonic()
+    with compiling(tell):
         rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
+    return time.monotonic() - begun if compilations else 0.0
 
 
 def rehearse_each(placers: Iterable[str], evaluator: str) -> None:

@@ -25,7 +25,7 @@ def execute(
     """Return the outcome of every task, executed in order, all of them before the deadline.
 
     From the first that measures on, nobody else measures on this machine; the time spent waiting for that does not
-    count.
+    count, nor does compiling kernels.
 
     previous: stage -> parts of the key it had the last time. finished: called after every stage, so that what is
     done is on record before the next begins.
@@ -40,7 +40,7 @@ def execute(
 
         for task in tasks:
             outcome = run_task(task, store, STEPS, progress, previous.get(task.stage), deadline, alone=alone)
-            deadline = deadline.later(outcome.waited_s)
+            deadline = deadline.later(outcome.waited_s + outcome.compiled_s)
             outcomes[task.stage] = outcome
             finished(outcome)
     return outcomes

@@ -1,11 +1,13 @@
-"""What a result says of devices that are left out, of measurements that were disturbed, and of missing packages."""
+"""What a result says of devices left out, of measurements that were disturbed, of states, and of missing packages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipeline.artifacts.store import Entry
 from pipeline.artifacts.task import Outcome, disturbances
 from pipeline.shared import payload
+from pipeline.shared.model_inputs import SEQUENCE
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -26,6 +28,16 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     if disturbed:
         sentences.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
     return sentences
+
+
+def sequence_notes(read: Entry) -> list[str]:
+    """Return a sentence on a model with state of which every inference begins a sequence; read: its artifact."""
+    if SEQUENCE not in read.files:
+        return []
+    why = payload.read_json(read.path(SEQUENCE))["why"]
+    return [
+        f"Every inference begins with the initial state, because a second one with inputs of these sizes fails: {why}."
+    ]
 
 
 def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:

@@ -171,7 +171,9 @@ def place(work: StepContext) -> None:
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     placers = [name for name, _ in work.task.params["use"]]
-    apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
+    compiled_s = apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
+    work.compiled_s.append(compiled_s)
+    work = replace(work, deadline=work.deadline.later(compiled_s))
     with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
         rows, searches = level(work, subject, watch)
     collect_policies(work.partial, placers, work.out)
@@ -217,6 +219,7 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 # Of what the stages before have left of the budget, and of the whole where a stage runs apart from a run's deadline.
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
 PROFILE_SHARE = 0.15
+MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
@@ -231,7 +234,7 @@ def _check_time(work: StepContext) -> None:
     if work.deadline.passed:
         raise UsageError(
             f"The budget was used up before `{work.task.stage}` began.",
-            "Run the same command again, with a larger --budget: the stages before it are done.",
+            "Run the same command again: the stages before it are done. A larger --budget does all at once.",
         )
 
 
@@ -278,7 +281,8 @@ def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[F
     devices: Measurer = registry.build("measure", *params["devices"])
     searchers = _searchers(work, subject, simulator.bind, watch)
     seconds = _placing(work, subject).left_s
-    rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds)
+    latest_s = MOST_PLACING * work.deadline.left_s
+    rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds, latest_s)
     journal = _journal(work, devices.bind(subject))
     hybrid = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
     searches = []

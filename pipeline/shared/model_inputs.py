@@ -29,12 +29,14 @@ import numpy.typing as npt
 from pipeline.core.errors import ModelError
 from pipeline.shared.sizes import sized
 
+SEQUENCE = "sequence.json"  # how many inferences a sequence of a model with state has at most, and why, beside it, too
 GIVEN = "inputs.npz"  # arrays that a user gave for a model, by input, beside the normalised model
 CHANNELS = (1, 3, 4)  # what tells an image, in its second or last dimension
 CARRIERS = frozenset({"Convert", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Broadcast", "StridedSlice", "Slice"})
 COMPARED = frozenset({"Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"})
 TABLES: Mapping[str, int] = {"Gather": 1, "OneHot": 0}  # the port that takes the indices
 SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
+WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
 
@@ -62,7 +64,7 @@ def make_inputs(model: Any, *, seed: int, dynamic_size: int) -> Inputs:
     gets depends on the model and the seed alone.
 
     Raises:
-        ModelError: of an input not even the rank is known.
+        ModelError: of an input not even the rank is known, or it has a type of which numpy has no arrays.
     """
     shapes = {input_name(port): _concrete_shape(port, dynamic_size=dynamic_size) for port in model.inputs}
     longest = max((n for shape in shapes.values() if len(shape) < 4 for n in shape[1:]), default=1)
@@ -82,9 +84,20 @@ def _concrete_shape(port: Any, *, dynamic_size: int) -> tuple[int, ...]:
     return tuple(sized(shape, dynamic_size))
 
 
+def _dtype(port: Any) -> np.dtype[Any]:
+    kind = port.get_element_type()
+    found: np.dtype[Any] = np.dtype(kind.to_dtype())
+    if kind.bitwidth < 8 * found.itemsize or kind.get_type_name() in WITHOUT_ARRAYS:
+        raise ModelError(
+            f"The input {input_name(port)!r} is {kind.get_type_name()}, of which there are no arrays.",
+            "Let the model take f32 and convert it itself, as openvino.preprocess.PrePostProcessor adds it.",
+        )
+    return found
+
+
 def _array(port: Any, shape: tuple[int, ...], longest: int, rng: np.random.Generator) -> npt.NDArray[np.generic]:
     """Return the array of one input; longest: the length of the longest sequence among the inputs."""
-    dtype = np.dtype(port.get_element_type().to_dtype())
+    dtype = _dtype(port)
     name = input_name(port).lower()
     if "mask" in name or dtype.kind == "b":
         return np.ones(shape, dtype)

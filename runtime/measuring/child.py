@@ -40,6 +40,22 @@ class ChildError(PlacewrightError, RuntimeError):
         self.failed = failed
 
 
+class NoReferenceError(ChildError):
+    """The CPU does not run the whole model in f32, so that there is nothing to compare outputs with."""
+
+    def __init__(self, failed: MeasurementFailed) -> None:
+        super().__init__(failed)
+        what = {"out_of_memory": "memory ran out", "timeout": "it took too long", "crashed": "its process ended"}
+        said = f"{what[failed.kind]}: {failed.message}" if failed.kind in what else failed.message
+        self.cause = f"The CPU does not run the model in f32, what all outputs are compared with: {said}."
+        self.remedy = {
+            "out_of_memory": "Make room, or raise measure.memory_bytes if it is set.",
+            "timeout": "Give it longer: --set measure.timeout_s=600",
+        }.get(
+            failed.kind, "Mend the model, or give it other sizes with --shape, until it runs on OpenVINO's CPU device."
+        )
+
+
 class Child:
     """A measuring child process. Use it as a context manager; leaving it ends the process.
 

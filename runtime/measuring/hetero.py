@@ -21,6 +21,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.measuring.affinity import affinities
 from runtime.measuring.baselines import reference_variant
+from runtime.measuring.child import ChildError, NoReferenceError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
@@ -148,10 +149,13 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
     """Return the outputs of the whole model on the CPU in f32, and which kernels run in int8 there.
 
     Raises:
-        ChildError: the CPU cannot run the model.
+        NoReferenceError: the CPU cannot run the model.
     """
-    child, loaded = start(reference_variant(), model, settings, seed=seed)
-    with child:
-        begun = time.monotonic()
-        outputs = outputs_of(child)
-        return Reference(outputs, loaded["int8_kernels"], time.monotonic() - begun)
+    try:
+        child, loaded = start(reference_variant(), model, settings, seed=seed)
+        with child:
+            begun = time.monotonic()
+            outputs = outputs_of(child)
+            return Reference(outputs, loaded["int8_kernels"], time.monotonic() - begun)
+    except ChildError as error:
+        raise NoReferenceError(error.failed) from error

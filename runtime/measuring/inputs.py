@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import openvino as ov
 
 from pipeline.core.errors import ModelError
-from pipeline.shared.model_inputs import GIVEN, input_name, make_inputs
+from pipeline.shared.model_inputs import GIVEN, SEQUENCE, input_name, make_inputs
 
 
 def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
@@ -30,3 +31,14 @@ def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> l
         if missing:
             raise ModelError(f"{beside} holds no array for {', '.join(missing)}.", "Read the model again with --input.")
         return [arrays[name] for name in names]
+
+
+def sequence_length(path: Path, wanted: int) -> int:
+    """Return how many inferences a sequence of a model with state has: as many as wanted, or as its read stage says.
+
+    path: of the normalised model.
+    """
+    beside = path.with_name(SEQUENCE)
+    if not beside.is_file():
+        return wanted
+    return min(wanted, int(json.loads(beside.read_text(encoding="utf-8"))["inferences"]))

@@ -54,6 +54,15 @@ class UnfitError(ChildError):
         self.left_out = LeftOut(failed.kind, failed.message, doing)
 
 
+def unrepeatable(difference: str) -> OutputMismatchError:
+    """Return the error of a model whose own reference differs from one inference to the next."""
+    return OutputMismatchError(
+        f"The model gives other outputs at every inference, on the CPU in f32 as well: {difference}.",
+        "Export it without what draws random numbers (RandomUniform, Multinomial, dropout), or judge its outputs by a "
+        "--metric that chance does not change.",
+    )
+
+
 def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     """Return the error of a model that no device runs, or that all run wrongly; it names every reason."""
     words = "; ".join(f"{name}: {reason.words}" for name, reason in left_out.items())

@@ -22,8 +22,9 @@ from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody_left, notes, to_json
+from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody_left, notes, to_json, unrepeatable
 from runtime.measuring.links import fit_link
+from runtime.measuring.outputs import Reference
 from runtime.measuring.quality import accepted
 from runtime.measuring.variant import Variant, outputs_of, start
 
@@ -68,7 +69,7 @@ def profile(
     Raises:
         DeviceError: operations that no device runs; all are listed.
         MeasurementError: no device can run the model.
-        OutputMismatchError: all devices run it wrongly.
+        OutputMismatchError: all devices run it wrongly, or its outputs are others at every inference.
         ChildError: the CPU cannot run the model in f32.
     """
     deadline = Deadline.after(settings.seconds or None)
@@ -101,6 +102,8 @@ def profile(
         else:
             kernels[device.name] = answered
     if not kernels:
+        if all(reason.kind == "wrong_output" for reason in left_out.values()):
+            _check_repeats(expected(), asked_again(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
         settings = replace(settings, link_inferences=min(LEAST_LINKED, settings.link_inferences))
@@ -109,6 +112,17 @@ def profile(
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
     return _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+
+
+def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettings) -> None:
+    """Check that a model gives the same outputs twice.
+
+    Raises:
+        OutputMismatchError: it does not, so that there is nothing to compare a device's outputs with.
+    """
+    differs = accepted(second.outputs, first.outputs, {"CPU": "f32"}, measuring)
+    if isinstance(differs, MeasurementFailed):
+        raise unrepeatable(differs.message)
 
 
 def slowdown(

@@ -54,7 +54,7 @@ from runtime.measuring.executable import (
     KeptSegments,
     executable,
 )
-from runtime.measuring.inputs import inputs_of
+from runtime.measuring.inputs import inputs_of, sequence_length
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
@@ -95,7 +95,7 @@ class Session:
         self.stateful = bool(self.model.get_variables())
         self.loaded = executable(command, self.model, core, devices, self.kept)
         self.requests = self.loaded.requests
-        self.decode_steps = command["decode_steps"] if self.stateful else 1
+        self.decode_steps = sequence_length(path, command["decode_steps"]) if self.stateful else 1
         self._begin_sequences()
         self.loaded.load(inputs)
         return {**self.loaded.describe(), "compile_s": self.loaded.compile_s, "requests": len(self.requests)}

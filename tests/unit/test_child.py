@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import psutil
 import pytest
+from openvino import opset13 as op
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
@@ -17,7 +19,8 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.affinity import HETERO_PROPERTIES
 from runtime.measuring.baselines import reference_variant
-from runtime.measuring.child import Child, ChildError, speaks_of_memory
+from runtime.measuring.child import Child, ChildError, NoReferenceError, speaks_of_memory
+from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import (
     Variant,
@@ -36,6 +39,19 @@ SETTINGS = MeasureSettings(timeout_s=60.0)
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
     return write(two_towers(), tmp_path_factory.mktemp("towers"))
+
+
+def test_without_a_reference_the_cpu_is_named_and_why(tmp_path: Path) -> None:
+    x = op.parameter(ov.PartialShape([-1, 4]), ov.Type.bf16, name="x")
+    ov.save_model(ov.Model([op.result(op.relu(x, name="relu"))], [x]), tmp_path / "m.xml", compress_to_fp16=False)
+    with pytest.raises(NoReferenceError) as caught:
+        reference_outputs(tmp_path / "m.xml", SETTINGS, seed=0)
+    assert caught.value.cause.startswith("The CPU does not run the model in f32, what all outputs are compared with: ")
+    assert "bf16" in caught.value.cause
+    assert caught.value.exit_code == 5
+    timeout = NoReferenceError(MeasurementFailed("timeout", "no answer within 1 s"))
+    assert "it took too long: no answer within 1 s" in timeout.cause
+    assert "measure.timeout_s" in timeout.remedy
 
 
 def towers_apart(graph: Graph, right: str = "CPU_B") -> Variant:

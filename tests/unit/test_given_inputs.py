@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as op
 
 from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
@@ -73,6 +75,20 @@ def test_names_that_are_no_inputs_and_inputs_without_an_array_are_named(tmp_path
 )
 def test_arrays_of_a_wrong_type_or_shape_are_named(tmp_path: Path, array: Any, words: str) -> None:
     assert words in refusal(uint8_images(tmp_path), {"input_tensor:0": array})
+
+
+def test_a_cache_may_be_empty_and_an_input_of_unknown_rank_a_scalar(tmp_path: Path) -> None:
+    new = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="new")
+    past = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="past")
+    scale = op.parameter(ov.PartialShape.dynamic(), np.float32, name="scale")
+    present = op.multiply(op.concat([past, new], 1, name="both"), scale, name="present")
+    save_model(ov.Model([op.result(present)], [new, past, scale]), tmp_path / "m.xml")
+    arrays = {
+        name: np.ones(shape, np.float32) for name, shape in (("new", (1, 3, 4)), ("past", (1, 0, 4)), ("scale", ()))
+    }
+    out = read(tmp_path / "m.xml", arrays)
+    assert [c["shape"] for c in json.loads((out / "shapes.json").read_text())] == ["[1,3,4]", "[1,0,4]", "[]"]
+    assert reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs["output_0"].shape == (1, 3, 4)
 
 
 def test_sizes_that_the_model_does_not_bear_are_refused_and_others_offered(tmp_path: Path) -> None:

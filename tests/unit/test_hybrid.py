@@ -237,6 +237,14 @@ def test_when_the_time_is_over_the_first_round_measures_the_least_and_there_is_n
     assert sorted(len(p.devices_used) for p in measured) == [1, 2]
 
 
+def test_where_little_is_left_of_the_budget_a_single_device_alone_is_measured() -> None:
+    devices = Devices(real(profiled()))
+    found = found_by(profiled(), devices, replace(ROUNDS, seconds=1e-6, latest_s=0.0))
+    assert [r.measurements for r in found.rounds] == [1]
+    (measured,) = [p.placement for p in found.proposals if p.measured is not None]
+    assert len(measured.devices_used) == 1
+
+
 def test_a_first_come_first_served_simulator_is_calibrated_too() -> None:
     subject = profiled()
     bound = replace(searcher("anneal", subject), bind=ListSched().bind)

@@ -84,6 +84,13 @@ def test_dynamic_dimensions_are_set_within_their_bounds(shape: str, expected: tu
     assert made(ov.Model([op.result(x)], [x]), dynamic_size=8)["x"].shape == expected
 
 
+@pytest.mark.parametrize("kind", [ov.Type.bf16, ov.Type.u4, ov.Type.f8e4m3])
+def test_types_without_arrays_are_told(kind: ov.Type) -> None:
+    x = op.parameter([1, 4], kind, name="x")
+    with pytest.raises(ModelError, match=f"'x' is {kind.get_type_name()}, of which there are no arrays.*f32"):
+        made(ov.Model([op.result(x)], [x]))
+
+
 def test_an_unknown_rank_cannot_be_filled() -> None:
     x = op.parameter(ov.PartialShape.dynamic(), np.float32, name="x")
     with pytest.raises(ModelError, match=r"'x' has no known rank.*--shape 'x="):

@@ -117,6 +117,18 @@ def test_a_device_with_wrong_outputs_leaves(machine: Machine) -> None:
     assert found.left_out["GPU"].words == "its outputs are wrong (outputs differ by 35.4 % from f32 (0.1 % allowed))"
 
 
+def test_a_model_whose_reference_differs_from_itself_is_told_as_such(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.outputs = {name: {"output_0": np.array([1.0, 1.5])} for name in ("CPU", "GPU", "NPU")}
+    with pytest.raises(OutputMismatchError, match="No device gives the reference outputs"):
+        machine.profile()
+    drawn = iter((1.0, 1.3))
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({"output_0": np.full(2, next(drawn))}))
+    with pytest.raises(OutputMismatchError, match=r"other outputs at every inference.*by 30 %.*--metric"):
+        machine.profile()
+
+
 def test_a_device_that_needs_others_is_tried_with_those_that_have_proved_to_run(machine: Machine) -> None:
     machine.refused = {"NPU": ("op1",)}
     machine.kernels = {"GPU": [failed()]}

@@ -15,7 +15,7 @@ from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_model, save_model, to_graph
 from pipeline.core.errors import ModelError
 from pipeline.shared.payload import load_graph, save_graph
-from tests.models import broadcast_model, quantised, two_towers
+from tests.models import broadcast_model, dynamic, quantised, two_towers
 
 
 @pytest.fixture
@@ -135,6 +135,24 @@ def test_a_reader_that_dies_is_an_error_of_the_model(
     error = refusal(path, out)
     assert words in error.cause
     assert error.exit_code == 3
+
+
+def test_a_device_that_dies_of_the_model_is_told_from_a_damaged_file(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(dynamic(), tmp_path / "model.xml")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import logging, os, signal\n"
+        "class Dying(logging.StreamHandler):\n"
+        "    def emit(self, record):\n"
+        "        super().emit(record)\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "logging.StreamHandler = Dying\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    error = refusal(tmp_path / "model.xml", out)
+    assert "killed by SIGSEGV; it last said: OpenVINO's CPU device was to run it with x [1, 3, 4]" in error.cause
+    assert "a fault of OpenVINO's CPU device" in error.remedy
 
 
 def test_a_disk_without_room_is_no_fault_of_the_model(path: Path, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -72,6 +74,18 @@ def test_a_rehearsal_tells_nothing_where_nothing_is_compiled():
     told: list[str] = []
     rehearse(("heft",), "pipelined", 10, say=told.append)
     assert told == []
+
+
+def test_a_rehearsal_tells_how_long_it_took_only_where_kernels_were_compiled(monkeypatch: pytest.MonkeyPatch):
+    assert rehearse(("heft",), "pipelined", 10, say=lambda text: None) == 0.0
+
+    @contextmanager
+    def compiling_one(tell: Callable[[int], None]) -> Iterator[None]:
+        tell(0)
+        yield
+
+    monkeypatch.setattr("pipeline.shared.compiled.compiling", compiling_one)
+    assert rehearse(("heft",), "pipelined", 10, say=lambda text: None) > 0
 
 
 def test_every_compilation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -23,10 +23,12 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from pipeline.shared.model_inputs import SEQUENCE
 from pipeline.shared.payload import load_graph
 from runtime.measuring.hetero import Hetero
+from runtime.measuring.inputs import sequence_length
 from tests.exported_models import text_recogniser
-from tests.models import constant, dynamic
+from tests.models import constant, dynamic, growing_cache, with_state
 from tests.two_cpus import two_cpus
 
 
@@ -90,6 +92,79 @@ def test_a_table_of_positions_implies_the_length():
     assert shapes_of(ov.Model([op.result(placed)], [x])) == ["[1,77,4]"]
 
 
+def test_what_is_empty_whatever_the_sizes_is_meant_to():
+    x = op.parameter(ov.PartialShape([-1, 4]), np.float32, name="x")
+    mean = op.reduce_mean(x, constant([0, 1], "all", np.int64), True, name="mean")
+    scalar = op.reshape(mean, constant([], "of a scalar", np.int64), False, name="scalar")
+    assert shapes_of(ov.Model([op.result(scalar)], [x])) == ["[1,4]"]
+
+
+def test_an_image_that_pooling_leaves_nothing_of_is_too_small():
+    x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
+    model = ov.Model([op.result(op.slice(
+        x, *(constant([n], name, np.int64) for n, name in ((224, "from"), (1000, "to"), (1, "step"), (3, "axis")))
+    ))], [x])  # fmt: skip
+    assert shapes_of(model) == ["[1,3,256,256]"]
+
+
+def test_a_cache_that_is_empty_at_first_grows(tmp_path: Path):
+    save_model(growing_cache(), tmp_path / "m.xml")
+    model, chosen = read_shaped(tmp_path / "m.xml", InputShapes())
+    assert [shape.shape for shape in chosen] == ["[1,128,4]", "[1,128]"]
+    assert [str(v.get_info().data_shape) for v in model.get_variables()] == ["[?,?,4]"]
+    request = ov.Core().compile_model(model, "CPU").create_infer_request()
+    request.infer([np.ones((1, 128, 4), np.float32), np.ones((1, 128), np.float32)])
+    assert request.query_state()[0].state.shape == [1, 128, 4]
+
+
+def test_a_sequence_ends_where_a_second_inference_of_equal_sizes_fails(tmp_path: Path):
+    for build, inferences in ((growing_cache, 1), (with_state, 5)):
+        save_model(build(), tmp_path / "source.xml")
+        out = tmp_path / build.__name__
+        out.mkdir()
+        sha256 = model_sha256(tmp_path / "source.xml")
+        read_apart(tmp_path / "source.xml", out, source=sha256, limits=ReadLimits())
+        assert sequence_length(out / "model.xml", 5) == inferences
+    told = json.loads((tmp_path / "growing_cache" / SEQUENCE).read_text())["why"]
+    assert "scores" in told
+
+
+def traced(length: int) -> ov.Model:
+    """Return a model of any length by its inputs, but of one by a shape within, as tracing an example leaves it."""
+    x = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="x")
+    batch = op.gather(
+        op.shape_of(x, name="s"), constant([0], "one", np.int64), constant(0, "axis", np.int64), name="batch"
+    )
+    target = op.concat([batch, constant([length], "baked in", np.int64), constant([4], "width", np.int64)], 0)
+    return ov.Model([op.result(op.reshape(x, target, False, name="heads"))], [x])
+
+
+def test_the_length_of_an_example_that_a_model_was_traced_with_is_found():
+    assert shapes_of(traced(9)) == ["[1,9,4]"]
+
+
+def test_where_no_shape_fits_the_first_misfit_is_told(tmp_path: Path):
+    save_model(traced(1999), tmp_path / "m.xml")
+    with pytest.raises(ModelError, match=r"with x \[1,128,4\] its shapes do not fit: at heads, "):
+        read_shaped(tmp_path / "m.xml", InputShapes())
+
+
+def test_an_input_of_unknown_rank_needs_a_shape(tmp_path: Path):
+    x, scale = op.parameter([1, 4], np.float32, name="x"), op.parameter(ov.PartialShape.dynamic(), name="scale")
+    save_model(ov.Model([op.result(op.multiply(x, scale, name="scaled"))], [x, scale]), tmp_path / "m.xml")
+    with pytest.raises(ModelError, match="How many dimensions scale has is not known") as raised:
+        read_shaped(tmp_path / "m.xml", InputShapes())
+    assert "--shape 'scale=scalar'" in raised.value.remedy
+    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True))[1] == []
+    for given, shape in (("scalar", "[]"), ("1x4", "[1,4]")):
+        assert [c.shape for c in read_shaped(tmp_path / "m.xml", InputShapes((f"scale={given}",)))[1]] == [shape]
+
+
+def test_a_shape_without_elements_must_leave_the_outputs_some():
+    with pytest.raises(UsageError, match="some output then has no elements"):
+        shapes_of(text(), ["ids=1x0", "mask=1x0"])
+
+
 def test_height_and_width_may_differ_if_nothing_else_fits():
     x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
     lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
@@ -128,14 +203,14 @@ def test_an_inference_must_run_with_the_sizes(tmp_path: Path):
 
 
 def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_give_it(tmp_path: Path):
-    save_model(at_run_time(1013), tmp_path / "m.xml")
+    save_model(at_run_time(1031), tmp_path / "m.xml")
     with pytest.raises(ModelError) as raised:
         read_shaped(tmp_path / "m.xml", InputShapes())
     assert "dynamic inputs x [?,?]; with x [1,128] it fails: at windows, " in raised.value.cause
     assert "--shape 'x=1x224'" in raised.value.remedy
     assert raised.value.exit_code == 3
-    assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1013",)))[1]) == 1
-    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True, dynamic_size=2026))[1] == []
+    assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1031",)))[1]) == 1
+    assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True, dynamic_size=2062))[1] == []
 
 
 def test_shapes_that_a_user_gives_must_run_as_well(tmp_path: Path):
@@ -185,7 +260,8 @@ def test_dynamic_inputs_may_stay_so():
         (image, ["image:1,3,8,8"], "NAME=1x3x224x224"),
         (text, ["1x8"], "its inputs are ids .*, mask"),
         (image, ["image=1x4x8x8"], r"does not run with the shape image \[1,4,8,8\]: at conv, [^']*channel"),
-        (image, ["image=1x3x0x8"], "NAME=1x3x224x224"),
+        (image, ["image=1x3x0x8"], r"does not run with the shape image \[1,3,0,8\]"),
+        (image, ["image=1x3x-1x8"], "NAME=1x3x224x224"),
         (image, ["image=1x3x8"], "does not run with the shape image"),
     ],
 )

@@ -12,7 +12,10 @@ import pytest
 
 from pipeline.artifacts.store import ENTRY, Store
 from pipeline.artifacts.task import Outcome, StepContext, Task, look_up, run_task, why_not
+from pipeline.cli.console import outcome_line
+from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UsageError
+from pipeline.runs import execution
 
 TASK = Task(
     stage="coarsen",
@@ -194,3 +197,25 @@ def test_another_fault_of_the_system_is_not_hidden(store: Store) -> None:
 )
 def test_what_touches_the_devices_has_the_machine_to_itself(stage: str, params: dict[str, Any], measures: bool) -> None:
     assert replace(TASK, stage=stage, params=params).measures is measures
+
+
+def test_compiling_counts_neither_as_time_of_a_stage_nor_of_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[float] = []
+
+    def step(work: StepContext) -> None:
+        ends.append(work.deadline.at_s)
+        work.compiled_s.append(50.0)
+        (work.out / "x").touch()
+
+    monkeypatch.setattr(execution, "STEPS", {"coarsen": step, "embed": step})
+    tasks = [replace(TASK, stage=stage, inputs={}) for stage in ("coarsen", "embed")]
+    deadline = Deadline(100.0, clock=lambda: 0.0)
+    found = execution.execute(
+        tasks, Store(tmp_path / "store"), progress=lambda text: None, previous={}, deadline=deadline
+    )
+    assert ends == [100.0, 150.0]
+    assert found["embed"].compiled_s == 50.0
+    assert found["embed"].seconds < 0  # of the time that it really took, all that was said to be compiling is taken off
+    assert outcome_line(found["embed"]).endswith("; 50 s more compiled kernels, once per version")
