@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.bench.cases import BenchCase
-from pipeline.bench.cells import CellRecord
 from pipeline.bench.league.arena import costs_of
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 
-Record = CellRecord
+Record = Mapping[str, Any]
 
 
 def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pipeline.bench.cells import CellRecord
 from pipeline.bench.summary import Interval, geometric_mean
 
 ENOUGH_INSTANCES = 8  # below which a bootstrap over instances proves nothing
@@ -22,7 +22,7 @@ OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to
 BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
 SAME = 1e-9  # share within which values are equal, by which alone "never worse" is judged
 
-Record = CellRecord
+Record = Mapping[str, Any]
 Values = Mapping[str, float]  # by instance
 
 
