@@ -23,7 +23,7 @@ def figures() -> Iterator[Figure]:
             found = search(_scenario(name, level), Effort("portfolio", 20.0))
             how = f"portfolio on zoo:{name}, {level}: {found['value_s'] * 1e3:.6g} ms by {found['found_by']}"
             yield figure(f"tiled_gain.{name}.{level}.gap", found["gap"], "", how, target=1e-4)
-            # A proof of the solver is one for all orders: the plan it belongs to needs its own.
+            # A proof of the solver is one for all orders: the placement it belongs to needs its own.
             found = search(_scenario(name, level, ordered=True), Effort("cpsat", PROVING_S))
             how = f"cpsat alone, with priorities, {found['operations']} operations, bound by {found['bound_by']}"
             proof_s = found["seconds"] if found["proven"] else None

@@ -16,7 +16,6 @@ from pipeline.core.arrays import Float32, Float64, Int32, frozen
 from pipeline.core.devices import CostTable, contract_costs
 from pipeline.core.errors import CyclicGraphError, UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract, sum_per_group, topological_order
-from pipeline.shared.graphs import depths
 
 DEGREES = 8  # degrees 0 to 7 have a column each, larger ones share one
 AXES = 5
@@ -271,6 +270,8 @@ def _position(at: Ordered) -> Block:
 
     Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
+    from pipeline.shared.graphs import depths  # compiled code, which whoever only asks for names does not need
+
     level = at.per_group(depths(at.graph).astype(np.float64))
     rank = mean_rank(level)
     names, encoding = sines(rank + 1)

@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Graph, adjacency
-from pipeline.shared.graphs import longest
 
 
 def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *, reverse: bool = False) -> Float64:
@@ -16,6 +15,8 @@ def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *,
     order: int32 [n], a topological order of the graph. weight: [n], not negative.
     reverse: follow the edges against their direction: the heaviest path that starts after each operation.
     """
+    from pipeline.shared.graphs import longest  # compiled code
+
     ptr, before = adjacency(graph, reverse=not reverse)
     rank = (order if reverse else order[::-1]).astype(np.int64)  # what comes before an operation stands behind it
     own = weight.astype(np.float64)

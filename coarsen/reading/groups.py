@@ -80,15 +80,15 @@ def _split_convolution(op: Any, taken: set[str]) -> Rewritten:
     groups, after, before = list(op.get_input_shape(1))[:3]
     inputs = portions(op.input_value(0), CHANNELS, _sizes(groups, before), taken)
     weights = portions(op.input_value(1), GROUPS, _sizes(groups), taken)
-    made = [
+    parts = [
         named(opset.group_convolution(x, w, **attributes), f"{name}/{end}", taken)
         for x, w, end in zip(inputs, weights, ENDS, strict=True)
     ]
-    last, values = op, [part.output(0) for part in made]
+    last, values = op, [part.output(0) for part in parts]
     for follower in _followers(op, groups * after):
         last, values = follower, _halved(follower, last, values, _sizes(groups, after), taken)
     join(last.output(0), values, CHANNELS, f"{last.get_friendly_name()}/joined", taken)
-    return Rewritten(name, tuple(part.get_friendly_name() for part in made))
+    return Rewritten(name, tuple(part.get_friendly_name() for part in parts))
 
 
 def _followers(op: Any, channels: int) -> Iterator[Any]:
@@ -120,11 +120,11 @@ def _halved(op: Any, before: Any, values: Sequence[Any], sizes: dict[str, int], 
     """Return the outputs of an operation that is applied to the halves of what it was applied to."""
     kind, name = op.get_type_name(), op.get_friendly_name()
     if kind in ACTIVATIONS:
-        made = [ACTIVATIONS[kind](value, op.get_attributes()) for value in values]
+        parts = [ACTIVATIONS[kind](value, op.get_attributes()) for value in values]
     else:
         others = portions(_constant(op, before, sum(sizes.values())), CHANNELS, sizes, taken)
-        made = [PER_CHANNEL[kind](value, other) for value, other in zip(values, others, strict=True)]
-    return [named(part, f"{name}/{end}", taken).output(0) for part, end in zip(made, ENDS, strict=True)]
+        parts = [PER_CHANNEL[kind](value, other) for value, other in zip(values, others, strict=True)]
+    return [named(part, f"{name}/{end}", taken).output(0) for part, end in zip(parts, ENDS, strict=True)]
 
 
 def _split_attention(op: Any, taken: set[str]) -> Rewritten:
@@ -138,9 +138,9 @@ def _split_attention(op: Any, taken: set[str]) -> Rewritten:
     if op.get_input_size() > SCALE:
         taken_in.append([op.input_value(SCALE)] * 2)
     causal = op.get_attributes()["causal"]
-    made = []
+    parts = []
     for i, end in enumerate(ENDS):
         part = opset.scaled_dot_product_attention(*(pair[i] for pair in taken_in), causal=causal)
-        made.append(named(part, f"{name}/{end}", taken))
-    join(op.output(0), [part.output(0) for part in made], HEADS, f"{name}/joined", taken)
-    return Rewritten(name, tuple(part.get_friendly_name() for part in made))
+        parts.append(named(part, f"{name}/{end}", taken))
+    join(op.output(0), [part.output(0) for part in parts], HEADS, f"{name}/joined", taken)
+    return Rewritten(name, tuple(part.get_friendly_name() for part in parts))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pipeline.bench.cells import CellRecord, Optimum
+from pipeline.bench.cells import Optimum
 from pipeline.core.arrays import Float64
 
 NEAR = 0.01  # share above the best within which a method counts as having arrived
 LEVEL = 0.95
 RESAMPLES = 2000
 
-Record = CellRecord
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

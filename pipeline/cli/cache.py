@@ -35,13 +35,13 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
             rows.append({"key": key, "stage": "damaged", "name": "", "made_at": 0.0, "bytes": 0})
             continue
         if entry is not None:
-            made = entry.provenance["made_at"]
+            made_at = entry.provenance["made_at"]
             rows.append(
                 {
                     "key": key,
                     "stage": entry.parts["stage"],
                     "name": entry.parts["name"],
-                    "made_at": made,
+                    "made_at": made_at,
                     "bytes": entry.size_bytes(),
                 }
             )

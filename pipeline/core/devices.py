@@ -118,6 +118,16 @@ class Topology:
         seconds: Float64 = self.link_latency_s[apart].mean() + size * per_byte
         return seconds
 
+    def slowest_link_s(self, size: Int64) -> Float64:
+        """Return float64 [t, p], seconds of int64 [t] bytes over the slowest link from or to a device; 0 for a CPU."""
+        seconds = np.zeros((size.size, self.p))
+        for d, e in np.argwhere(~np.eye(self.p, dtype=bool)).tolist():
+            link_s = self.link_latency_s[d, e] + size / self.link_bytes_per_s[d, e]
+            for end in (d, e):
+                if self.devices[end].kind != "cpu":
+                    seconds[:, end] = np.maximum(seconds[:, end], link_s)
+        return seconds
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the device names in the order of their indices."""

@@ -58,13 +58,13 @@ class Placement:
         unknown = sorted(set(document) - set(names))
         elsewhere = sorted({device for device in document.values() if device not in index})
         faults = [
-            f"{what}: {listed(names_)}"
-            for what, names_ in (
+            f"{what}: {listed(wrong)}"
+            for what, wrong in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
                 ("unknown devices", elsewhere),
             )
-            if names_
+            if wrong
         ]
         if faults:
             raise UsageError(

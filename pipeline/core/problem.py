@@ -95,9 +95,9 @@ class Instance:
             raise ValueError("costs must name the operations of the graph and the devices of the topology, in order")
         without_device = np.flatnonzero(~self.allowed.any(axis=1))
         if without_device.size:
-            some = ", ".join(self.graph.names[i] for i in without_device[:5])
+            named = ", ".join(self.graph.names[i] for i in without_device[:5])
             raise DeviceError(
-                f"No device may run {without_device.size} operation(s): {some}.",
+                f"No device may run {without_device.size} operation(s): {named}.",
                 f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
             )
 

@@ -332,10 +332,10 @@ def _check_room(problem: Problem) -> None:
     over = np.flatnonzero(held > most)
     if over.size:
         members = np.flatnonzero(problem.grouping.group == over[0])
-        some = ", ".join(problem.graph.names[i] for i in members[:NAMED])
+        names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         what = "needs" if members.size == 1 else "must share a device and need"
         raise UsageError(
-            f"{some} {what} {held[over[0]] / 1e6:.6g} MB, and no device that may run this holds more than "
+            f"{names} {what} {held[over[0]] / 1e6:.6g} MB, and no device that may run this holds more than "
             f"{most[over[0]] / 1e6:.6g} MB.",
             "Add a device with more memory, or a CPU; or use --no-memory.",
         )
@@ -350,8 +350,8 @@ def _check_ties(problem: Problem) -> None:
     without_device = np.flatnonzero(~problem.group_allowed(problem.grouping).any(axis=1))
     if without_device.size:
         members = np.flatnonzero(problem.grouping.group == without_device[0])
-        some = ", ".join(problem.graph.names[i] for i in members[:NAMED])
+        names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         raise DeviceError(
-            f"No device may run all of {members.size} operations that must share one: {some}.",
+            f"No device may run all of {members.size} operations that must share one: {names}.",
             "Pin them to one device, or add a device that supports them all.",
         )

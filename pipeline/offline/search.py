@@ -182,9 +182,10 @@ def simulate(
     given, checked = read_official(placement, case) if official else (read_placement(placement, case), None)
     unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), given.device])
     if unsupported.size:
-        some = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
+        pairs = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
         raise DeviceError(
-            f"Devices do not support {unsupported.size} operation(s): {', '.join(some)}.", "Move them to other devices."
+            f"Devices do not support {unsupported.size} operation(s): {', '.join(pairs)}.",
+            "Move them to other devices.",
         )
     figures = _figures(case, simulator, given)
     ordered_s = figures["priority_s"]

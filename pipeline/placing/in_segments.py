@@ -36,10 +36,10 @@ def in_segments(
     variants = []
     for runner in RUNNERS[objective][: None if first else 1]:
         name = f"{candidate_name(row)} {runner}"
-        made = executor_variant(name, row["placer"], graph, placement, devices, runner=runner)
-        if isinstance(made, Variant):
-            requests = 2 * len(made.devices) if objective == "throughput" else 1
-            variants.append((replace(made, requests=requests), executed(made, graph, placement)))
+        variant = executor_variant(name, row["placer"], graph, placement, devices, runner=runner)
+        if isinstance(variant, Variant):
+            requests = 2 * len(variant.devices) if objective == "throughput" else 1
+            variants.append((replace(variant, requests=requests), executed(variant, graph, placement)))
     return variants
 
 

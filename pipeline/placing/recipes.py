@@ -57,13 +57,13 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
     if problem.policy is not None:
         policy = replace(policy, learned=problem.policy.learned, checkpointer=problem.policy.checkpointer)
     coarse = coarse_problem(graph, problem.topology, costs, grouping).on(allowed=problem.group_allowed(grouping))
-    made = replace(
+    own = replace(
         problem,
         instance=coarse.instance,
         start=None if problem.start is None else _grouped(problem.start, grouping),
         policy=policy,
     )
-    return grouping, made
+    return grouping, own
 
 
 def lifted(answer: Answer, grouping: Grouping) -> Answer:

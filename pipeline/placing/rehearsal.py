@@ -117,12 +117,12 @@ def _searched(placer: str, evaluator: str) -> None:
     if isinstance(built, LearningPlacer):  # what learns is slow, and calls little
         problems = problems[:1]
     for problem in problems:
-        grouping, made = for_placer(built, problem, partial(_as_it_is, problem), seed=0)
+        grouping, own = for_placer(built, problem, partial(_as_it_is, problem), seed=0)
         simulator = _simulator(evaluator, problem, grouping)
         asked = simulator if evaluator in SIMULATORS else _Plain(simulator)
         # A rule of thumb may find nothing where memory is short; and what lacks a package says so when it is asked.
         with contextlib.suppress(DeviceError, MissingPackageError):
-            built.place(made, asked, BUDGET, seed=0, progress=_silent)
+            built.place(own, asked, BUDGET, seed=0, progress=_silent)
 
 
 def _as_it_is(problem: Problem) -> tuple[Grouping, Problem]:

@@ -101,14 +101,14 @@ def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Pat
     """Write the only version of a segment's model; return its files. source: the folder of the segments."""
     from runtime.executor.served import save_served
 
-    made = scratch / SEGMENT_IR
+    written = scratch / SEGMENT_IR
     scratch.mkdir()
-    save_served(segment, source / segment.file, made)
-    copies = [base / VERSION / made.with_suffix(suffix).name for suffix in (".xml", ".bin")]
+    save_served(segment, source / segment.file, written)
+    copies = [base / VERSION / written.with_suffix(suffix).name for suffix in (".xml", ".bin")]
     try:
         make_alike(base / VERSION)
         for copy in copies:
-            copy_whole(made.with_name(copy.name), copy)
+            copy_whole(written.with_name(copy.name), copy)
     except OSError as error:
         raise StoreError(
             f"{base} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."

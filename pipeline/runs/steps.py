@@ -337,8 +337,8 @@ def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) 
     searchers = []
     for name, values in work.task.params["use"]:
         placer: Placer = registry.build("place", name, values)
-        grouping, made = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
-        searchers.append(Searcher(name, placer, made, grouping, bind, watch, work.partial))
+        grouping, own = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
+        searchers.append(Searcher(name, placer, own, grouping, bind, watch, work.partial))
     return searchers
 
 

@@ -127,5 +127,5 @@ class _Cutter:
 
     def _model(self, s: int) -> SegmentModel:
         results, parameters = self.results[s], self.parameters[s]
-        made = ov.Model(list(results.values()), self.sinks[s], list(parameters.values()), f"segment{s}")
-        return SegmentModel(made, tuple(parameters), tuple(results))
+        whole = ov.Model(list(results.values()), self.sinks[s], list(parameters.values()), f"segment{s}")
+        return SegmentModel(whole, tuple(parameters), tuple(results))

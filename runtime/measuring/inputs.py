@@ -24,8 +24,8 @@ def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> l
     names = [input_name(port) for port in model.inputs]
     beside = path.with_name(GIVEN)
     if not beside.is_file():
-        made = make_inputs(model, seed=seed, dynamic_size=dynamic_size)
-        return [made[name] for name in names]
+        inputs = make_inputs(model, seed=seed, dynamic_size=dynamic_size)
+        return [inputs[name] for name in names]
     with np.load(beside, allow_pickle=False) as arrays:
         missing = [name for name in names if name not in arrays.files]
         if missing:

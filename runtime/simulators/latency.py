@@ -21,7 +21,7 @@ from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import backward_operations
 from runtime.simulators import latency_kernels as kernels
 from runtime.simulators.local_search import changes_of, diary_of, local_search_of
-from runtime.simulators.pipelined import SentTensors, pay_s
+from runtime.simulators.pipelined import SentTensors
 from runtime.simulators.simulated import Nodes, batches, digest, known_costs, over_bytes, owned, pieces, running_s
 
 
@@ -94,7 +94,7 @@ class LatencyEvaluator:
             ptr=self._nets.ptr,
             member=self._nets.member,
             size=self._nets.size,
-            pay_s=pay_s(subject.topology, self._nets.size),
+            pay_s=subject.topology.slowest_link_s(self._nets.size),
             out_ptr=owned(out_ptr),
             reader=owned(reader),
             calls=execution.calls,

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.devices import CostTable, Topology
+from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, makers, row_ptr, sum_per_group, topological_order
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
@@ -102,7 +102,7 @@ class PipelinedEvaluator:
             ptr=nets.ptr,
             member=nets.member,
             size=nets.size,
-            pay_s=pay_s(self._subject.topology, nets.size),
+            pay_s=self._subject.topology.slowest_link_s(nets.size),
             in_ptr=in_ptr,
             net=net,
             stages=stage_edges(
@@ -275,16 +275,3 @@ class Paid(NamedTuple):
         elsewhere[np.arange(net.size), home] = False
         target = np.where(payer == home, elsewhere.argmax(axis=1), payer).astype(np.int32)
         return cls(nets.maker[net], home, target, payer.astype(np.int32), nets.size[net], pay_s[net, payer])
-
-
-def pay_s(topology: Topology, size: Int64) -> Float64:
-    """Return float64 [t, p], what each device pays to send or receive int64 [t] bytes over its slowest link."""
-    p = topology.p
-    seconds = np.zeros((size.size, p))
-    for d in range(p):
-        for e in range(p):
-            if e != d and topology.devices[d].kind != "cpu":
-                for a, b in ((d, e), (e, d)):
-                    link_s = topology.link_latency_s[a, b] + size / topology.link_bytes_per_s[a, b]
-                    seconds[:, d] = np.maximum(seconds[:, d], link_s)
-    return seconds

@@ -128,15 +128,15 @@ def _arguments(generator: Callable[..., Workload]) -> dict[str, Any]:
 
 def _options(generator: Callable[..., Workload]) -> Mapping[str, tuple[Any, Any]]:
     """Return {option: (type, default)} of a generator."""
-    options_: dict[str, tuple[Any, Any]] = {}
+    known: dict[str, tuple[Any, Any]] = {}
     parameters = inspect.signature(generator).parameters
     for key, kind in _arguments(generator).items():
         if dataclasses.is_dataclass(kind):
             hints, default = get_type_hints(kind), parameters[key].default
-            options_ |= {f.name: (hints[f.name], getattr(default, f.name)) for f in dataclasses.fields(kind)}
+            known |= {f.name: (hints[f.name], getattr(default, f.name)) for f in dataclasses.fields(kind)}
         elif key != "seed":
-            options_[key] = (kind, parameters[key].default)
-    return options_
+            known[key] = (kind, parameters[key].default)
+    return known
 
 
 def _pairs(query: str, text: str) -> list[tuple[str, str]]:

@@ -34,8 +34,8 @@ def output(b: Builder, cell: Cell, last: int, before: int, filters: int, operati
         states.append(convolved(b, before, filters) if fits else factorised(b, before, filters))
     for pair in cell.pairs:
         with b.at(f"state{len(states)}"):
-            made = [operations[kind](b, states[i], 2 if cell.halves and i < 2 else 1) for i, kind in pair]
-            states.append(b.elementwise("Add", *made))
+            halves = [operations[kind](b, states[i], 2 if cell.halves and i < 2 else 1) for i, kind in pair]
+            states.append(b.elementwise("Add", *halves))
     return b.concat([states[i] for i in cell.joined])
 
 

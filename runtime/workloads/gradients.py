@@ -178,8 +178,8 @@ def _all_at_once(record: Record, op: int, given: Sequence[int | None]) -> list[i
     shapes = [record.shapes[t] for t in wanted]
     flops, name = 2 * record.flops[op], f"{record.names[op]}/d"
     outputs = record.add(f"{record.kinds[op]}Grad", reads, shapes, flops=flops, name=name)
-    made = dict(zip(wanted, outputs, strict=True))
-    return [made.pop(t, None) for t in inputs]
+    gradients = dict(zip(wanted, outputs, strict=True))
+    return [gradients.pop(t, None) for t in inputs]
 
 
 def _bias(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:

@@ -114,15 +114,15 @@ class Program:
 
     def add(self, kind: str, name: str, inputs: Sequence[Tile], shape: Shape, flops: float, read_bytes: float) -> Tile:
         """Write down one operation and return its output, of `shape`; read_bytes: what it reads of its inputs."""
-        made = Tile(len(self.names), shape)
+        tile = Tile(len(self.names), shape)
         self.names.append(name)
         self.kinds.append(kind)
         self.inputs.append(list(inputs))
-        self.outputs.append(made)
+        self.outputs.append(tile)
         self.flops.append(flops)
-        self.seconds.append(self.machine.seconds(flops, read_bytes + made.size_bytes))
+        self.seconds.append(self.machine.seconds(flops, read_bytes + tile.size_bytes))
         self.layer.append(self.stage)
-        return made
+        return tile
 
     def elementwise(self, kind: str, name: str, inputs: Sequence[Tile], *, per_element: float = 1.0) -> Tile:
         """Return a tile of the first input's shape; per_element: floating point operations for each."""

@@ -72,8 +72,8 @@ class _Blocks:
         states = [self._fitted(x, f"{name}.in{i}") for i, x in enumerate((last, before))]
         for pair in NORMAL.pairs:
             own = f"{name}.state{len(states)}"
-            made = [self._operation(kind, states[i], f"{own}.{side}") for side, (i, kind) in enumerate(pair)]
-            states.append(op.add(*made, name=own))
+            sides = [self._operation(kind, states[i], f"{own}.{side}") for side, (i, kind) in enumerate(pair)]
+            states.append(op.add(*sides, name=own))
         return op.concat([states[i] for i in NORMAL.joined], 1, name=f"{name}.joined")
 
     def _fitted(self, x: Node, name: str) -> Node:
@@ -102,12 +102,12 @@ class _Blocks:
         A node adds up its inputs, each times a factor, and hands on the sum rectified and convolved.
         """
         graph = watts_strogatz(seed=wiring, n=NODES, degree=NEAREST, rewire=REWIRED, order="natural").graph
-        made: list[Node] = []
+        nodes: list[Node] = []
         for i in range(NODES):
             sources = graph.edges[0, graph.edges[1] == i].tolist()
-            total = self._sum([made[j] for j in sources], f"{name}.node{i}") if sources else x
-            made.append(self.separable(total, channels, f"{name}.node{i}", stride=1 if sources else 2))
-        last = [made[i] for i in range(NODES) if i not in graph.edges[0]]
+            total = self._sum([nodes[j] for j in sources], f"{name}.node{i}") if sources else x
+            nodes.append(self.separable(total, channels, f"{name}.node{i}", stride=1 if sources else 2))
+        last = [nodes[i] for i in range(NODES) if i not in graph.edges[0]]
         return self._sum(last, f"{name}.out", share=1 / len(last))
 
     def _sum(self, terms: list[Node], name: str, *, share: float = 0.5) -> Node:

@@ -15,7 +15,7 @@ from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves, PipelineModel
 from pipeline.core.stages import Subject
-from runtime.simulators.pipelined import Pipelined, pay_s
+from runtime.simulators.pipelined import Pipelined
 from tests.published import MSR
 from tests.strategies import graph_of
 
@@ -68,7 +68,7 @@ def test_a_device_pays_for_its_slowest_link() -> None:
     bandwidth[2, 0], latency[1, 2] = 1.0, 4.0
     slow = Topology(on.devices, bandwidth, latency)
     # 20 bytes take 2.5 s but from C to A, 20.5 s, and from B to C, 6 s; the slowest depends on the bytes.
-    assert pay_s(slow, np.array([20, 0])).tolist() == [[20.5, 6.0, 20.5], [0.5, 4.0, 4.0]]
+    assert slow.slowest_link_s(np.array([20, 0])).tolist() == [[20.5, 6.0, 20.5], [0.5, 4.0, 4.0]]
 
 
 def test_a_group_holds_the_nets_of_its_operations() -> None:

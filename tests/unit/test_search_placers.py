@@ -513,18 +513,18 @@ def test_workers_refine_with_seeds_of_their_own_where_time_is_limited(
     budget: Budget, seeds: int, monkeypatch: pytest.MonkeyPatch
 ):
     problem, _, _, simulator = sketch_and_simulator(1)
-    drawn = []
+    drawn = []  # (generator, thread, devices); one thread may come to both parts
 
     def noted(*arguments: Any) -> Moves:
         moves = draw(*arguments)
-        drawn.append((threading.get_ident(), moves.device.tobytes()))
+        drawn.append((arguments[-1], threading.get_ident(), moves.device.tobytes()))
         return moves
 
     monkeypatch.setattr(multilevel, "draw", noted)
     answer = Multilevel(workers=2, sketched=0).place(problem, simulator, budget, seed=0, progress=silent)
-    first = dict(reversed(drawn))
+    first = {id(generator): device for generator, _, device in reversed(drawn)}
     assert len(set(first.values())) >= seeds
-    assert len({thread for thread, _ in drawn if thread != threading.get_ident()}) >= seeds - 1
+    assert len({thread for _, thread, _ in drawn if thread != threading.get_ident()}) >= seeds - 1
     assert answer.evaluations <= 200
     assert (
         answer.value_s <= Multilevel(sketched=0).place(problem, simulator, Budget(5), seed=0, progress=silent).value_s

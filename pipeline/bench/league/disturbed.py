@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from pipeline.bench.cases import BenchCase
-from pipeline.bench.cells import CellRecord
 from pipeline.bench.league.arena import costs_of
+from pipeline.bench.league.standings import LeagueRow
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 
-Record = CellRecord
+
+class RerunRow(LeagueRow):
+    """A record whose placement ran elsewhere: draw is the seed of the disturbance, found_s what the search said."""
+
+    draw: int
+    found_s: float | None
 
 
-def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int) -> list[dict[str, Any]]:
+def with_noise(case: BenchCase, records: Sequence[LeagueRow], sd: float, draws: int) -> list[RerunRow]:
     """Return the records of a case with the values of their placements under disturbed costs, a record per draw.
 
     The logarithm of every operation's seconds moves by a normal error, the same for all placements of a draw and for
     all devices of a kind, so that equal devices stay equal. sd: its standard deviation; the mean time stays.
     """
     costs = costs_of(case)
-    rows = []
+    rows: list[RerunRow] = []
     for draw in range(draws):
         rng = np.random.default_rng([draw, case.subject.graph.n])
         kinds = [device.kind for device in case.subject.topology.devices]
@@ -36,7 +40,7 @@ def with_noise(case: BenchCase, records: Sequence[Record], sd: float, draws: int
     return rows
 
 
-def rerun(case: BenchCase, records: Sequence[Record], *, seed: int = 0) -> list[dict[str, Any]]:
+def rerun(case: BenchCase, records: Sequence[LeagueRow], *, seed: int = 0) -> list[RerunRow]:
     """Return the records with what their placements take in a case of the same graph and devices; failed ones stay.
 
     seed: of the disturbance, counted among the seeds of a record.

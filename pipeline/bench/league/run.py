@@ -17,7 +17,7 @@ from pipeline.bench.league.entries import LeagueEntry, entries
 from pipeline.bench.league.lessons import lesson
 from pipeline.bench.league.parts import Heat, LeagueCell, cells_of_heat, heats
 from pipeline.bench.league.protocol import REFERENCE, LeagueEffort, lessons_of, searched
-from pipeline.bench.league.standings import is_disturbed
+from pipeline.bench.league.standings import LeagueRow, is_disturbed
 from pipeline.bench.league.tables import repaid, table_of
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.problem import Budget
@@ -173,11 +173,11 @@ def _work(run: _League, cell: LeagueCell, folder: Path) -> Callable[[Callable[[]
     return work
 
 
-def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[LeagueRow], list[LeagueRow]]:
     """Return the records of a heat's own cells, and those of the reference, with what tables ask of them."""
     mine, theirs = [], []
     for cell in cells:
-        row = {
+        row: LeagueRow = {
             **run.records[cell.cell.key],
             "family": cell.instance.family,
             "kind": cell.entry.kind,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
@@ -22,7 +23,30 @@ OWN_SHARE = 0.7  # of a processor that a search must have had for its seconds to
 BOUND_BY_CLOCK = 0.9  # share of its limit after which a search counts as ended by the clock
 SAME = 1e-9  # share within which values are equal, by which alone "never worse" is judged
 
-Record = CellRecord
+
+class Valued(TypedDict):
+    """What an instance is worth to a method; None where there is no value."""
+
+    model: str
+    value_s: float | None
+
+
+class LeagueRow(CellRecord):
+    """The record of a cell, and what tables ask of it.
+
+    rule: whether the placer is a rule of thumb. control_of: whose control it is, "" for none. limit_s: what the clock
+    allowed, None for no limit. lesson: key of what was learned before.
+    """
+
+    family: str
+    kind: str
+    rule: bool
+    control_of: str
+    budget: str
+    limit_s: float | None
+    lesson: str | None
+
+
 Values = Mapping[str, float]  # by instance
 
 
@@ -78,14 +102,14 @@ class Baselines:
     bound: Values
 
     @classmethod
-    def of(cls, records: Sequence[Record], references: Sequence[Record], bound: Values) -> Baselines:
+    def of(cls, records: Sequence[LeagueRow], references: Sequence[LeagueRow], bound: Values) -> Baselines:
         """Return the baselines of a table's records; references: those of the reference, at its own budget."""
         rules = [r for r in records if r["rule"]]
         heft = [r for r in rules if r["method"] == "heft"]
         return cls(by_instance(references), _least(records), _least(rules), by_instance(heft), bound)
 
 
-def by_instance(records: Sequence[Record]) -> dict[str, float]:
+def by_instance(records: Sequence[Valued]) -> dict[str, float]:
     """Return instance -> geometric mean over the seeds; instances where a seed has no value are left out.
 
     >>> row = {"model": "a", "value_s": 2.0}
@@ -99,7 +123,7 @@ def by_instance(records: Sequence[Record]) -> dict[str, float]:
     return {name: math.exp(float(np.mean(np.log(figures)))) for name, figures in whole.items()}
 
 
-def _least(records: Sequence[Record]) -> dict[str, float]:
+def _least(records: Sequence[Valued]) -> dict[str, float]:
     """Return instance -> the least value of any record."""
     least: dict[str, float] = {}
     for record in records:
@@ -128,7 +152,7 @@ class BesideControl:
         return "better" if self.ratio.high < 1 else "worse" if self.ratio.low > 1 else "not told apart"
 
 
-def beside_controls(records: Sequence[Record]) -> list[BesideControl]:
+def beside_controls(records: Sequence[LeagueRow]) -> list[BesideControl]:
     """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
     values = {name: by_instance([r for r in records if r["method"] == name]) for name in _names(records)}
     pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
@@ -141,11 +165,11 @@ def beside_controls(records: Sequence[Record]) -> list[BesideControl]:
     return rows
 
 
-def _names(records: Sequence[Record]) -> list[str]:
+def _names(records: Sequence[LeagueRow]) -> list[str]:
     return list(dict.fromkeys(r["method"] for r in records))
 
 
-def is_disturbed(record: Record, limit_s: float | None) -> bool:
+def is_disturbed(record: CellRecord, limit_s: float | None) -> bool:
     """Return whether the clock ended a search that had less than 70 % of a processor: others had the rest.
 
     >>> is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, 6.0), is_disturbed({"seconds": 6.1, "cpu_s": 2.0}, None)
@@ -156,21 +180,29 @@ def is_disturbed(record: Record, limit_s: float | None) -> bool:
     return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
 
 
-def standings(records: Sequence[Record], baselines: Baselines) -> list[Standing]:
+def standings(records: Sequence[LeagueRow], baselines: Baselines) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
     rows = [_standing([r for r in records if r["method"] == name], baselines) for name in _names(records)]
     return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
 
 
-def _standing(mine: Sequence[Record], baselines: Baselines) -> Standing:
+def _standing(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
     values = by_instance(mine)
     ratios = _over(values, baselines.reference)
     family = {r["model"]: r["family"] for r in mine}
     shown = np.array(list(ratios.values()))
     alive = [r for r in mine if r["value_s"] is not None]
     rule, bound = _over(values, baselines.rule), _over(values, baselines.bound)
-    single = [r["value_s"] <= r["single_s"] * (1 + SAME) for r in alive if r["single_s"] is not None]
-    heft = [r["value_s"] <= baselines.heft[r["model"]] * (1 + SAME) for r in alive if r["model"] in baselines.heft]
+    single = [
+        r["value_s"] <= r["single_s"] * (1 + SAME)
+        for r in mine
+        if r["value_s"] is not None and r["single_s"] is not None
+    ]
+    heft = [
+        r["value_s"] <= baselines.heft[r["model"]] * (1 + SAME)
+        for r in mine
+        if r["value_s"] is not None and r["model"] in baselines.heft
+    ]
     first = mine[0]
     return Standing(
         placer=first["method"],
@@ -234,7 +266,7 @@ def at(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> floa
 
 
 def anytime(
-    records: Sequence[Record], reference: Values, limits: Sequence[float], *, seconds: bool
+    records: Sequence[LeagueRow], reference: Values, limits: Sequence[float], *, seconds: bool
 ) -> dict[str, list[float | None]]:
     """Return placer -> ratio after each limit, geometric mean over instances; None where a cell has no value by then.
 
@@ -244,7 +276,9 @@ def anytime(
     for name in curves:
         mine = [r for r in records if r["method"] == name and r["model"] in reference]
         for limit in limits:
-            then = [{"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine]
+            then: list[Valued] = [
+                {"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine
+            ]
             ratios = list(_over(by_instance(then), reference).values())
             complete = len(ratios) == len({r["model"] for r in mine}) > 0
             curves[name].append(_mean(ratios) if complete else None)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.bench.league.arena import arena
-from pipeline.bench.league.disturbed import rerun, with_noise
+from pipeline.bench.league.disturbed import RerunRow, rerun, with_noise
 from pipeline.bench.league.parts import Heat, Lessons
 from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
 from pipeline.bench.league.standings import (
     Baselines,
-    Record,
+    LeagueRow,
+    Valued,
     anytime,
     beside_controls,
     break_even,
@@ -29,7 +30,7 @@ SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0, 60.0)
 
 
 def table_of(
-    heat: Heat, records: Sequence[Record], references: Sequence[Record], effort: LeagueEffort
+    heat: Heat, records: Sequence[LeagueRow], references: Sequence[LeagueRow], effort: LeagueEffort
 ) -> dict[str, Any]:
     """Return the document of one heat: who stands where, and the curves of a search.
 
@@ -53,7 +54,7 @@ def table_of(
     return document
 
 
-def _curve(heat: Heat, records: Sequence[Record], baselines: Baselines) -> dict[str, Any]:
+def _curve(heat: Heat, records: Sequence[LeagueRow], baselines: Baselines) -> dict[str, Any]:
     """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
     timed = heat.budget.seconds is not None
     most = heat.budget.seconds or heat.budget.evaluations or 0
@@ -62,9 +63,11 @@ def _curve(heat: Heat, records: Sequence[Record], baselines: Baselines) -> dict[
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
 
-def _noise(heat: Heat, records: Sequence[Record], references: Sequence[Record], draws: int) -> list[dict[str, Any]]:
+def _noise(
+    heat: Heat, records: Sequence[LeagueRow], references: Sequence[LeagueRow], draws: int
+) -> list[dict[str, Any]]:
     """Return a row per placer: the ratio to the reference under noise, and how much slower than promised it is."""
-    noisy: dict[float, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+    noisy: dict[float, tuple[list[RerunRow], list[RerunRow]]] = {}
     for sd in NOISE:
         mine, theirs = noisy.setdefault(sd, ([], []))
         for instance in heat.instances:
@@ -77,28 +80,32 @@ def _noise(heat: Heat, records: Sequence[Record], references: Sequence[Record], 
         for sd, (mine, theirs) in noisy.items():
             own = [r for r in mine if r["method"] == name]
             row[f"ratio_{round(100 * sd)}"] = _ratio(own, theirs)
-            promised = [{**r, "value_s": r["found_s"]} for r in own]
+            promised = _promised(own)
             row[f"over_promise_{round(100 * sd)}"] = _ratio(own, promised)
         rows.append(row)
     return sorted(rows, key=lambda row: _first(row[f"ratio_{round(100 * NOISE[-1])}"]))
 
 
-def _in_t2(heat: Heat, records: Sequence[Record]) -> list[dict[str, Any]]:
+def _in_t2(heat: Heat, records: Sequence[LeagueRow]) -> list[dict[str, Any]]:
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
-    ratios = []
+    ratios: list[RerunRow] = []
     for instance in heat.instances:
         case = arena(replace(instance, level="T2")).case
         ratios += rerun(case, _on(records, instance.name))
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
         own = [r for r in ratios if r["method"] == name]
-        promised = [{**r, "value_s": r["found_s"]} for r in own]
+        promised = _promised(own)
         theirs = [r for r in ratios if r["method"] == REFERENCE]
         rows.append({"placer": name, "ratio": _ratio(own, theirs), "over_promise": _ratio(own, promised)})
     return sorted(rows, key=lambda row: _first(row["ratio"]))
 
 
-def _on(records: Sequence[Record], instance: str) -> list[Record]:
+def _promised(rows: Sequence[RerunRow]) -> list[Valued]:
+    return [{"model": row["model"], "value_s": row["found_s"]} for row in rows]
+
+
+def _on(records: Sequence[LeagueRow], instance: str) -> list[LeagueRow]:
     return [r for r in records if r["model"] == instance]
 
 
@@ -106,14 +113,14 @@ def _first(ratio: Mapping[str, float] | None) -> float:
     return float("inf") if ratio is None else ratio["median"]
 
 
-def _ratio(records: Sequence[Record], others: Sequence[Record]) -> dict[str, float] | None:
+def _ratio(records: Sequence[Valued], others: Sequence[Valued]) -> dict[str, float] | None:
     """Return the ratio of two lots of records, geometric mean over the instances that both have."""
     ours, theirs = by_instance(records), by_instance(others)
     both = [ours[i] / theirs[i] for i in ours if i in theirs]
     return asdict(geometric_mean([np.array(both)])) if both else None
 
 
-def repaid(records: Sequence[Record], references: Sequence[Record], lessons: Lessons) -> list[dict[str, Any]]:
+def repaid(records: Sequence[LeagueRow], references: Sequence[LeagueRow], lessons: Lessons) -> list[dict[str, Any]]:
     """Return per taught placer what learning took, and after how many graphs annealing of equal quality repays it.
 
     Where annealing never got there, its whole search counts, so that the number is too high rather than too low.
@@ -133,6 +140,6 @@ def repaid(records: Sequence[Record], references: Sequence[Record], lessons: Les
     return rows
 
 
-def _annealed(reference: Record, value_s: float) -> float:
+def _annealed(reference: LeagueRow, value_s: float) -> float:
     reached = seconds_to(reference["curve"], value_s)
     return float(reference["seconds"]) if reached is None else reached

@@ -18,7 +18,7 @@ from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import SAFETY
-from policy.place.exact.cpsat_models import Made
+from policy.place.exact.cpsat_models import ConstraintProgram
 from policy.place.exact.dpl import Dpl
 from policy.place.exact.latency_dp import LatencyDp
 from policy.place.exact.objectives import Hint, objective_of
@@ -89,10 +89,10 @@ class CpSat(Method):
         device = None if search.best is None else units.devices_of(search.best)
         priority = None if search.best is None else search.best.priority
         hint = Hint(device, search.best_s, timeline if same else None, priority)
-        made = objective.program(problem, units, execution, hint, search.bound_s)
-        if made is None:
+        program = objective.program(problem, units, execution, hint, search.bound_s)
+        if program is None:
             return
-        bound_s = self._solve(search, made, _Asking(search, units, made), seed)
+        bound_s = self._solve(search, program, _Asking(search, units, program), seed)
         if proves and (same or one_to_one(search)):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
 
@@ -106,31 +106,31 @@ class CpSat(Method):
             while not search.done and search.best is not None:
                 value_s = search.best_s * (1 - BETTER)
                 hint = Hint(units.devices_of(search.best), search.best_s, None)
-                made = objective.below(problem, units, execution, hint, value_s)
-                if made is None:
+                program = objective.below(problem, units, execution, hint, value_s)
+                if program is None:
                     break
                 solver = self._solver(search, seed, share=REFUTING)
                 with _stoppable(solver, search):
-                    status = solver.solve(made.model)
+                    status = solver.solve(program.model)
                 if status == cp_model.INFEASIBLE:
                     search.prove(value_s * (1 - SAFETY), "cpsat")
                 if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                     break
-                _Asking(search, units, made)(solver.value, search.best_s / made.tick_s)
+                _Asking(search, units, program)(solver.value, search.best_s / program.tick_s)
                 if search.best_s > value_s:  # better in ticks alone
                     break
         return search.proven
 
-    def _solve(self, search: Search, made: Made, ask: _Asking, seed: int) -> float:
+    def _solve(self, search: Search, program: ConstraintProgram, ask: _Asking, seed: int) -> float:
         """Run the solver and return the seconds below which it found nothing to lie."""
         from ortools.sat.python import cp_model
 
         solver = self._solver(search, seed)
         with _stoppable(solver, search):
-            status = solver.solve(made.model, _callback(solver, ask))
+            status = solver.solve(program.model, _callback(solver, ask))
         proved = status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN)
         bound = solver.best_objective_bound
-        return max(0.0, bound * made.tick_s) if proved and math.isfinite(bound) else 0.0
+        return max(0.0, bound * program.tick_s) if proved and math.isfinite(bound) else 0.0
 
     def _solver(self, search: Search, seed: int, *, share: float = 1.0) -> Any:
         """Return a solver that may take what is left; share: of its own steps, where time is not limited."""
@@ -180,23 +180,23 @@ def _stoppable(solver: Any, search: Search) -> Iterator[None]:
 class _Asking:
     """Asks the evaluator about what the solver finds."""
 
-    def __init__(self, search: Search, units: Units, made: Made) -> None:
-        self.search, self.units, self.made = search, units, made
+    def __init__(self, search: Search, units: Units, program: ConstraintProgram) -> None:
+        self.search, self.units, self.program = search, units, program
         self.depth = depths(search.problem.graph)
 
     def __call__(self, value: Callable[[Any], int], objective: float) -> bool:
         """Ask about one solution; return whether to go on. value: what a variable is in it."""
-        device = np.array([next(d for d, on in enumerate(row) if value(on)) for row in self.made.x], np.int32)
+        device = np.array([next(d for d, on in enumerate(row) if value(on)) for row in self.program.x], np.int32)
         placements = [self.units.placement(device)]
-        if self.search.problem.ordered and self.made.start:
-            start = np.array([value(s) for s in self.made.start], np.int64)
+        if self.search.problem.ordered and self.program.start:
+            start = np.array([value(s) for s in self.program.start], np.int64)
             rank = np.empty(start.size)
             rank[np.lexsort((self.depth, start))] = np.arange(start.size)
             placements.insert(0, Placement(placements[0].device, placements[0].devices, rank))
-        if self.made.turn:
-            turn = np.array([value(t) for t in self.made.turn], np.float64)
+        if self.program.turn:
+            turn = np.array([value(t) for t in self.program.turn], np.float64)
             placements = [Placement(placements[0].device, placements[0].devices, turn)]
-        self.search.evaluate(placements, planned_s=[objective * self.made.tick_s] * len(placements))
+        self.search.evaluate(placements, planned_s=[objective * self.program.tick_s] * len(placements))
         return not self.search.done
 
 

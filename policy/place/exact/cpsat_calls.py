@@ -12,10 +12,9 @@ from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, adjacency, topological_order
 from pipeline.core.problem import Problem
 from policy.place.exact.cpsat_models import (
+    ConstraintProgram,
     Division,
-    Made,
     alike_devices,
-    greatest_link_s,
     in_ticks,
     tick_of,
     whole_nets,
@@ -59,7 +58,7 @@ class CallTimes(NamedTuple):
         if not math.isfinite(horizon_s):
             horizon_s = float(op_s.max(axis=1).sum())
         nets = whole_nets(problem, Units.of_grouping(problem, part)) if len(devices) > 1 else []
-        pay_s = np.array([greatest_link_s(problem, size) for _, size in nets]).reshape(-1, len(devices))
+        pay_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))
         tick_s = tick_of(np.concatenate([op_s.ravel(), pay_s.ravel()]), horizon_s, ticks=TICKS)
         ptr, reader = adjacency(graph)
         cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
@@ -184,7 +183,7 @@ class CallProgram:
         self.length = self._number(None if draft is None else draft.length)
         self.ready = [self._number(None if draft is None else draft.ready[i]) for i in range(times.part.n)]
 
-    def made(self, least_ticks: int) -> Made:
+    def program(self, least_ticks: int) -> ConstraintProgram:
         """Return the program; least_ticks: what the whole is known to take at least."""
         times, model = self.times, self.model
         end: dict[Call, Any] = {}
@@ -205,7 +204,7 @@ class CallProgram:
         turn: list[Any] = []
         if len({number for _, number in times.calls}) > 1:
             turn = [sum(c[1] * on for c, on in self.y[g].items()) for g in times.part.group.tolist()]
-        return Made(model, self.x, [], times.tick_s, turn)
+        return ConstraintProgram(model, self.x, [], times.tick_s, turn)
 
     def _number(self, value: int | None) -> Any:
         return self.division.number(0, self.horizon, value)
@@ -282,7 +281,7 @@ def calls_program(
     device: Int32 | None,
     priority: Float64 | None,
     least_s: float,
-) -> Made:
+) -> ConstraintProgram:
     """Return the program of one inference on accelerators that are called.
 
     device: the placement int32 [k] of units to start from, or None; priority: float64 [n], the calls of its operations.
@@ -291,4 +290,4 @@ def calls_program(
     Source: Tarnawski et al., NeurIPS 2020, section 4.2; literals in place of large constants, and nets in place of
     edges.
     """
-    return CallProgram(times, problem, device, priority).made(math.floor(least_s / times.tick_s))
+    return CallProgram(times, problem, device, priority).program(math.floor(least_s / times.tick_s))

@@ -18,7 +18,7 @@ Alike = list[list[int]]  # sets of two or more devices that can change places
 FINEST = 2**30  # ticks of the whole placement at most
 
 
-class Made(NamedTuple):
+class ConstraintProgram(NamedTuple):
     """A division as a constraint program; times are whole ticks, rounded down.
 
     A schedule in seconds keeps all constraints when each time in it is rounded down to ticks: what the solver proves
@@ -163,7 +163,7 @@ class Division:
                 used = after
 
 
-def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
+def in_turns(problem: Problem, units: Units, device: Int32 | None) -> ConstraintProgram:
     """Return the program of devices that run one after another: operations, and tensors once per device that reads
     them.
     """
@@ -188,7 +188,7 @@ def in_turns(problem: Problem, units: Units, device: Int32 | None) -> Made:
                 division.model.add_bool_or([division.x[r][d].negated(), away.negated(), sent])
             terms.append(link_ticks[s, d][t] * sent)
     division.model.minimize(sum(terms))
-    return Made(division.model, division.x, [], tick_s)
+    return ConstraintProgram(division.model, division.x, [], tick_s)
 
 
 def fine_tick(unit_s: Float64) -> float:
@@ -212,11 +212,3 @@ def whole_nets(problem: Problem, units: Units, of: Bool | None = None) -> list[t
         members.setdefault(t, {unit[u]: None})[unit[v]] = None
         largest[t] = max(largest.get(t, 0), size)
     return [(list(held), largest[t]) for t, held in members.items() if len(held) > 1]
-
-
-def greatest_link_s(problem: Problem, size: int) -> Float64:
-    """Return float64 [p], the seconds of so many bytes over the slowest link of each device; 0 for a CPU's."""
-    topology = problem.topology
-    link_s = topology.link_latency_s + size / topology.link_bytes_per_s
-    most_expensive: Float64 = np.maximum(link_s.max(axis=0), link_s.max(axis=1))
-    return np.where([d.kind == "cpu" for d in topology.devices], 0.0, most_expensive)

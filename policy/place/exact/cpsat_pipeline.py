@@ -13,10 +13,9 @@ from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import backward_operations, forward_edges
 from policy.place.exact.cpsat_models import (
     Alike,
+    ConstraintProgram,
     Division,
-    Made,
     alike_devices,
-    greatest_link_s,
     in_ticks,
     whole_nets,
 )
@@ -143,9 +142,11 @@ def passes_of(problem: Problem, pieces: Pieces, *, apart: bool) -> list[PassLoad
     )
     back_pay_s = np.zeros(pay_s.shape)
     number = {tuple(sorted(members)): i for i, members in enumerate(pieces.members if len(pay_s) else [])}
-    for members, size in whole_nets(problem, pieces.units, backward):
+    nets = whole_nets(problem, pieces.units, backward)
+    each_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))
+    for (members, _), net_s in zip(nets, each_s, strict=True):
         if (i := number.get(tuple(sorted(members)))) is not None:
-            back_pay_s[i] += greatest_link_s(problem, size)
+            back_pay_s[i] += net_s
     known = np.isfinite(pieces.unit_s)
     return [
         PassLoads(np.where(known, fore_s, math.inf), np.maximum(pay_s - back_pay_s, 0.0)),
@@ -162,7 +163,7 @@ def pipelined(
     *,
     convex: bool,
     apart: bool = False,
-) -> Made:
+) -> ConstraintProgram:
     """Return the program of a pipeline: the largest load, where a device pays for every net it holds a part of.
 
     device: the placement int32 [k] to start from, which takes `value_s`. bound_s: what is proven. convex: whether no
@@ -192,7 +193,7 @@ def pipelined(
     if convex:
         _convex(problem, pieces, division)
     division.model.minimize(most)
-    return Made(division.model, [division.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+    return ConstraintProgram(division.model, [division.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
 
 
 def _loads(

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.problem import Problem
-from policy.place.exact.cpsat_models import Alike, Division, Made, alike_devices, in_order_of_use
+from policy.place.exact.cpsat_models import Alike, ConstraintProgram, Division, alike_devices, in_order_of_use
 from policy.place.exact.cpsat_times import Draft, Tensor, Times
 from policy.place.units import Units
 
@@ -35,7 +35,7 @@ class ScheduleProgram:
         self.out: list[list[Any]] = [[] for _ in range(self.p)]
         self.into: list[list[Any]] = [[] for _ in range(self.p)]
 
-    def made(self, least_ticks: int) -> Made:
+    def program(self, least_ticks: int) -> ConstraintProgram:
         """Return the program; least_ticks: what the whole is known to take at least."""
         times, model = self.times, self.model
         read = {v for t in times.tensors for v in t.readers} | {v for _, v in times.inner}
@@ -58,7 +58,7 @@ class ScheduleProgram:
         self._count_devices()
         model.add(self.length >= min(least_ticks, self.horizon))
         model.minimize(self.length)
-        return Made(model, self.x, self.start, times.tick_s)
+        return ConstraintProgram(model, self.x, self.start, times.tick_s)
 
     def on(self, i: int, d: int) -> Any:
         """Return the literal that operation i runs on device d."""
@@ -203,7 +203,9 @@ def serial_ticks(times: Times) -> int:
     return work + int(times.head_ticks.max(initial=0)) + away * sends
 
 
-def listsched(problem: Problem, units: Units, times: Times, schedule: Schedule | None, least_s: float) -> Made:
+def listsched(
+    problem: Problem, units: Units, times: Times, schedule: Schedule | None, least_s: float
+) -> ConstraintProgram:
     """Return the program of a problem whose graph is acyclic.
 
     schedule: what to start from, or None. least_s: seconds that no placement falls below.
@@ -215,4 +217,4 @@ def listsched(problem: Problem, units: Units, times: Times, schedule: Schedule |
     if schedule is not None:
         device, start_s, end_s = schedule
         draft = Draft.of(times, in_order_of_use(device, alike, times.unit_order()), start_s, end_s)
-    return ScheduleProgram(units, times, draft, alike).made(math.floor(least_s / times.tick_s))
+    return ScheduleProgram(units, times, draft, alike).program(math.floor(least_s / times.tick_s))

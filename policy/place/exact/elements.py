@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.cycles import strong_components
-from policy.place.exact.cpsat_models import alike_devices, greatest_link_s, whole_nets
+from policy.place.exact.cpsat_models import alike_devices, whole_nets
 from policy.place.units import Units
 
 WIDEST = 32  # members of a net up to which all its pairs are looked at
@@ -141,12 +141,11 @@ def charges_of(problem: Problem, units: Units, kinds: tuple[tuple[int, ...], ...
     first = [kind[0] for kind in kinds]
     work_s = np.where(units.allowed, sum_per_group(problem.costs.op_s, units.grouping), math.inf)[:, first]
     total: dict[tuple[int, ...], Float64] = {}
-    by_size: dict[int, Float64] = {}
-    for members, size in whole_nets(problem, units):
-        if size not in by_size:
-            by_size[size] = greatest_link_s(problem, size)[first] if problem.topology.p > 1 else np.zeros(1)
+    nets = whole_nets(problem, units)
+    pay_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))[:, first]
+    for (members, _), each_s in zip(nets, pay_s, strict=True):
         key = tuple(sorted(members))
-        total[key] = total.get(key, 0.0) + by_size[size]
+        total[key] = total.get(key, 0.0) + each_s
     return net_charges(work_s, units.held_bytes, units.room_bytes[first], total)
 
 

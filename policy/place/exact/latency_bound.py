@@ -24,7 +24,7 @@ from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import longest
 from policy.place.exact.call_kernels import CallSets, Decided, decide, surely_s
-from policy.place.exact.cpsat_models import greatest_link_s, whole_nets
+from policy.place.exact.cpsat_models import whole_nets
 from policy.place.exact.flow import Arcs
 from policy.place.exact.paths import BoundInputs
 from policy.place.units import Units
@@ -76,7 +76,7 @@ class CallInputs:
             int(units.room_bytes[~cpu].max()),
             np.cumsum([0, *(len(members) for members, _ in nets)]),
             np.array([g for members, _ in nets for g in members], np.int64),
-            np.array([greatest_link_s(problem, size)[~cpu].min() for _, size in nets], np.float64),
+            topology.slowest_link_s(np.array([size for _, size in nets], np.int64))[:, ~cpu].min(axis=1),
         )
         cpu_s: Float64 = op_s[:, cpu].min(axis=1, initial=math.inf)
         maker = member[ptr[[members[0] for members, _ in nets]]] if nets else np.zeros(0, np.int64)

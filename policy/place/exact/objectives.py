@@ -22,7 +22,7 @@ from pipeline.core.simulation import (
 from pipeline.shared.graphs import depths
 from policy.place.exact.bounds import Bound, dataflow_bounds, load_bounds, sum_bounds
 from policy.place.exact.cpsat_calls import CallTimes, calls_program
-from policy.place.exact.cpsat_models import Made, alike_devices, in_turns
+from policy.place.exact.cpsat_models import ConstraintProgram, alike_devices, in_turns
 from policy.place.exact.cpsat_pipeline import pipelined
 from policy.place.exact.cpsat_schedule import listsched
 from policy.place.exact.cpsat_times import Times
@@ -68,12 +68,12 @@ class Objective(Protocol):
 
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of placing units, started from a placement; None where the graph has a cycle."""
 
     def below(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of placements that take at most `value_s`, less than the hint, whichever it is.
 
         None where it is not easier to refute than the whole program is to solve.
@@ -104,13 +104,13 @@ class Unknown:
 
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of devices that run one after another."""
         return in_turns(problem, units, hint.device)
 
     def below(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return no program."""
         return None
 
@@ -144,21 +144,21 @@ class LargestLoad(Unknown):
 
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of loads, of units that nothing faster than the hint parts."""
         rules = {"convex": _is_contiguous(execution), "apart": _is_apart(execution)}
         return pipelined(problem, units, hint.device, hint.value_s, bound_s, **rules)
 
     def below(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, value_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of loads below one: more is known to be together then, and there is nothing to balance."""
         if hint.device is None or _is_apart(execution):
             return None
-        made = pipelined(problem, units, hint.device, value_s, 0.0, convex=_is_contiguous(execution))
-        made.model.clear_hints()
-        made.model.clear_objective()
-        return made
+        program = pipelined(problem, units, hint.device, value_s, 0.0, convex=_is_contiguous(execution))
+        program.model.clear_hints()
+        program.model.clear_objective()
+        return program
 
 
 class Makespan(Unknown):
@@ -179,7 +179,7 @@ class Makespan(Unknown):
 
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of a schedule."""
         depth = depths(problem.graph)
         if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
@@ -220,7 +220,7 @@ class LongestWait(Unknown):
 
     def program(
         self, problem: Problem, units: Units, execution: ExecutionModel | None, hint: Hint, bound_s: float
-    ) -> Made | None:
+    ) -> ConstraintProgram | None:
         """Return the program of calls."""
         times = CallTimes.of(problem, units, _calls(execution), hint.value_s)
         return calls_program(problem, times, hint.device, hint.priority, bound_s)

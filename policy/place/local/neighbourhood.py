@@ -125,8 +125,8 @@ class Neighbourhood:
         if self.neighbour.size == 0:
             return group
         isolated = self.next_ptr[group + 1] == self.next_ptr[group]
-        group_: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
-        return group_
+        stepped: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
+        return stepped
 
     def _walks(self, rng: np.random.Generator, group: Int64, length: Int64) -> Int64:
         """Return int64 [r, LONGEST], random local searches of so many steps from each group, each group once; -1 is

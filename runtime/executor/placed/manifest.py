@@ -83,18 +83,18 @@ class SplitManifest:
     moved: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        made = {port.tensor for port in self.inputs}
+        produced = {port.tensor for port in self.inputs}
         for segment in self.segments:
-            missing = [name for name in segment.inputs if name not in made]
+            missing = [name for name in segment.inputs if name not in produced]
             if missing:
                 raise ManifestError(f"segment {segment.id} takes {missing[0]}, which nothing before it makes")
             if segment.device not in self.devices:
                 raise ManifestError(f"segment {segment.id} runs on {segment.device}, which is no device of the file")
-            made.update(segment.outputs)
-        unknown = [name for name in made if name not in self.tensors]
+            produced.update(segment.outputs)
+        unknown = [name for name in produced if name not in self.tensors]
         if unknown:
             raise ManifestError(f"the tensor is not described: {unknown[0]}")
-        lost = [port.tensor for port in self.outputs if port.tensor not in made]
+        lost = [port.tensor for port in self.outputs if port.tensor not in produced]
         if lost:
             raise ManifestError(f"no segment makes the output {lost[0]}")
         if self.requests < 1:
