@@ -250,7 +250,7 @@ def _spread(costs: CostTable) -> Block:
     deviation = float(mean[known].std()) if known.any() else 0.0
     scaled = (mean - mean[known].mean()) / deviation if deviation > 1e-12 else np.zeros_like(mean)
     least = np.where(supported, logs, np.inf).min(axis=1) - mean
-    most = np.where(supported, logs, -np.inf).max(axis=1) - mean
+    most = logs.max(axis=1) - mean  # where nothing is supported logs are 0, and elsewhere no less
     rows = np.where(known, np.stack([scaled, least, most]), 0.0)  # [3, k]
     names = ("time_mean", "time_least", "time_most", "supported_share")
     return names, np.column_stack([*rows, count / supported.shape[1]])

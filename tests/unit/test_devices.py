@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -64,15 +63,6 @@ def test_another_driver_or_precision_is_another_device_to_what_was_measured() ->
     found = [fingerprint(CPU), *map(fingerprint, others), fingerprint(CPU, INFERENCE_NUM_THREADS="1")]
     assert len(set(found)) == 5
     assert fingerprint(replace(CPU, memory_bytes=1)) == fingerprint(CPU)
-
-
-def test_a_cpu_has_the_threads_that_its_quota_feeds_unless_others_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(devices, "usable_processors", lambda: SimpleNamespace(limited=True))
-    monkeypatch.setattr(devices, "cpu_count", lambda: 3)
-    found = parse_devices(["CPU,A=CPU{INFERENCE_NUM_THREADS=1},GPU.1"], PLUGINS)
-    assert [d.properties.get("INFERENCE_NUM_THREADS") for d in found] == ["3", "1", None]
 
 
 @pytest.mark.parametrize("name", ["A", "fast-one", "my_cpu", "CPU"])

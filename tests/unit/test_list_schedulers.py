@@ -223,6 +223,15 @@ def test_groups_that_wait_for_each_other_are_planned_by_their_operations():
         assert makespan(run(work_of(problem))) <= 4.0
 
 
+def test_of_operations_whose_data_arrive_at_once_etf_takes_the_longest_way_to_an_end():
+    # 1 keeps A, and what 0 sends to 2 and to 3 is on B at 4 s: 3, which takes longer, is not after 2.
+    graph = graph_of(4, [(0, 1), (0, 2), (0, 3)], out_bytes=[3, 0, 0, 0])
+    work = work_of(problem_of(graph, [[1, 9], [20, 20], [30, 1], [30, 2]]))
+    schedule = earliest_first(work, np.array([30.0, 20.0, 1.0, 2.0]), no_favourites(work))
+    assert schedule.start_s.tolist() == [0, 1, 6, 4]
+    assert schedule.homes.device[work.group].tolist() == [0, 0, 1, 1]
+
+
 # Plain Python versions of the two planners.
 
 

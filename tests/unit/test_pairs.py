@@ -22,7 +22,7 @@ from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
 from runtime.measuring.space import settings_variant
 from runtime.measuring.starts import Written
-from runtime.measuring.variant import Variant, check
+from runtime.measuring.variant import InSegments, Variant, check
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 
@@ -78,6 +78,41 @@ def test_turns_go_on_until_the_seconds_are_over(bench: PairBench) -> None:
     assert isinstance(found, Start)
     assert len(found.variant_s) == len(found.control_s) >= 2
     assert sum(found.turns_s) >= 0.2
+
+
+class Turning:
+    """Answers like a measuring child whose threads waited for 0.1 of 0.4 seconds in every turn."""
+
+    def ask(self, do: str, **command: Any) -> dict[str, Any]:
+        if do == "memory":
+            return {"peak_bytes": 7}
+        return {"samples_s": [0.2, 0.4, 0.3], "run_delay_s": 0.1, "runnable_s": 0.4, "cpu_s": 0.5}
+
+
+def test_a_start_tells_which_share_of_its_turns_was_spent_waiting_for_processors(bench: PairBench) -> None:
+    child: Any = Turning()
+    seats = [Seat(SETTINGS, child) for _ in range(2)]
+    found = bench._turns(seats[0], seats[1], {}, 3, 0.0)
+    assert isinstance(found, Start)
+    assert (found.waited_share, found.cpu_s, found.peak_bytes) == (pytest.approx(0.25), 0.5, 7)
+    assert found.variant_s == found.control_s == (0.3,) * 3
+    assert len(found.samples_s) == 9
+
+
+def test_all_that_decides_how_a_variant_runs_tells_it_from_others_and_its_name_does_not() -> None:
+    one = split(["left", "right"])
+    others = [
+        replace(one, target="HETERO:CPU_B,CPU_A"),
+        replace(one, devices=one.devices[:1]),
+        replace(one, devices=tuple(replace(d, properties={}) for d in one.devices)),
+        replace(one, properties={}),
+        replace(one, affinity={"left": "CPU_B", "right": "CPU_A"}),
+        replace(one, requests=2),
+        replace(one, batch=2),
+        replace(one, segments=InSegments((), "threads")),
+    ]
+    assert len({v.identity for v in (one, *others)}) == 1 + len(others)
+    assert replace(one, name="other", placer="other").identity == one.identity
 
 
 def test_processes_stay_and_change_roles_from_start_to_start(bench: PairBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipeline.artifacts.store import ENTRY, Store
-from pipeline.artifacts.task import Outcome, StepContext, Task, look_up, run_task, why_not
+from pipeline.artifacts.task import Outcome, Progress, StepContext, Task, look_up, run_task, why_not
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UsageError
@@ -137,6 +139,22 @@ def test_makers_of_one_key_make_it_once(store: Store) -> None:
     assert steps.made == 1
     assert sorted(o.ran for o in outcomes) == [False] * 5 + [True]
     assert {o.entry.folder for o in outcomes} == {store.folder(LONE.key)}
+
+
+def test_waiting_for_the_machine_takes_nothing_from_the_time_to_measure(store: Store) -> None:
+    left_s: list[float] = []
+
+    def step(work: StepContext) -> None:
+        left_s.append(work.deadline.left_s)
+
+    @contextlib.contextmanager
+    def taken(say: Progress) -> Iterator[float]:
+        yield 7.0
+
+    for params in ({"real": True}, {"real": False}):  # the second needs no machine to itself
+        task, deadline = replace(LONE, params=params), Deadline.after(10.0, lambda: 0.0)
+        run_task(task, store, {task.stage: step}, lambda text: None, None, deadline, alone=taken)
+    assert left_s == [17.0, 10.0]
 
 
 def test_a_step_that_fails_leaves_no_entry_but_what_it_kept_for_later(store: Store) -> None:

@@ -28,6 +28,24 @@ class Heaps(NamedTuple):
     size: Int64
 
 
+class Precedence(NamedTuple):
+    """Which of operations that could start at the same time goes first.
+
+    order: int64 [n], the operations, the greatest level first, of equal ones the least number. rank: int64 [n], the
+    place of each operation in it; heaps hold ranks, so that of equal keys the least goes first.
+    """
+
+    order: Int64
+    rank: Int64
+
+    @classmethod
+    def of(cls, level_s: Float64) -> Precedence:
+        """Return the precedence of greater levels, float64 [n]."""
+        order, rank = np.argsort(-level_s, kind="stable"), np.empty(level_s.size, np.int64)
+        rank[order] = np.arange(level_s.size)
+        return cls(order, rank)
+
+
 @dataclass(frozen=True, slots=True)
 class Etf(Method):
     """Schedules the ready operation and the device that can start earliest; of equal ones the longest way to an end.
@@ -39,7 +57,7 @@ class Etf(Method):
     Source: Hwang, Chow, Anger and Lee, SIAM Journal on Computing 18, 1989.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def run(self, search: Search, *, seed: int) -> None:
         """Evaluate the schedules' placements; nothing is random."""
@@ -88,23 +106,24 @@ def _nth(heaps: Heaps, h: int) -> Heap:
 
 @allocating
 def _head(
-    work: ScheduleInputs, schedule: Partial, heaps: Heaps, level_s: Float64, d: int, open_s: float
+    work: ScheduleInputs, schedule: Partial, heaps: Heaps, order: Int64, d: int, open_s: float
 ) -> tuple[float, int]:
     """Return the earliest start on device d, and the operation; -1 if there is none.
 
-    Heap 2 d holds operations whose data arrive later, by arrival, heap 2 d + 1 those whose data are there, by level.
+    Heap 2 d holds operations whose data arrive later, by arrival, heap 2 d + 1 those whose data are there, by rank.
     Arrivals grow while links fill, and open_s may fall: entries are put back when that shows.
     """
     later, there = _nth(heaps, 2 * d), _nth(heaps, 2 * d + 1)
     while True:
         while later.size[0] > 0 and later.key[0] <= open_s:
-            i = pop(later)
-            push(there, -level_s[i], i)
+            rank = pop(later)
+            push(there, float(rank), rank)
         at_hand = there.size[0] > 0
         heap = there if at_hand else later
         if heap.size[0] == 0:
             return math.inf, -1
-        i, before_s = heap.node[0], open_s if at_hand else heap.key[0]
+        rank, before_s = heap.node[0], open_s if at_hand else heap.key[0]
+        i = order[rank]
         g = work.group[i]
         if schedule.waiting[i] < 0 or (schedule.homes.device[g] >= 0 and schedule.homes.device[g] != d):
             pop(heap)
@@ -117,17 +136,17 @@ def _head(
         if start_s <= before_s:
             return max(start_s, open_s), i
         pop(heap)
-        push(later, start_s, i)
+        push(later, start_s, rank)
 
 
 @allocating
 def _earliest(
-    work: ScheduleInputs, schedule: Partial, heaps: Heaps, level_s: Float64, favourite: Int64, last: Int64
+    work: ScheduleInputs, schedule: Partial, heaps: Heaps, precedence: Precedence, favourite: Int64, last: Int64
 ) -> tuple[int, int]:
     """Return the operation and the device that start first; -1 for both if nothing is ready."""
-    node, device, first_s = -1, -1, math.inf
+    node, device, first_s, rank = -1, -1, math.inf, precedence.rank
     for d in range(schedule.lanes.free_s.size):
-        start_s, i = _head(work, schedule, heaps, level_s, d, _opens(work, schedule, favourite, last, d))
+        start_s, i = _head(work, schedule, heaps, precedence.order, d, _opens(work, schedule, favourite, last, d))
         j = favourite[last[d]] if last[d] >= 0 else -1
         if j >= 0 and schedule.waiting[j] == 0 and usable(schedule.homes, work.group[j], d):
             own_s = max(_when(work, schedule, j, d), schedule.lanes.free_s[d])
@@ -135,18 +154,18 @@ def _earliest(
                 start_s, i = own_s, j
         if i < 0 or start_s > first_s:
             continue
-        ahead = node < 0 or start_s < first_s or level_s[i] > level_s[node]
+        ahead = node < 0 or start_s < first_s or rank[i] < rank[node]
         if ahead or (i == node and work.op_s[i, d] < work.op_s[i, device]):
             node, device, first_s = i, d, start_s
     return node, device
 
 
 @allocating
-def _offer(work: ScheduleInputs, heaps: Heaps, i: int) -> None:
+def _offer(work: ScheduleInputs, heaps: Heaps, rank: Int64, i: int) -> None:
     """Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data arrive."""
     for d in range(work.room.size):
         if work.allowed[work.group[i], d]:
-            push(_nth(heaps, 2 * d), 0.0, i)
+            push(_nth(heaps, 2 * d), 0.0, rank[i])
 
 
 def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64) -> Partial:
@@ -157,21 +176,21 @@ def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64) -> 
     arrive elsewhere; -1 for none.
     """
     schedule = new_schedule(work)
-    _schedule(work, schedule, level_s, favourite)
+    _schedule(work, schedule, Precedence.of(level_s), favourite)
     return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, schedule: Partial, level_s: Float64, favourite: Int64) -> None:
+def _schedule(work: ScheduleInputs, schedule: Partial, precedence: Precedence, favourite: Int64) -> None:
     """Complete a schedule in which nothing is scheduled, as `earliest_first` says."""
     n, p = work.op_s.shape
     heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
     last = np.full(p, -1, np.int64)
     for i in range(n):
         if work.counts[i] and schedule.waiting[i] == 0:
-            _offer(work, heaps, i)
+            _offer(work, heaps, precedence.rank, i)
     while True:
-        node, device = _earliest(work, schedule, heaps, level_s, favourite, last)
+        node, device = _earliest(work, schedule, heaps, precedence, favourite, last)
         if node < 0:
             break
         put(work, schedule, node, device)
@@ -180,5 +199,5 @@ def _schedule(work: ScheduleInputs, schedule: Partial, level_s: Float64, favouri
             j = work.out_node[e]
             schedule.waiting[j] -= 1
             if schedule.waiting[j] == 0:
-                _offer(work, heaps, j)
+                _offer(work, heaps, precedence.rank, j)
     settle_rest(schedule.homes)

@@ -23,7 +23,7 @@ class MEtf(Method):
     Source: Jeon et al., Baechi, SoCC 2020, section 3.2, where links are free of contention.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     fuse: bool = param(True, "join producers to their only consumer where sending costs more than computing")
 

@@ -31,7 +31,7 @@ class MSct(Method):
     Source: Jeon et al., Baechi, SoCC 2020, section 3.2, after Hanen and Munier, 1995; solved by HiGHS.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     threshold: float = param(0.1, "an edge whose x is at most this leads to a favourite child; below 0.5")
     edges: int = param(20_000, "edges between groups up to which the linear program is solved")
