@@ -165,6 +165,18 @@ def test_a_shape_without_elements_must_leave_the_outputs_some():
         shapes_of(text(), ["ids=1x0", "mask=1x0"])
 
 
+def test_a_decoder_that_is_given_its_cache_makes_a_step():
+    ids, mask = (op.parameter(ov.PartialShape([-1, -1]), np.int64, name=name) for name in ("ids", "attention_mask"))
+    past = op.parameter(ov.PartialShape([-1, 4, -1, 8]), np.float32, name="past_key_values.0.key")
+    axes = constant([1, 3], "axes", np.int64)
+    row = op.unsqueeze(op.convert(ids, "f32", name="float"), axes, name="row")  # [batch, 1, ids, 1]
+    one = op.multiply(row, constant(np.ones((1, 4, 1, 8)), "key"), name="one")
+    keys = op.concat([past, one], 2, name="keys")
+    wide = op.unsqueeze(op.convert(mask, "f32", name="real"), axes, name="wide")
+    model = ov.Model([op.result(op.add(keys, wide, name="masked"))], [ids, mask, past])
+    assert shapes_of(model) == ["[1,1]", "[1,129]", "[1,4,128,8]"]
+
+
 def test_height_and_width_may_differ_if_nothing_else_fits():
     x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
     lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
