@@ -106,6 +106,8 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
 
     plugins = found.discover()
     specs = found.parse_devices(devices, plugins) if devices else found.default_devices(plugins)
+    if devices:
+        found.check_properties(specs)
     facts = found.hardware(plugins)
     low = low_precisions(specs, plugins)
     open_names = () if devices else tuple(d.name for d in specs if d.properties[found.PRECISION] != FULL)
