@@ -11,7 +11,7 @@ from pipeline.shared.model_inputs import SEQUENCE
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return sentences on the devices that a run left out, and on what the next run measures again.
+    """Return sentences on the devices that a run left out, on outputs that are NaN, and on what is measured again.
 
     outcomes: by stage, `profile` among them.
     """
@@ -19,6 +19,12 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
     found = notes(profile["left_out"])
+    if profile["nan"]:
+        shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in profile["nan"].items())
+        found.append(
+            f"In f32 on the CPU as well, {shares} are NaN. Such entries tell nothing of whether a device is right; "
+            "--input gives inputs with which outputs are numbers."
+        )
     if profile["slowdown"] is None:
         found.append(
             "How much devices that run at the same time slow one another down was not told, because other processes "

@@ -106,6 +106,7 @@ def profile(work: StepContext) -> None:
             "refused": {k: list(v) for k, v in found.refused.items()},
             "left_out": to_json(found.left_out),
             "slowdown": None if slower is None else dict(slower),
+            "nan": dict(found.nan),
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])
