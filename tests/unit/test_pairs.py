@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring import pairs as module
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child
 from runtime.measuring.hetero import reference_outputs
@@ -104,6 +105,16 @@ def test_a_split_that_runs_elsewhere_or_is_refused_says_so_and_the_bench_goes_on
     assert isinstance(found, MeasurementFailed)
     assert found.kind == "refused"
     assert started(bench, settings_variant("CPU", {}, 1), 2).value_s > 0
+
+
+def test_what_is_compiled_of_many_weights_is_not_written_to_disk(
+    bench: PairBench, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = settings_variant("CPU", {}, 1)
+    assert [started(bench, variant, number).loaded["cached"] for number in (1, 3)] == [False, True]
+    monkeypatch.setattr(module, "MOST_CACHED_BYTES", model.with_suffix(".bin").stat().st_size - 1)
+    with PairBench(model, SETTINGS, 0) as other:
+        assert [started(other, variant, number).loaded["cached"] for number in (1, 3)] == [False, False]
 
 
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
