@@ -11,7 +11,7 @@ from pipeline.shared.model_inputs import SEQUENCE
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return sentences on the devices that a run left out, on outputs that are NaN, and on what is measured again.
+    """Return sentences on devices that a run left out, on outputs that are NaN or empty, and on what is measured again.
 
     outcomes: by stage, `profile` among them.
     """
@@ -19,11 +19,12 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
     found = notes(profile["left_out"])
-    if profile["nan"]:
-        shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in profile["nan"].items())
+    shares = [f"{100 * share:.3g} % of {name} is NaN" for name, share in profile["nan"].items()]
+    shares += [f"{name} has no entries" for name in profile["empty"]]
+    if shares:
         found.append(
-            f"In f32 on the CPU as well, {shares} are NaN. Such entries tell nothing of whether a device is right; "
-            "--input gives inputs with which outputs are numbers."
+            f"In f32 on the CPU as well, {', '.join(shares)}: that tells nothing of whether a device is right. Give "
+            "inputs that tell more with --input."
         )
     if profile["slowdown"] is None:
         found.append(

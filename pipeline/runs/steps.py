@@ -107,6 +107,7 @@ def profile(work: StepContext) -> None:
             "left_out": to_json(found.left_out),
             "slowdown": None if slower is None else dict(slower),
             "nan": dict(found.nan),
+            "empty": list(found.empty),
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in found.left_out.items() if reason.transient])

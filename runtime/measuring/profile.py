@@ -41,7 +41,7 @@ class Profile:
 
     latency_s: whole-model median with counters on, per device. covered: share of that latency the counters explain.
     refused: operations that each device does not run. left_out: why devices are, by their names. nan: output -> share
-    of its entries that are NaN in the reference already, of those that have some.
+    of its entries that are NaN in the reference already, of those that have some. empty: outputs without entries there.
     """
 
     costs: CostTable
@@ -51,6 +51,7 @@ class Profile:
     refused: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     nan: Mapping[str, float] = field(default_factory=dict)
+    empty: Sequence[str] = ()
 
 
 def profile(
@@ -116,7 +117,10 @@ def profile(
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
     summed_up = _summed_up(graph, topology, launch_s, kernels, refused, left_out)
-    return replace(summed_up, nan=nan_shares(expected().outputs))
+    outputs = expected().outputs
+    return replace(
+        summed_up, nan=nan_shares(outputs), empty=[name for name, array in outputs.items() if not array.size]
+    )
 
 
 def _check_draws_nothing(graph: Graph) -> None:

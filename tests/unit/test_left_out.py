@@ -134,10 +134,11 @@ def test_a_model_whose_reference_differs_from_itself_is_told_as_such(
 
 def test_outputs_that_are_nan_in_the_reference_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.profile().nan == {}
-    outputs = {"output_0": np.array([1.0, np.nan])}
+    outputs = {"output_0": np.array([1.0, np.nan]), "output_1": np.zeros((0, 4))}
     machine.outputs = dict.fromkeys(("CPU", "GPU", "NPU"), outputs)
     monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference(outputs))
     assert machine.profile().nan == {"output_0": 0.5}
+    assert machine.profile().empty == ["output_1"]
 
 
 def test_a_device_that_needs_others_is_tried_with_those_that_have_proved_to_run(machine: Machine) -> None:
