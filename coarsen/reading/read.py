@@ -34,6 +34,7 @@ from coarsen.reading.shapes import (
     other_sizes,
     settle_states,
     shown,
+    with_given,
 )
 from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
@@ -108,7 +109,7 @@ def read_with_inputs(
             failed.append(f"with {sizes} it fails: {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
-    raise _without_sizes(declared, path, failed)
+    raise _without_sizes(with_given(declared, shapes), path, failed)
 
 
 def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None) -> ov.Model:

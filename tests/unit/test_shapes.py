@@ -177,6 +177,14 @@ def test_a_decoder_that_is_given_its_cache_makes_a_step():
     assert shapes_of(model) == ["[1,1]", "[1,129]", "[1,4,128,8]"]
 
 
+def test_the_first_misfit_is_told_with_the_shapes_that_are_given(tmp_path: Path):
+    x, y = (op.parameter(ov.PartialShape([-1, -1]), np.float32, name=name) for name in ("x", "y"))
+    save_model(ov.Model([op.result(op.add(x, y, "none", name="sum"))], [x, y]), tmp_path / "m.xml")
+    with pytest.raises(ModelError, match=r"inputs y \[\?,\?\]; with y \[1,128\] its shapes do not fit") as raised:
+        read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1999",)))
+    assert "x=" not in raised.value.remedy
+
+
 def test_height_and_width_may_differ_if_nothing_else_fits():
     x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
     lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
