@@ -116,7 +116,9 @@ def advance(
     deadline = Deadline.after(settings.budget_s)
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
+    planning_s = deadline.clock()
     tasks = plan(model, settings, machine, upto=upto)
+    deadline = deadline.later(deadline.clock() - planning_s)  # the first plan of an installation imports everything
     directory = RunDirectory(folder)
     previous = previous_parts(directory.check_for(model))
     manifest: ManifestRecord | None = None

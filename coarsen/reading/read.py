@@ -33,6 +33,7 @@ from coarsen.reading.shapes import (
     other_sizes,
     settle_states,
     shown,
+    with_given,
 )
 from coarsen.reading.trial import refusal
 from pipeline.core.arrays import Int32, Int64
@@ -108,7 +109,7 @@ def read_with_inputs(
             failed.append(f"with {sizes} it fails: {why_not}")
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
-    raise _without_sizes(declared, path, failed)
+    raise _without_sizes(with_given(declared, shapes), path, failed)
 
 
 def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None) -> ov.Model:
@@ -149,7 +150,8 @@ def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
     if not model.get_variables() or any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
         return ""
     size = max(1, shapes.dynamic_size)
-    return "" if refusal(model, dynamic_size=size) else refusal(model, dynamic_size=size, inferences=2)
+    why = refusal(model, dynamic_size=size, inferences=2)
+    return why if why and not refusal(model, dynamic_size=size) else ""
 
 
 def _without_rank(names: Sequence[str]) -> ModelError:
@@ -199,6 +201,14 @@ def save_model(model: ov.Model, xml: Path) -> None:
 
 def _refusal(path: Path, message: str) -> ModelError:
     """Return the error for a model that OpenVINO refuses, in OpenVINO's words and in one line."""
+    external = re.search(r"externally stored data in file \((?P<name>.+?), offset", message)
+    if external:
+        name = external["name"]
+        what = "holds less than it should" if (path.parent / name).is_file() else "is missing"
+        return ModelError(
+            f"The file {path.parent / name}, where {path} has its weights, {what}.",
+            f"Copy {name} beside {path.name} again, or export the model again.",
+        )
     missing = re.findall(r"No conversion rule found for operations?: *(.+)", message)
     if missing:
         return ModelError(

@@ -80,7 +80,7 @@ def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[Ch
         UsageError: a shape that is given names no input, or does not fit it or the model.
     """
     given = _given(model, requested.given)
-    shaped = _with_given(model, given) if given else model
+    shaped = with_given(model, requested)
     open_ports = [
         port for port in shaped.inputs if port.get_partial_shape().is_dynamic and input_name(port) not in given
     ]
@@ -165,9 +165,16 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
     return given
 
 
-def _with_given(model: Any, given: Mapping[str, tuple[str, str]]) -> Any:
+def with_given(model: Any, requested: InputShapes) -> Any:
+    """Return the model with the shapes that are given; itself if there are none.
+
+    Raises:
+        UsageError: a shape that is given names no input, or does not fit it or the model.
+    """
+    wanted = {name: shape for name, (_, shape) in _given(model, requested.given).items()}
+    if not wanted:
+        return model
     shaped = model.clone()
-    wanted = {name: shape for name, (_, shape) in given.items()}
     try:
         shaped.reshape(wanted)
     except RuntimeError as error:

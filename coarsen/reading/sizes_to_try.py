@@ -1,9 +1,10 @@
 """Which sizes dynamic inputs may have, the likeliest first.
 
-First come the usual ones; then those that constants of the graph imply, such as a table of positions or a matrix behind
-a flattening; then those that shapes in the graph are made of, such as the length of the example that a model was traced
-with; then small ones, which fit nearly everything; then multiples of 32 and of 8, and heights and widths that differ,
-as those of lines of text. A usual size that fits a graph which implies another suits that model as well.
+Of a decoder that is given a cache, a step of one token comes first. Then the usual ones come; then those that
+constants of the graph imply, such as a table of positions or a matrix behind a flattening; then those that shapes in
+the graph are made of, such as the length of the example that a model was traced with; then small ones, which fit nearly
+everything; then multiples of 32 and of 8, and heights and widths that differ, as those of lines of text. A usual size
+that fits a graph which implies another suits that model as well.
 """
 
 from __future__ import annotations
@@ -38,12 +39,29 @@ Size = tuple[int, ...]  # of every open dimension but the batch, or height and w
 def shapes_to_try(model: Any, ports: Sequence[Any]) -> Iterator[Shapes]:
     """Yield shapes for the open inputs of a model, the likeliest first, none twice."""
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    for image, length in _pairs(model, ports):
-        for shapes in _sized(ports, image, length):
-            key = tuple(map(tuple, shapes.values()))
-            if key not in seen:
-                yield shapes
-            seen.add(key)
+    usual = (shapes for image, length in _pairs(model, ports) for shapes in _sized(ports, image, length))
+    for shapes in itertools.chain(_decoding(ports), usual):
+        key = tuple(map(tuple, shapes.values()))
+        if key not in seen:
+            yield shapes
+        seen.add(key)
+
+
+def _decoding(ports: Sequence[Any]) -> Iterator[Shapes]:
+    """Yield the shapes of a decoder's step: one new token, a cache of some length, a mask over both.
+
+    Nothing unless an input is called a cache of what is past, as decoders take it that keep no state of their own.
+    """
+    if not any("past" in input_name(port).lower() for port in ports):
+        return
+    for length in SEQUENCE:
+        shapes = {}
+        for port in ports:
+            name, integer = input_name(port).lower(), port.get_element_type().is_integral()
+            told = "past" in name or "encoder" in name
+            size = length if told or not integer else length + 1 if "mask" in name else 1
+            shapes[input_name(port)] = sized(port.get_partial_shape(), size)
+        yield shapes
 
 
 def _sized(ports: Sequence[Any], image: Size, length: Size) -> Iterator[Shapes]:

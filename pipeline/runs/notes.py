@@ -11,7 +11,7 @@ from pipeline.shared.model_inputs import SEQUENCE
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return sentences on the devices that a run left out, and on what the next run measures again.
+    """Return sentences on devices that a run left out, on outputs that are NaN or empty, and on what is measured again.
 
     outcomes: by stage, `profile` among them.
     """
@@ -19,6 +19,13 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
     sentences = notes(profile["left_out"])
+    shares = [f"{100 * share:.3g} % of {name} is NaN" for name, share in profile["nan"].items()]
+    shares += [f"{name} has no entries" for name in profile["empty"]]
+    if shares:
+        sentences.append(
+            f"In f32 on the CPU as well, {', '.join(shares)}: that tells nothing of whether a device is right. Give "
+            "inputs that tell more with --input."
+        )
     if profile["slowdown"] is None:
         sentences.append(
             "How much devices that run at the same time slow one another down was not told, because other processes "

@@ -37,7 +37,7 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 6,
     "precisions": 3,
-    "profile": 4,
+    "profile": 5,
     "embed": 2,
     "place": 9,
     "measure": 6,
@@ -106,6 +106,8 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
 
     plugins = available.discover()
     specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
+    if devices:
+        available.check_properties(specs)
     facts = available.hardware(plugins)
     low = low_precisions(specs, plugins)
     open_names = () if devices else tuple(d.name for d in specs if d.properties[available.PRECISION] != FULL)

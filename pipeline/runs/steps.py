@@ -41,7 +41,7 @@ from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
 if TYPE_CHECKING:
-    from pipeline.placing.hybrid import Proposal, Round
+    from pipeline.placing.hybrid import Proposal, Round, Rounds
 
 
 def read(work: StepContext) -> None:
@@ -107,6 +107,8 @@ def profile(work: StepContext) -> None:
             "refused": {k: list(v) for k, v in profiled.refused.items()},
             "left_out": to_json(profiled.left_out),
             "slowdown": None if slower is None else dict(slower),
+            "nan": dict(profiled.nan),
+            "empty": list(profiled.empty),
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])
@@ -220,6 +222,7 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {
 SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1.0, 0.5)}
 PROFILE_SHARE = 0.15
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
+FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
@@ -269,20 +272,30 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[lis
     return rows, searches
 
 
+def rounds_within(params: Mapping[str, Any], seconds: float, left_s: float) -> Rounds:
+    """Return the rounds of a hybrid search that has so many seconds, of a budget of which `left_s` are left.
+
+    Nothing is measured where not even a first measurement leaves as much time for the comparison as it takes.
+    """
+    from pipeline.placing.hybrid import Rounds
+
+    latest_s = MOST_PLACING * left_s
+    measurements = params["measurements"] if latest_s >= FIRST_MEASUREMENT_S else 0
+    return Rounds(params["rounds"], measurements, params["evaluations"], seconds, latest_s)
+
+
 def _hybrid(work: StepContext, subject: Subject, watch: Watcher) -> tuple[list[FinalistRow], list[SearchRecord]]:
     """Return the rows of the candidates and of the searches where a few placements are measured in between.
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
     """
-    from pipeline.placing.hybrid import Rounds, alternate, every_best_first
+    from pipeline.placing.hybrid import alternate, every_best_first
 
     params, seed = work.task.params, work.task.seed
     simulator: Measurer = registry.build("measure", *params["evaluator"])
     devices: Measurer = registry.build("measure", *params["devices"])
     searchers = _searchers(work, subject, simulator.bind, watch)
-    seconds = _placing(work, subject).left_s
-    latest_s = MOST_PLACING * work.deadline.left_s
-    rounds = Rounds(params["rounds"], params["measurements"], params["evaluations"], seconds, latest_s)
+    rounds = rounds_within(params, _placing(work, subject).left_s, work.deadline.left_s)
     journal = _journal(work, devices.bind(subject))
     hybrid = alternate(subject, searchers, simulator, journal.ask, rounds, seed=seed, say=work.progress)
     searches = []

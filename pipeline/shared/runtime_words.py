@@ -13,6 +13,7 @@ _WHERE = re.compile(
     r"|FrontEnd API failed with \w+: ?"
     r"|Model wasn't fully converted[^\n]*"
     r"|Summary:[^\n]*"
+    r"|Failed to create plugin \"[^\"]*\" for device \S+\s+Please, check your environment\s*"
 )
 # The words around the name of an operation that a shape or a kernel does not suit.
 _AT = re.compile(

@@ -19,6 +19,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.process import cpu_count
 from pipeline.core.processors import usable_processors
+from pipeline.shared.runtime_words import in_words
 from runtime.machines.cpu_topology import CpuTopology, cpu_topology
 
 log = logging.getLogger(__name__)
@@ -338,6 +339,23 @@ def _cpu_flags() -> str:
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve")
     present = set(re.findall(r"\b[a-z0-9_]+\b", text))
     return " ".join(flag for flag in wanted if flag in present)
+
+
+def check_properties(devices: Sequence[DeviceSpec]) -> None:
+    """Check that the devices' properties have values that their plug-ins take.
+
+    Raises:
+        UsageError: one has not; in OpenVINO's words.
+    """
+    for device in devices:
+        try:
+            core_for([device]).get_property(device.openvino_name, "SUPPORTED_PROPERTIES")
+        except RuntimeError as error:
+            given = ",".join(f"{key}={value}" for key, value in device.properties.items())
+            raise UsageError(
+                f"The device {device.name} cannot be set to {given}: {in_words(str(error))}.",
+                "Correct the value after --devices; `placewright devices --json` lists what can be set.",
+            ) from error
 
 
 def core_for(devices: Sequence[DeviceSpec]) -> ov.Core:

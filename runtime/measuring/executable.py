@@ -222,7 +222,15 @@ class SegmentsExecutable:
 
 
 def _outputs(request: InferenceRequest) -> list[npt.NDArray[Any]]:
-    return [np.array(tensor.data) for tensor in request.output_tensors]
+    return [_array_of(tensor) for tensor in request.output_tensors]
+
+
+def _array_of(tensor: ov.Tensor) -> npt.NDArray[Any]:
+    """Return a copy of what a tensor holds; numpy has no bf16, whose bits are the upper half of those of f32."""
+    data = tensor.bytes_data if tensor.element_type == ov.Type.string else tensor.data
+    if tensor.element_type == ov.Type.bf16:
+        return (np.array(data).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return np.array(data)
 
 
 def _describe(compiled: ov.CompiledModel) -> RunsOn:

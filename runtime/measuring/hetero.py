@@ -156,6 +156,7 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
         with child:
             begun = time.monotonic()
             outputs = outputs_of(child)
-            return Reference(outputs, loaded["int8_kernels"], time.monotonic() - begun)
+            took_s = time.monotonic() - begun
+            return Reference(outputs, loaded["int8_kernels"], took_s, loaded["compile_s"])
     except ChildError as error:
         raise NoReferenceError(error.failed) from error

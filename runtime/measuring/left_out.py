@@ -54,12 +54,12 @@ class UnfitError(ChildError):
         self.left_out = LeftOut(failed.kind, failed.message, doing)
 
 
-def unrepeatable(difference: str) -> OutputMismatchError:
-    """Return the error of a model whose own reference differs from one inference to the next."""
+def by_chance(why: str) -> OutputMismatchError:
+    """Return the error of a model whose outputs chance decides, so that none can be told to be right."""
     return OutputMismatchError(
-        f"The model gives other outputs at every inference, on the CPU in f32 as well: {difference}.",
-        "Export it without what draws random numbers (RandomUniform, Multinomial, dropout), or judge its outputs by a "
-        "--metric that chance does not change.",
+        f"The outputs of the model are a matter of chance: {why}.",
+        "Export it without what draws random numbers, such as dropout, or judge its outputs by a --metric that chance "
+        "does not change.",
     )
 
 

@@ -1,9 +1,9 @@
 """How far the outputs of one way to run a model are from the reference's, output by output.
 
-Numbers are compared by the relative L2 norm. Integers of 32 and 64 bits, and booleans, are indices, ids or answers: the
-next number is as wrong as any other, and what counts is the share of entries that differ. Rounding swaps what is nearly
-equal, such as the ranks of two classes, so that of such a share `INDEX_WEIGHT` counts against the tolerance. Integers
-of 8 and 16 bits are numbers, such as the pixels of an image.
+Numbers are compared by the relative L2 norm. Integers of 32 and 64 bits, booleans and strings are indices, ids or
+answers: the next number is as wrong as any other, and what counts is the share of entries that differ. Rounding swaps
+what is nearly equal, such as the ranks of two classes, so that of such a share `INDEX_WEIGHT` counts against the
+tolerance. Integers of 8 and 16 bits are numbers, such as the pixels of an image.
 
 Outputs with other numbers of rows, as those of NonMaxSuppression, are compared over the rows that match: each row of
 the shorter one and its nearest among the other's. Rows that match none count like indices that differ.
@@ -32,12 +32,13 @@ class Reference:
     """What all variants of a model are compared with.
 
     outputs: of one inference of the whole model. int8_kernels: names of the kernels that it computes in int8, None
-    where nobody knows. seconds: that the inference took, roughly, and saving them.
+    where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that compiling took.
     """
 
     outputs: Outputs
     int8_kernels: Sequence[str] | None = None
     seconds: float = 0.0
+    load_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
 
 
+def nan_shares(outputs: Outputs) -> dict[str, float]:
+    """Return by output the share of entries that are NaN, of those that have some.
+
+    >>> nan_shares({"output_0": np.array([1.0, np.nan]), "output_1": np.ones(2), "output_2": np.array([1])})
+    {'output_0': 0.5}
+    """
+    shares = {name: float(np.isnan(array).mean()) for name, array in outputs.items() if array.size and _is_real(array)}
+    return {name: share for name, share in shares.items() if share}
+
+
+def _is_real(array: npt.NDArray[Any]) -> bool:
+    return array.dtype.kind == "f"
+
+
 def relative_l2(actual: Float64, expected: Float64) -> float:
     """Return |found - expected| / |expected|, with 1 in place of a norm of 0; infinite where they differ in NaN or inf.
 
@@ -142,12 +157,12 @@ def _comparable(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
 
 
 def _kind(array: npt.NDArray[Any]) -> Kind:
-    return "indices" if array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
+    return "indices" if array.dtype.kind in "bSU" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
 def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> OutputDifference:
     kind = _kind(expected)
-    ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
+    ours, theirs = _numbers(actual, expected)
     unmatched = 0.0
     if ours.shape != theirs.shape:
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))
@@ -155,6 +170,15 @@ def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any])
     if kind == "values":
         return OutputDifference(name, kind, relative_l2(ours, theirs), unmatched)
     return OutputDifference(name, kind, float(np.mean(ours != theirs)) if theirs.size else 0.0, unmatched)
+
+
+def _numbers(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[Float64, Float64]:
+    """Return two arrays as numbers; equal strings become equal ones."""
+    if expected.dtype.kind not in "SU":
+        return found.astype(np.float64), expected.astype(np.float64)
+    _, codes = np.unique(np.concatenate([found.ravel(), expected.ravel()]), return_inverse=True)
+    ours, theirs = np.split(codes.astype(np.float64), [found.size])
+    return ours.reshape(found.shape), theirs.reshape(expected.shape)
 
 
 def matched_rows(a: Float64, b: Float64) -> tuple[Float64, Float64]:

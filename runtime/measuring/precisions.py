@@ -24,6 +24,7 @@ from runtime.measuring.variant import Variant, outputs_of, start
 FULL = "f32"
 LEAST_INFERENCES = 30  # that profiling, placing and a first sight of a few settings take
 SENSIBLE_INFERENCES = 120  # that a comparison takes as well
+LEAST_LOADS, SENSIBLE_LOADS = 6, 20  # of the model, for the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +63,25 @@ def try_precisions(
         UsageError: an inference takes so long that nothing could be measured before the deadline.
     """
     reference = reference_outputs(model, settings, seed=seed)
-    check_fits(reference.seconds, deadline)
+    check_fits(reference.seconds, deadline, load_s=reference.load_s)
     return [_tried(model, plugin, precision, reference.outputs, settings, seed=seed) for plugin, precision in pairs]
 
 
-def check_fits(inference_s: float, deadline: Deadline) -> None:
-    """Check that as many inferences as the least sensible measuring takes fit into the time left.
+def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:
+    """Check that as many inferences as the least sensible measuring takes, and as much loading, fit into the time left.
+
+    load_s: seconds that loading the model takes.
 
     Raises:
         UsageError: they do not; it says how much more would do.
     """
-    if LEAST_INFERENCES * inference_s <= deadline.left_s:
+    if LEAST_INFERENCES * inference_s + LEAST_LOADS * load_s <= deadline.left_s:
         return
-    more_s = math.ceil(SENSIBLE_INFERENCES * inference_s - deadline.left_s)
+    more_s = math.ceil(SENSIBLE_INFERENCES * inference_s + SENSIBLE_LOADS * load_s - deadline.left_s)
+    takes = f"An inference takes about {inference_s:.2g} s"
+    takes += f", loading the model {load_s:.2g} s" if load_s > inference_s else ""
     raise UsageError(
-        f"An inference takes about {inference_s:.2g} s, and {deadline.left_s:.0f} s of the budget are left: too few "
-        "to measure anything by.",
+        f"{takes}, and {deadline.left_s:.0f} s of the budget are left: too few to measure anything by.",
         f"Give a --budget {more_s} s larger.",
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
-from pipeline.core.errors import DeviceError
+from pipeline.core.errors import DeviceError, listed
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
@@ -22,15 +22,16 @@ from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, nobody_left, notes, to_json, unrepeatable
+from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, by_chance, nobody_left, notes, to_json
 from runtime.measuring.links import fit_link
-from runtime.measuring.outputs import Reference
+from runtime.measuring.outputs import Reference, nan_shares
 from runtime.measuring.quality import accepted
 from runtime.measuring.variant import Variant, outputs_of, start
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
 COMPANY_S = 2.0  # that devices about run in, alone and beside the others; long beside the ticks that processes count
+DRAWING = frozenset({"RandomUniform", "Multinomial"})
 BYTES_PER_FLOP = 4.0  # weighs bytes against FLOPs when a kernel's time is shared out among the operations it fuses
 
 
@@ -39,7 +40,8 @@ class Profile:
     """What profiling found; costs and topology are of the devices that are not left out.
 
     latency_s: whole-model median with counters on, per device. covered: share of that latency the counters explain.
-    refused: operations that each device does not run. left_out: why devices are, by their names.
+    refused: operations that each device does not run. left_out: why devices are, by their names. nan: output -> share
+    of its entries that are NaN in the reference already, of those that have some. empty: outputs without entries there.
     """
 
     costs: CostTable
@@ -48,6 +50,8 @@ class Profile:
     covered: Mapping[str, float]
     refused: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    nan: Mapping[str, float] = field(default_factory=dict)
+    empty: Sequence[str] = ()
 
 
 def profile(
@@ -103,6 +107,7 @@ def profile(
             kernels[device.name] = answered
     if not kernels:
         if all(reason.kind == "wrong_output" for reason in left_out.values()):
+            _check_draws_nothing(graph)
             _check_repeats(expected(), asked_again(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
@@ -111,7 +116,23 @@ def profile(
     left_out |= unlinked
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
-    return _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+    summed_up = _summed_up(graph, topology, launch_s, kernels, refused, left_out)
+    outputs = expected().outputs
+    return replace(
+        summed_up, nan=nan_shares(outputs), empty=[name for name, array in outputs.items() if not array.size]
+    )
+
+
+def _check_draws_nothing(graph: Graph) -> None:
+    """Check that no operation draws random numbers: with a seed, too, what it draws depends on the number of threads.
+
+    Raises:
+        OutputMismatchError: some do.
+    """
+    types = [graph.type_names[i] for i in graph.op_type]
+    drawing = [name for name, kind in zip(graph.names, types, strict=True) if kind in DRAWING]
+    if drawing:
+        raise by_chance(f"{listed(drawing)} {'draws' if len(drawing) == 1 else 'draw'} random numbers")
 
 
 def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettings) -> None:
@@ -122,7 +143,7 @@ def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettin
     """
     differs = accepted(second.outputs, first.outputs, {"CPU": "f32"}, measuring)
     if isinstance(differs, MeasurementFailed):
-        raise unrepeatable(differs.message)
+        raise by_chance(f"two inferences on the CPU in f32 differ ({differs.message})")
 
 
 def slowdown(

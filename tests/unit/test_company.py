@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -123,8 +124,17 @@ def test_operations_beside_others_take_longer_and_what_was_not_asked_does_not(tm
 
 @pytest.mark.parametrize(("found", "said"), [("null", True), ("{}", False)])
 def test_the_result_says_that_nothing_was_told(found: str, said: bool, tmp_path: Path) -> None:
-    (tmp_path / "profile.json").write_text(f'{{"slowdown": {found}, "left_out": {{}}}}')
+    (tmp_path / "profile.json").write_text(f'{{"slowdown": {found}, "left_out": {{}}, "nan": {{}}, "empty": []}}')
     files = {"profile.json": file_digest(tmp_path / "profile.json")}
     outcome = Outcome(tasks()["profile"], Entry(tmp_path, "", {}, {}, files), ran=True, why="", seconds=0.0)
     notes = device_notes({"profile": outcome})
     assert [note.startswith("How much devices that run at the same time") for note in notes] == [True] * said
+
+
+def test_the_result_says_which_outputs_are_nan_or_empty(tmp_path: Path) -> None:
+    profile = {"slowdown": {}, "left_out": {}, "nan": {"output_1": 0.25}, "empty": ["output_2"]}
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    files = {"profile.json": file_digest(tmp_path / "profile.json")}
+    outcome = Outcome(tasks()["profile"], Entry(tmp_path, "", {}, {}, files), ran=True, why="", seconds=0.0)
+    (note,) = device_notes({"profile": outcome})
+    assert "25 % of output_1 is NaN, output_2 has no entries" in note

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import pytest
+
+from pipeline import api
+from pipeline.artifacts.store import Store
+from pipeline.artifacts.task import Task
+from pipeline.config import Settings
 from pipeline.core.deadline import NEVER, Deadline
+from pipeline.core.errors import UsageError
+from pipeline.runs.plan import ModelFile
 
 
 class Clock:
@@ -40,3 +49,27 @@ def test_no_deadline_stays_none_whatever_is_asked_of_it() -> None:
 
 def test_a_later_one() -> None:
     assert Deadline.after(1.0, Clock()).later(3.0).left_s == 4.0
+
+
+def test_what_the_first_plan_imports_is_no_time_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now_s = [5.0]
+    ends: list[float] = []
+
+    def planned(*_: object, **__: object) -> list[Task]:
+        now_s[0] += 30.0
+        return [Task("read", "read", {}, {}, 0, {})]
+
+    def executed(*_: object, deadline: Deadline, **__: object) -> None:
+        ends.append(deadline.at_s)
+        raise UsageError("Enough.")
+
+    monkeypatch.setattr(api.Deadline, "after", lambda seconds: Deadline(now_s[0] + seconds, lambda: now_s[0]))
+    monkeypatch.setattr(api, "look_at_model", lambda path: ModelFile(path, "0" * 64))
+    monkeypatch.setattr(api, "plan", planned)
+    monkeypatch.setattr(api, "execute", executed)
+    settings = Settings().updated({"budget": "20s"}, "the test")
+    with pytest.raises(UsageError, match="Enough"):
+        api.advance(
+            tmp_path / "m.xml", settings, tmp_path / "run", Store(tmp_path / "store"), upto="read", progress=print
+        )
+    assert ends == [5.0 + 20.0 + 30.0]

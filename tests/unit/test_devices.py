@@ -9,11 +9,14 @@ from typing import ClassVar
 import pytest
 
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.runs.plan import look_at_machine
 from runtime.machines import devices
 from runtime.machines.devices import (
     Plugin,
+    check_properties,
     core_for,
     default_devices,
+    discover,
     make_spec,
     parse_devices,
     precision_name,
@@ -258,3 +261,14 @@ def test_equal_hardware_facts_have_equal_digests() -> None:
     assert devices.fingerprint(facts) == devices.fingerprint(dict(reversed(facts.items())))
     assert devices.fingerprint(facts) != devices.fingerprint(facts | {"processors": 3})
     assert devices.hardware()["devices"].keys() == devices.discover().keys()
+
+
+def test_values_that_a_plug_in_does_not_take_are_told_before_anything_runs() -> None:
+    plugins = discover()
+    check_properties([make_spec("A", "CPU", {"INFERENCE_NUM_THREADS": "1"}, plugins)])
+    with pytest.raises(UsageError) as raised:
+        look_at_machine(["A=CPU{INFERENCE_NUM_THREADS=two}"])
+    assert "The device A cannot be set to" in raised.value.cause
+    assert raised.value.cause.endswith(
+        ": Wrong value for property key INFERENCE_NUM_THREADS. Expected only non negative integer numbers."
+    )

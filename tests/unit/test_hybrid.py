@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lowered
 from pipeline.registry import build
 from pipeline.runs.plan import HostMachine, ModelFile, plan
+from pipeline.runs.steps import rounds_within
 from runtime.measuring.affinity import normalised
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.listsched import ListSched
@@ -243,6 +245,18 @@ def test_where_little_is_left_of_the_budget_a_single_device_alone_is_measured() 
     assert [r.measurements for r in found.rounds] == [1]
     (measured,) = [p.placement for p in found.proposals if p.measured is not None]
     assert len(measured.devices_used) == 1
+
+
+def test_where_next_to_nothing_is_left_of_the_budget_nothing_is_measured() -> None:
+    params = {"rounds": 3, "measurements": 9, "evaluations": 600}
+    assert rounds_within(params, 2.0, 10.0) == Rounds(3, 9, 600, 2.0, 5.0)
+    assert rounds_within(params, 2.0, math.inf) == Rounds(3, 9, 600, 2.0, math.inf)
+    short = rounds_within(params, 1e-6, 4.0)
+    assert short == Rounds(3, 0, 600, 1e-6, 2.0)
+    devices = Devices(real(profiled()))
+    found = found_by(profiled(), devices, short)
+    assert not devices.asked
+    assert found.proposals[0].predicted_s > 0
 
 
 def test_a_first_come_first_served_simulator_is_calibrated_too() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,10 @@ class Machine:
             raise UnfitError(waiting.pop(0), f"exchange tensors with {a.name}")
         return 1e-6, 1e9
 
-    def profile(self, *devices: DeviceSpec) -> Profile:
+    def profile(self, *devices: DeviceSpec, graph: Graph = GRAPH) -> Profile:
         return profile(
             Path("m.xml"),
-            GRAPH,
+            graph,
             devices or (NPU, CPU, GPU),
             ProfileSettings(),
             measuring=MeasureSettings(),
@@ -123,10 +123,22 @@ def test_a_model_whose_reference_differs_from_itself_is_told_as_such(
     machine.outputs = {name: {"output_0": np.array([1.0, 1.5])} for name in ("CPU", "GPU", "NPU")}
     with pytest.raises(OutputMismatchError, match="No device gives the reference outputs"):
         machine.profile()
+    graph = replace(GRAPH, type_names=("RandomUniform", *GRAPH.type_names[1:]))
+    with pytest.raises(OutputMismatchError, match=r"a matter of chance: op0, op1 draw random numbers"):
+        machine.profile(graph=graph)
     drawn = iter((1.0, 1.3))
     monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({"output_0": np.full(2, next(drawn))}))
-    with pytest.raises(OutputMismatchError, match=r"other outputs at every inference.*by 30 %.*--metric"):
+    with pytest.raises(OutputMismatchError, match=r"a matter of chance: two inferences .*by 30 %.*--metric"):
         machine.profile()
+
+
+def test_outputs_that_are_nan_in_the_reference_are_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.profile().nan == {}
+    outputs = {"output_0": np.array([1.0, np.nan]), "output_1": np.zeros((0, 4))}
+    machine.outputs = dict.fromkeys(("CPU", "GPU", "NPU"), outputs)
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference(outputs))
+    assert machine.profile().nan == {"output_0": 0.5}
+    assert machine.profile().empty == ["output_1"]
 
 
 def test_a_device_that_needs_others_is_tried_with_those_that_have_proved_to_run(machine: Machine) -> None:

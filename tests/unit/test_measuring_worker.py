@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset15 as op
 
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring import worker
@@ -136,3 +138,16 @@ def test_all_requests_are_in_flight_at_once_and_a_period_is_shorter_than_a_laten
     assert batch.most == count
     assert len(told["samples_s"]) == 3 * count
     assert told["period_s"] < sum(told["samples_s"]) / len(told["samples_s"])
+
+
+def test_outputs_of_bf16_are_numbers_and_strings_stay_what_they_are(tmp_path: Path) -> None:
+    x, text = op.parameter([1, 4], np.float32, name="x"), op.parameter([2], ov.Type.string, name="text")
+    parts = op.string_tensor_unpack(text)
+    packed = op.string_tensor_pack(*parts.outputs())
+    results = [op.result(op.relu(x, name="relu")), op.result(op.convert(op.relu(x), "bf16")), op.result(packed)]
+    ov.save_model(ov.Model(results, [x, text]), tmp_path / "m.xml", compress_to_fp16=False)
+    with start(reference_variant(), tmp_path / "m.xml", MeasureSettings(), seed=0)[0] as child:
+        whole, half, strings = outputs_of(child).values()
+    assert half.dtype == np.float32
+    assert np.abs(half - whole).max() <= np.abs(whole).max() * 2**-8  # the bits of bf16's mantissa
+    assert strings.dtype.kind == "S"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -292,5 +293,9 @@ def test_an_onnx_file_cut_short_is_refused(tmp_path: Path) -> None:
 def test_missing_external_data_is_refused(tmp_path: Path) -> None:
     path = convolution_onnx(tmp_path / "model.onnx")
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.data", size_threshold=0)
+    (tmp_path / "weights.data").write_bytes((tmp_path / "weights.data").read_bytes()[:8])
+    assert re.search(r"weights\.data, where \S+ has its weights, holds less than it should", refusal(path).cause)
     (tmp_path / "weights.data").unlink()
-    assert "weights.data" in refusal(path).cause
+    error = refusal(path)
+    assert re.search(r"weights\.data, where \S+ has its weights, is missing", error.cause)
+    assert "Copy weights.data" in error.remedy

@@ -120,3 +120,11 @@ def test_kernels_lost_to_int8_are_named() -> None:
     assert lost_int8(("other", "b", "c", "d", "e"), whole) is None  # one that is called otherwise is not lost
     assert lost_int8(None, whole) is None
     assert lost_int8((), Reference({})) is None
+
+
+def test_strings_are_answers_whatever_the_numbers_in_them() -> None:
+    expected = {"y": np.array([[b"a", b"10"], [b"b", b"1"]])}
+    assert differences(expected, expected) == [OutputDifference("y", "indices", 0.0)]
+    other = {"y": np.array([[b"a", b"10"], [b"b", b"2"]])}
+    assert differences(other, expected) == [OutputDifference("y", "indices", 0.25)]
+    assert differences({"y": other["y"][:1]}, expected) == [OutputDifference("y", "indices", 0.0, 0.5)]

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring import pairs as module
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child
 from runtime.measuring.hetero import reference_outputs
@@ -151,6 +152,16 @@ def test_a_split_counts_only_if_it_ran_on_the_devices_it_asks_for(ran_on: list[s
     nobody: Any = None  # who would be asked for outputs
     found = check(split(["left", "right"]), loaded, nobody, Reference({}), SETTINGS)
     assert found == MeasurementFailed("refused", words)
+
+
+def test_what_is_compiled_of_many_weights_is_not_written_to_disk(
+    bench: PairBench, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = settings_variant("CPU", {}, 1)
+    assert [started(bench, variant, number).loaded["cached"] for number in (1, 3)] == [False, True]
+    monkeypatch.setattr(module, "MOST_CACHED_BYTES", model.with_suffix(".bin").stat().st_size - 1)
+    with PairBench(model, SETTINGS, 0) as other:
+        assert [started(other, variant, number).loaded["cached"] for number in (1, 3)] == [False, False]
 
 
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:

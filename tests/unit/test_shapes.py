@@ -165,6 +165,26 @@ def test_a_shape_without_elements_must_leave_the_outputs_some():
         shapes_of(text(), ["ids=1x0", "mask=1x0"])
 
 
+def test_a_decoder_that_is_given_its_cache_makes_a_step():
+    ids, mask = (op.parameter(ov.PartialShape([-1, -1]), np.int64, name=name) for name in ("ids", "attention_mask"))
+    past = op.parameter(ov.PartialShape([-1, 4, -1, 8]), np.float32, name="past_key_values.0.key")
+    axes = constant([1, 3], "axes", np.int64)
+    row = op.unsqueeze(op.convert(ids, "f32", name="float"), axes, name="row")  # [batch, 1, ids, 1]
+    one = op.multiply(row, constant(np.ones((1, 4, 1, 8)), "key"), name="one")
+    keys = op.concat([past, one], 2, name="keys")
+    wide = op.unsqueeze(op.convert(mask, "f32", name="real"), axes, name="wide")
+    model = ov.Model([op.result(op.add(keys, wide, name="masked"))], [ids, mask, past])
+    assert shapes_of(model) == ["[1,1]", "[1,129]", "[1,4,128,8]"]
+
+
+def test_the_first_misfit_is_told_with_the_shapes_that_are_given(tmp_path: Path):
+    x, y = (op.parameter(ov.PartialShape([-1, -1]), np.float32, name=name) for name in ("x", "y"))
+    save_model(ov.Model([op.result(op.add(x, y, "none", name="sum"))], [x, y]), tmp_path / "m.xml")
+    with pytest.raises(ModelError, match=r"inputs y \[\?,\?\]; with y \[1,128\] its shapes do not fit") as raised:
+        read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1999",)))
+    assert "x=" not in raised.value.remedy
+
+
 def test_height_and_width_may_differ_if_nothing_else_fits():
     x = op.parameter(ov.PartialShape([-1, 3, -1, -1]), np.float32, name="x")
     lines = op.reshape(x, constant([1, 3, 48, -1], "lines", np.int64), False, name="lines")
