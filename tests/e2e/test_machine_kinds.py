@@ -90,6 +90,15 @@ def test_jobs_that_name_no_machines_run_on_one(tmp_path: Path, made_up_profile: 
     assert "kinds of machine" not in (tmp_path / "out" / "batch.html").read_text(encoding="utf-8")
 
 
+def test_a_run_goes_on_on_the_kind_of_machine_on_which_it_began(tmp_path: Path, made_up_profile: None) -> None:
+    jobs = every_kind(tmp_path, "chain.xml", machines='"one"')
+    (first,) = batch(tmp_path, jobs, ProcessEngine(worker.answer, dict([*KINDS.items()][1:])))
+    engine = ProcessEngine(worker.answer, KINDS)
+    assert batch(tmp_path, jobs, engine) == [first]
+    assert first["machine"] == "bbbbbbbb22222222"
+    assert engine.asked == []
+
+
 @pytest.mark.parametrize("value", ['"all"', "true", '["every"]', "3"])
 def test_a_wrong_word_for_machines_is_refused_with_the_right_one(value: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`machines` is") as raised:

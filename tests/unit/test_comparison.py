@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from pipeline.placing import comparison
 from pipeline.placing.comparison import Conditions, in_order, on_devices
 from runtime.measuring import contest, pairs
 from runtime.measuring.child import ChildError
-from runtime.measuring.claims import Rules
+from runtime.measuring.claims import Judgement, Rules, ratio_of
 from runtime.measuring.entrants import Entrant
 from runtime.measuring.pairs import Start
 from runtime.measuring.variant import Variant, VariantKind
@@ -86,3 +88,63 @@ def test_an_answer_that_fails_alone_at_the_end_is_an_answer_still(
     assert "CPU default did not run alone: it was killed by SIGKILL" in said
     control = next(row for row in found["rows"] if row["name"] == found["contest"]["control"])
     assert (control["samples_s"], control["alone"]) == ([1.0], {})
+
+
+LOADED = {"compile_s": 0.1, "executed_on": ["CPU"], "subgraphs": 1, "precisions": {"CPU": "f32"}, "requests": 4}
+
+
+def of_starts(name: str, *log_ratios: float) -> Entrant:
+    """Return who has had a start in the final for each of these, beside a control of a second."""
+    starts = {i: Start((math.exp(-x),), (1.0,), (1.0,), LOADED) for i, x in enumerate(log_ratios, 1)}
+    return Entrant(named("settings")[0], final=starts) if name else Entrant(named("default")[0])
+
+
+def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
+    subject = subject_of(*write(two_towers(), tmp_path))
+    told = LOADED | {"difference": 0.0, "realtime": False}
+    first = Start((1.0, 1.0), (2.0, 2.0), (1.0, 1.5), told | {"compile_s": 0.3}, peak_bytes=9, cpu_s=0.2)
+    second = Start((4.0,), (4.0,), (4.0,), told | {"difference": 0.5}, peak_bytes=5, cpu_s=0.4)
+    (variant,) = named("settings")
+    entry = Entrant(variant, screened={1: replace(second, variant_s=(9.0,))}, final={1: first, 2: second})
+    row = comparison._contest_row(entry, math.log(1.5), None, subject.graph, {variant.name: [0.5]})
+    assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
+    assert row["log_ratios"] == {"1": pytest.approx(math.log(2.0)), "2": 0.0}
+    assert row["latency_s"]["median"] == pytest.approx(2.0)
+    assert (row["times_as_fast"], row["peak_bytes"]) == (pytest.approx(1.5), 9)
+    assert (row["compile_s"], row["cpu_s"]) == (pytest.approx(0.2), pytest.approx(0.3))
+    assert (row["latencies_s"], row["alone_s"], row["requests"]) == ([1.0, 1.5, 4.0], [0.5], 4)
+    unseen = comparison._contest_row(Entrant(variant, left="no time"), -math.inf, None, subject.graph, {})
+    assert (unseen["samples_s"], unseen["failed"], unseen["left"]) == ([], None, "no time")
+
+
+def test_ratios_to_another_baseline_hold_together_for_all_that_have_one() -> None:
+    rows = {"default": [0.1, 0.2, 0.3], "a": [0.5, 0.8, 0.6], "b": [0.3, 0.3, 0.6], "once": [0.9]}
+    ratios = {name: ratio_of(found, 0.95) for name, found in rows.items()}
+    entries = {name: of_starts(name, *found) for name, found in rows.items()}
+    judgement = Judgement(ratios, ("a",), (), 0.01, disturbed=False)
+    found = contest.Contest(entries | {"half": of_starts("")}, "half", "default", "", judgement, Rules(level=0.94))
+    over = comparison._contest_record(found, MeasureSettings())
+    assert set(over["ratios"]) == {"default", "a", "b"}  # of one start no interval is known
+    assert over["over_hint"] == {}
+    expected = ratio_of([0.4, 0.6, 0.3], 1 - 0.06 / 3)  # three are compared with the default
+    assert over["over_default"].keys() == {"a", "b"}
+    assert over["over_default"]["a"] == pytest.approx(asdict(expected))
+
+
+@pytest.mark.parametrize(("alone_s", "expected"), [(10.0, 4.0), (1.5, 1.5)])
+def test_each_of_those_that_run_alone_has_half_of_the_time_left_at_most(alone_s: float, expected: float) -> None:
+    asked: list[tuple[str, float]] = []
+
+    class Bench:
+        def alone(self, variant: Variant, seconds: float) -> list[float]:
+            asked.append((variant.name, seconds))
+            return [0.5]
+
+    (control,), (answer,) = named("default"), named("settings")
+    judgement = Judgement({}, (answer.name,), (), 0.01, disturbed=False)
+    entries = {v.name: Entrant(v) for v in (control, answer)}
+    found = contest.Contest(entries, control.name, control.name, "", judgement, Rules())
+    bench: Any = Bench()
+    deadline = Deadline.after(8.0, lambda: 0.0)
+    comparison._alone(found, bench, MeasureSettings(alone_s=alone_s), deadline, lambda text: None)
+    assert asked == [(answer.name, expected), (control.name, expected)]

@@ -123,6 +123,8 @@ def test_jobs_are_compared_model_by_model_and_failed_ones_left_out() -> None:
         ("intervals-net2.svg", ["b"]),
     ]
     assert [(r.low, r.kind) for r in found[0].rows] == [(None, "best"), (1.1, "other")]
+    (equal,) = of_jobs([row("a0", "net.xml", 1.5, 1.5), row("a1", "net.xml", 1.5, 1.2)])
+    assert [r.kind for r in equal.rows] == ["other", "other"]  # none is better than all others
 
 
 def ratio(median: float, low: float, high: float) -> dict[str, float]:

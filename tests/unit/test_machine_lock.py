@@ -19,6 +19,7 @@ from pipeline.artifacts.machine_lock import lock_path, measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import StepContext, Task, run_task
 from pipeline.cli.console import outcome_line
+from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError
 from pipeline.runs import execution
 
@@ -220,6 +221,27 @@ def test_a_run_holds_the_machine_from_the_first_stage_that_measures_to_its_end(
     execution.execute(tasks, Store(tmp_path / "store"), progress=mute, previous={})
     assert held == [("coarsen", False), ("profile", True), ("embed", True), ("measure", True)]
     assert not path.with_name("m.lock.holder").exists()
+
+
+def test_no_stage_loses_the_time_for_which_an_earlier_one_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_s: list[float] = []
+
+    @contextmanager
+    def late(say: Callable[[str], None]) -> Iterator[float]:
+        yield 5.0
+
+    def step(work: StepContext) -> None:
+        left_s.append(work.deadline.left_s)
+
+    stages = ("coarsen", "profile", "embed")
+    monkeypatch.setattr(execution, "STEPS", dict.fromkeys(stages, step))
+    monkeypatch.setattr(execution, "measuring_alone", late)
+    deadline = Deadline.after(10.0, lambda: 0.0)
+    store = Store(tmp_path / "store")
+    execution.execute([task(stage) for stage in stages], store, progress=mute, previous={}, deadline=deadline)
+    assert left_s == [10.0, 15.0, 15.0]
 
 
 def test_what_another_run_has_made_meanwhile_is_taken(tmp_path: Path) -> None:
