@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def batch(
         [
             r["job"],
             r["best"] or "-",
-            f"{r['median_s'] * 1e3:.2f}" if r["best"] else "-",
-            f"{r['speedup']:.3f}" if r["best"] else "-",
+            f"{r['median_s'] * 1e3:.3f}" if r["best"] else "-",
+            _gain(r) if r["best"] else "-",
             r["failed"][:60],
         ]
         for r in rows
@@ -63,3 +64,10 @@ def batch(
     console.say(f"Written to {folder}: {written}")
     if any(r["failed"] for r in rows):
         raise click.exceptions.Exit(FAILED_JOBS)
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    """Return how many times as fast as the best single device a job's answer is, with the interval if it has one."""
+    ends = (row["speedup_low"], row["speedup_high"])
+    between = "" if ends[0] == ends[1] else f" ({ends[0]:.3f} to {ends[1]:.3f})"
+    return f"{row['speedup']:.3f}{between}"
