@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -56,8 +57,8 @@ def batch(
         [
             r["job"],
             r["best"] or "-",
-            f"{r['median_s'] * 1e3:.2f}" if r["best"] else "-",
-            f"{r['speedup']:.3f}" if r["best"] else "-",
+            f"{r['median_s'] * 1e3:.3f}" if r["best"] else "-",
+            _gain(r) if r["best"] else "-",
             shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]
         for r in rows
@@ -67,3 +68,10 @@ def batch(
     console.say(f"Written to {folder}: {written}")
     if any(r["failed"] for r in rows):
         raise click.exceptions.Exit(FAILED_JOBS)
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    """Return how many times as fast as the best single device a job's answer is, with the interval if it has one."""
+    ends = (row["speedup_low"], row["speedup_high"])
+    between = "" if ends[0] == ends[1] else f" ({ends[0]:.3f} to {ends[1]:.3f})"
+    return f"{row['speedup']:.3f}{between}"

@@ -37,7 +37,7 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 6,
     "precisions": 3,
-    "profile": 5,
+    "profile": 6,
     "embed": 2,
     "place": 9,
     "measure": 6,

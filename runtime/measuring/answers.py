@@ -1,4 +1,4 @@
-"""What a measuring process answers to the commands that most is asked by; `worker` lists all of them."""
+"""What a measuring process answers when a variant is loaded and run; `worker` lists all commands."""
 
 from __future__ import annotations
 

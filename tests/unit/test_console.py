@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.cli import console
+from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 
 
@@ -61,3 +64,20 @@ def test_another_wish_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, *, qu
     with pytest.raises(UsageError, match="PLACEWRIGHT_PROGRESS is 'live'") as raised:
         tell(quiet=quiet)
     assert "lines" in raised.value.remedy
+
+
+def test_the_table_of_a_batch_has_an_interval_for_every_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def row(job: str, *gain: float) -> dict[str, Any]:
+        ends = dict(zip(("speedup", "speedup_low", "speedup_high"), gain, strict=True))
+        return {"job": job, "best": "CPU", "median_s": 2.5e-5, "failed": "", **ends}
+
+    rows = [row("faster", 1.5, 1.3, 1.7), row("same", 1.0, 1.0, 1.0)]
+    monkeypatch.setattr("pipeline.batch.run.run_batch", lambda *_, **__: rows)
+    (tmp_path / "jobs.toml").write_text('[[jobs]]\nmodels = ["zoo:resnet50"]\n')
+    assert run(["batch", str(tmp_path / "jobs.toml"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
+    told = capsys.readouterr().err
+    assert "1.500 (1.300 to 1.700)" in told
+    assert "1.000\n" in told.replace(" ", "")
+    assert "0.025" in told
