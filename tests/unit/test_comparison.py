@@ -106,14 +106,14 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     second = Start((4.0,), (4.0,), (4.0,), told | {"difference": 0.5}, peak_bytes=5, cpu_s=0.4)
     (variant,) = named("settings")
     entry = Entrant(variant, screened={1: replace(second, variant_s=(9.0,))}, final={1: first, 2: second})
-    row = comparison._contest_row(entry, math.log(1.5), None, subject.graph, {variant.name: [0.5]})
+    row = comparison._entrant_row(entry, math.log(1.5), None, subject.graph, {variant.name: [0.5]})
     assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
     assert row["log_ratios"] == {"1": pytest.approx(math.log(2.0)), "2": 0.0}
     assert row["latency_s"]["median"] == pytest.approx(2.0)
     assert (row["times_as_fast"], row["peak_bytes"]) == (pytest.approx(1.5), 9)
     assert (row["compile_s"], row["cpu_s"]) == (pytest.approx(0.2), pytest.approx(0.3))
     assert (row["latencies_s"], row["alone_s"], row["requests"]) == ([1.0, 1.5, 4.0], [0.5], 4)
-    unseen = comparison._contest_row(Entrant(variant, left="no time"), -math.inf, None, subject.graph, {})
+    unseen = comparison._entrant_row(Entrant(variant, left="no time"), -math.inf, None, subject.graph, {})
     assert (unseen["samples_s"], unseen["failed"], unseen["left"]) == ([], None, "no time")
 
 
@@ -123,7 +123,7 @@ def test_ratios_to_another_baseline_hold_together_for_all_that_have_one() -> Non
     entries = {name: of_starts(name, *found) for name, found in rows.items()}
     judgement = Judgement(ratios, ("a",), (), 0.01, disturbed=False)
     found = contest.Contest(entries | {"half": of_starts("")}, "half", "default", "", judgement, Rules(level=0.94))
-    over = comparison._contest_record(found, MeasureSettings())
+    over = comparison._contest_row(found, MeasureSettings())
     assert set(over["ratios"]) == {"default", "a", "b"}  # of one start no interval is known
     assert over["over_hint"] == {}
     expected = ratio_of([0.4, 0.6, 0.3], 1 - 0.06 / 3)  # three are compared with the default
