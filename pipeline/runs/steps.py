@@ -184,8 +184,10 @@ def place(work: StepContext) -> None:
 
 
 def measure(work: StepContext) -> None:
-    """Write measurements.json: finalists, baselines and settings, measured against one another."""
-    _check_time(work)
+    """Write measurements.json: finalists, baselines and settings, measured against one another.
+
+    Where the budget is used up, one of them runs all the same: whoever waited that long gets an answer.
+    """
     graph = payload.load_graph(work.read("read", "graph.npz"))
     rows = payload.read_json(work.read("place", "candidates.json"))
     settings = MeasureSettings(**work.task.params["settings"])
@@ -229,7 +231,7 @@ LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least 
 
 
 def _check_time(work: StepContext) -> None:
-    """Check that the budget is not used up before a stage that measures has begun.
+    """Check that the budget is not used up before a stage has begun that comes before the comparison.
 
     Raises:
         UsageError: it is; what is done so far is kept.

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipeline import registry, tune
 from pipeline.artifacts.store import Store
 from pipeline.cli.main import COMMANDS, run
 from pipeline.config import SECTIONS, Settings
+from pipeline.core.deadline import Deadline
 from pipeline.runs.records import SearchRecord, from_json
 from pipeline.runs.result import Result, write_placed
 from runtime.measuring.hetero import Hetero
@@ -363,6 +365,23 @@ def test_looking_around_works_for_people_and_for_programs(
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
     assert "Usage: placewright" in capsys.readouterr().out
+
+
+def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answer(
+    copy: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        after = staticmethod(lambda seconds: Deadline(time.monotonic()))
+
+    where = ["--run", str(copy.run), "--store", str(copy.store), "--set", "measure.use=hetero"]
+    where += ["--set", "place.reward=simulated"]
+    assert run(["place", *where]) == 0
+    monkeypatch.setattr("pipeline.api.Deadline", Clock)
+    monkeypatch.setattr("runtime.measuring.precisions.check_fits", lambda *_, **more: None)
+    assert run(["measure", *where]) == 0
+    result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
+    assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
+    assert (copy.run / result["files"]["model"]).exists()
 
 
 @pytest.mark.parametrize("command", ["", "zoo", "cache"])
