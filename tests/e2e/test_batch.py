@@ -292,6 +292,7 @@ def text(tmp_path: Path, content: str) -> Path:
         ('[[jobs]]\nmodels = ["a.xml"]\nseeds = 3', "`seeds` is 3"),
         ('[[jobs]]\nmodels = ["a.xml"]\nsettings = {"place.evaluations" = 3}', "`settings` is"),
         ('[[jobs]]\nmodels = ["a.xml"]\n[[jobs]]\nmodels = ["a.xml"]', "the same name: a"),
+        ('[[jobs]]\nmodels = ["a.xml"]\n[[jobs]]\nmodels = ["A.xml"]', "the same name: A, a"),
     ],
 )
 def test_a_wrong_jobs_file_is_refused_with_what_is_wrong(content: str, words: str, tmp_path: Path) -> None:

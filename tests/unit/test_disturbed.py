@@ -205,13 +205,17 @@ def test_a_disturbed_artifact_serves_its_run_and_is_made_again_in_the_next(tmp_p
 
 def test_what_was_measured_and_what_is_made_of_it_is_forgotten(tmp_path: Path) -> None:
     store, stages, tasks = Store(tmp_path / "store"), Stages(times=0), chain()
+    tasks[1] = replace(tasks[1], series={"samples": "of the profile"})
     execute(tasks, store, stages)
     (store.partial(tasks[1].key) / "rounds.jsonl").touch()
+    store.series("of another run")
+    assert len(list((store.root / "series").iterdir())) == 2
     assert measured_tasks(tasks) == tasks[1:]
     rows = forgetting(forecast(tasks, store, {}), tasks)
     assert [(row["would_run"], row["why"]) for row in rows] == [(False, "in the store"), *[(True, "--remeasure")] * 2]
     forget_measured(tasks, store)
     assert not any((store.root / "partial").iterdir())
+    assert [p.name for p in (store.root / "series").iterdir()] == ["of another run"]
     execute(tasks, store, stages)
     assert stages.ran == ["profile", "place"]
 

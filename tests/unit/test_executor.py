@@ -19,7 +19,9 @@ import psutil
 import pytest
 from openvino import opset13 as op
 
+from pipeline.core.devices import DeviceSpec
 from pipeline.core.placement import Placement
+from pipeline.core.process import cpu_count
 from runtime.executor.placed import (
     ManifestError,
     PlacedClosedError,
@@ -32,7 +34,7 @@ from runtime.executor.placed import (
 )
 from runtime.executor.placed.manifest import DeviceEntry
 from runtime.executor.segments import segmentation
-from runtime.executor.splitting import HowToRun, placed_in_memory, split_model
+from runtime.executor.splitting import HowToRun, device_entries, placed_in_memory, split_model
 from tests.executor_models import graph_with_dynamic_cuts
 from tests.models import chain, constant, through_file, two_towers
 from tests.two_cpus import two_cpus
@@ -102,6 +104,26 @@ def test_wrong_inputs_are_named_and_the_model_goes_on(towers: Path, given: Any, 
         with pytest.raises(PlacedInputError, match=words):
             model.start_async(given)
         assert np.allclose(model(x)[0], expected(x), atol=1e-5)
+
+
+def test_an_array_that_may_not_be_written_is_an_input_like_others(towers: Path) -> None:
+    x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+    x.flags.writeable = False
+    with load(towers) as model:
+        assert np.allclose(model(x)[0], expected(x), atol=1e-5)
+
+
+def test_what_a_device_is_asked_to_do_goes_before_what_segments_want() -> None:
+    plain = DeviceSpec("CPU", "CPU", "CPU", {}, "cpu")
+    asked = DeviceSpec("A", "CPU", "CPU_A", {"INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "YES"}, "cpu")
+    gpu = DeviceSpec("GPU.0", "GPU.0", "GPU.0", {"INFERENCE_PRECISION_HINT": "f16"}, "gpu")
+    found = device_entries([plain, asked, gpu])
+    threads = str(cpu_count())
+    expected = {"NUM_STREAMS": "1", "ENABLE_CPU_PINNING": "NO", "INFERENCE_NUM_THREADS": threads}
+    assert found["CPU"] == DeviceEntry("CPU", "CPU", "", expected)
+    assert found["A"].properties == {"NUM_STREAMS": "1"} | dict(asked.properties)
+    assert found["A"].library == "openvino_intel_cpu_plugin"
+    assert found["GPU.0"].properties == gpu.properties
 
 
 def test_an_input_may_change_once_an_inference_has_begun_and_outputs_do_not(towers: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.start import HOME
 from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
 from pipeline.registry import build
+from policy.place.lists.baechi import memory_demand
+from policy.place.local.room import tight
 from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Scores, Script, constructed
 from policy.place.neural.instances import list_instances
 from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, SHIPPED, ListPolicy, shipped
@@ -493,7 +496,34 @@ def test_samples_follow_scores_and_ways_of_the_best():
         sampler.note(float(sample.device[0]) + 10 * (way == "slow"), sample, way)
     assert sampler.centre.device[0] < -1
     assert {sample.way for sample in sampler.best} == {"fast"}
+    assert all(sample.scores.noise.size == 0 for sample in sampler.best)  # as large as the problem, and of one draw
     assert sum(sampler.way() == "fast" for _ in range(200)) > 140
+
+
+def test_weights_of_zero_are_tried_as_others_in_samples():
+    scores = Scores(np.array([0.0, 2.0]), np.array([1.0, 0.0]), np.zeros((0, 0)))
+    found = Noise(0.5, 0.0).on(scores, EASY.instance(), np.random.default_rng(0))
+    assert 0 < abs(found.device[0]) < abs(found.device[1] - 2.0)
+    assert found.key[1] != 0
+
+
+@pytest.mark.parametrize(("over_bytes", "seconds"), [(0, 2.0), (1, math.inf)])
+def test_a_schedule_that_does_not_fit_takes_for_ever(over_bytes: int, seconds: float):
+    problem, instance = EASY.problem, EASY.instance()
+    found = SimpleNamespace(over_bytes=np.array([over_bytes]), value_s=np.array([2.0]))
+    search: Any = SimpleNamespace(problem=problem, simulator="there is one", simulate=lambda device: found)
+    schedule = instance.schedule(Scores(np.zeros(FIGURES), np.zeros(len(KEY_FIGURES)), np.zeros((0, 0))))
+    assert asked(search, instance, schedule) == seconds
+
+
+@pytest.mark.parametrize(("memory", "short"), [((0, 0), False), ((9, 9), True)])
+def test_where_memory_is_short_outputs_take_some(memory: tuple[int, int], short: bool):
+    problem = replace(EASY, memory_bytes=memory).problem
+    search = Search(problem, simulator_of(problem), Budget(10), lambda _: None)
+    assert tight(search) == short
+    expected = memory_demand(problem) if short else np.ones(3)
+    assert list_instances(search)[0].work.demand == pytest.approx(expected)
+    assert (memory_demand(problem) > 1).all()
 
 
 def test_one_pass_asks_about_the_schedule_that_is_planned_fastest():

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runs.directory import take_away_stale
+from pipeline.core.errors import StoreError
+from pipeline.runs.directory import RunDirectory, take_away_stale
+from pipeline.runs.plan import ModelFile
 
 KEYS = {"read": "a", "place": "b", "measure": "c"}
 MINE = ("notes.txt", "sub/placed.xml")
@@ -70,3 +72,16 @@ def test_a_folder_without_a_result_is_left_alone(folder: Path) -> None:
     before = left(folder)
     take_away_stale(folder, {"read": "other"}, same_settings=False)
     assert left(folder) == before
+
+
+def test_a_folder_is_of_its_model_once_a_stage_has_finished(tmp_path: Path) -> None:
+    mended, directory = ModelFile(tmp_path / "m.xml", "1" * 64), RunDirectory(tmp_path)
+    assert directory.check_for(mended) is None
+    document = {"schema": 1, "model": {"path": "m.xml", "sha256": "0" * 64}, "settings": {}, "stages": {}}
+    (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    assert directory.check_for(mended) == document
+    document["stages"] = {"read": {"key": "a"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"holds a run of another model, m\.xml"):
+        directory.check_for(mended)
+    assert directory.check_for(ModelFile(tmp_path / "m.xml", "0" * 64)) == document

@@ -1,0 +1,44 @@
+"""The resident processes of a worker: kept for the module they are of, and ended where another's needs the room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.core.workers import Answer
+from pipeline.fleet import residents
+from pipeline.fleet.residents import Residents
+
+
+class FakePool:
+    """Stands for a process of a module."""
+
+    ended: list[str]
+
+    def __init__(self, most: int, module: str) -> None:
+        self.module = module
+        self.asked: list[str] = []
+
+    def ask(self, name: str, document: Any) -> None:
+        self.asked.append(name)
+
+    def wait(self) -> list[tuple[str, Answer]]:
+        return [(self.asked[-1], {"by": self.module, "times": len(self.asked)})]
+
+    def __exit__(self, *_: object) -> None:
+        FakePool.ended.append(self.module)
+
+
+def test_a_process_stays_for_its_module_and_makes_room_for_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residents, "Workers", FakePool)
+    monkeypatch.setattr(FakePool, "ended", [], raising=False)
+    plugin = Residents()
+    plugin.setup(None)
+    assert plugin.answer("stages", "1", {}) == {"by": "stages", "times": 1}
+    assert plugin.answer("stages", "2", {}) == {"by": "stages", "times": 2}
+    assert FakePool.ended == []
+    assert plugin.answer("searches", "3", {}) == {"by": "searches", "times": 1}
+    assert FakePool.ended == ["stages"]
+    plugin.teardown(None)
+    assert FakePool.ended == ["stages", "searches"]
