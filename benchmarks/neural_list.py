@@ -4,9 +4,9 @@ python -m benchmarks.neural_list [part ...]
 
 Parts: constructed (one pass, four passes, 16 and 256 samples; on the 18 cases of docs/methods/hsdag.md and on far
 families), families (the 18 cases, with local search, controls and the portfolio as well), far, caps, pass, portfolio.
-`families=DIR`, `far=DIR` and `constructed=DIR`, for its far part, take weights of trainings that left families out:
-DIR/FAMILY/neural_list.safetensors, and DIR/far/... for all far ones. What is not there is trained, or its training gone
-on with, as long as it takes. Without DIR weights are those that come along, which have learned from far families.
+`families=DIR` takes weights of trainings that left families out: DIR/FAMILY/neural_list.safetensors. What is not there
+is trained, or its training gone on with, as long as it takes. Without DIR weights are those that come along, which have
+not learned from far families either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.curriculum import best_rule_s, within
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.offline.train import WEIGHTS, train
+from pipeline.offline.train import WEIGHTS, complement, train
 from pipeline.registry import build
+from policy.place.neural.complementing import Complementing
 from policy.place.neural.instances import list_instances
 from policy.place.neural.neural_list import NeuralList
+from policy.place.neural.planning import plans
 from policy.place.neural.training import CrossEntropy
 from policy.place.search import Search
 from runtime.workloads.placeto import FAMILIES, split
@@ -38,7 +40,7 @@ GRAPHS = 3  # of each family
 EVALUATIONS = 1000
 ANNEALED = 10_000
 SECONDS = 6.0
-GENERATIONS, AFTER = 60, 30  # of trainings that leave families out, and of what the schedule before counts
+GENERATIONS, AFTER, ROUNDS = 60, 20, 1  # of trainings that leave families out
 MANY = 10**6
 FAR = {
     "tiled": ("chainmm", "ffnn", "llama-block", "llama-layer"),
@@ -63,10 +65,10 @@ IMPROVED: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 TARGETS = {"pass": 0.95, "best_of_16": 0.88, "improved": 0.82}
 
 
-def constructed(weights: Path | None) -> Iterator[Figure]:
-    """Yield what is reached without local search, on Placeto's families and on far ones, which `weights` left out."""
+def constructed(_: Path | None) -> Iterator[Figure]:
+    """Yield what is reached without local search, on Placeto's families and on far ones."""
     yield from _on_families(CONSTRUCTED, None)
-    yield from far(weights)
+    yield from far(None)
 
 
 def families(weights: Path | None) -> Iterator[Figure]:
@@ -77,7 +79,7 @@ def families(weights: Path | None) -> Iterator[Figure]:
 def _on_families(variants: Mapping[str, tuple[int, Mapping[str, Any]]], weights: Path | None) -> Iterator[Figure]:
     ratios: dict[str, list[float]] = {}
     for family in FAMILIES:
-        given = {} if weights is None else {"weights": _trained(weights / family, (family,))}
+        given = {} if weights is None else {"weights": _trained(weights / family, family)}
         for index in split(family, seed=0)[2][:GRAPHS]:
             for devices in DEVICES:
                 case = load(Scenario(f"zoo:{family}?index={index}", f"equal:{devices}"))
@@ -103,20 +105,21 @@ def _on_families(variants: Mapping[str, tuple[int, Mapping[str, Any]]], weights:
         yield figure(f"neural_list.{label}.{name}", mean, "", how, target=TARGETS.get(name))
 
 
-def _trained(folder: Path, left_out: Sequence[str]) -> str:
-    """Return the file of weights in a folder; without one they are trained without some families first."""
+def _trained(folder: Path, family: str) -> str:
+    """Return the file of weights in a folder; without one they are trained first, without a family and far ones."""
+    without = (family, *FAR)
     if not (folder / WEIGHTS).exists():
-        first = folder / "first"
-        train(first, CrossEntropy(generations=GENERATIONS), left_out=left_out, say=silent)
+        first, second = folder / "first", folder / "second"
+        train(first, CrossEntropy(generations=GENERATIONS), left_out=without, say=silent)
         course = CrossEntropy.after(generations=AFTER, seed=0)
-        train(folder, course, after=first / WEIGHTS, left_out=left_out, say=silent)
+        train(second, course, after=first / WEIGHTS, left_out=without, say=silent)
+        complement(folder, Complementing(rounds=ROUNDS), after=second / WEIGHTS, left_out=without, say=silent)
     return str(folder / WEIGHTS)
 
 
-def far(weights: Path | None) -> Iterator[Figure]:
-    """Yield times over the best rule's on families far from the ones trained on, where `weights` left them out."""
-    given = {} if weights is None else {"weights": _trained(weights / "far", tuple(FAR))}
-    trained = "shipped weights" if weights is None else "weights of a training that left all of them out"
+def far(_: Path | None) -> Iterator[Figure]:
+    """Yield times over the best rule's on families far from the ones trained on."""
+    trained = "shipped weights, which have not learned from them"
     every: dict[str, list[float]] = {}
     for family, graphs in FAR.items():
         ratios: dict[str, list[float]] = {}
@@ -126,7 +129,7 @@ def far(weights: Path | None) -> Iterator[Figure]:
                 rule_s = best_rule_s(case)
                 for name in CONSTRUCTED:
                     evaluations, values = CONSTRUCTED[name]
-                    found_s = value_s(case, "neural_list", {**values, **given}, Budget(evaluations))
+                    found_s = value_s(case, "neural_list", values, Budget(evaluations))
                     ratios.setdefault(name, []).append(found_s / rule_s)
                     every.setdefault(name, []).append(found_s / rule_s)
         for name, over in ratios.items():
@@ -161,7 +164,7 @@ def one_pass(_: Path | None) -> Iterator[Figure]:
 
         def construct(search: Search = search) -> None:
             rng, placer = np.random.default_rng(0), NeuralList(passes=1)
-            placer.drafted(list_instances(search), placer.policy(rng), rng)
+            plans(list_instances(search), placer.policies(rng), placer.noise, rng)
 
         how = "median of 20, one core, figures of the graph included"
         yield figure(f"neural_list.pass_ms.{graph}", median_s(construct, 20) * 1e3, "ms", how, target=100.0)

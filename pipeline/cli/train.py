@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option
+from pipeline.core.errors import UsageError
 
 
 @click.command()
@@ -30,6 +31,11 @@ from pipeline.cli.options import debug_option
     help="Weights of a training before, which stay; what the schedule before counts is learned.",
 )
 @click.option(
+    "--members",
+    type=click.IntRange(min=2),
+    help="With --after: choose so many policies that complement one another, the first of them those weights.",
+)
+@click.option(
     "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="A family of graphs not to learn from; repeatable."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Exercises of each family at most, for a quick look.")
@@ -40,17 +46,25 @@ def train(**options: Any) -> None:
 
     It learns by the cross-entropy method.
 
-    With --after it learns what a schedule made before counts for the next one; all other weights stay.
+    With --after it learns what a schedule made before counts for the next one; all other weights stay. With --members
+    as well it draws policies around those weights, and keeps those that complement one another.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
     """
-    from pipeline.offline.train import WEIGHTS
+    from pipeline.offline.train import WEIGHTS, complement
     from pipeline.offline.train import train as run
+    from policy.place.neural.complementing import Complementing
     from policy.place.neural.training import CrossEntropy
 
-    out, after = options["out"], options["after"]
+    out, after, members = options["out"], options["after"], options["members"]
+    if members is not None and after is None:
+        raise UsageError("--members was given without --after.", "Give the weights of a training before with --after.")
     course = (CrossEntropy if after is None else CrossEntropy.after)(
         generations=options["generations"], seed=options["seed"]
     )
+    some = {"left_out": options["left_out"], "limit": options["limit"]}
     with console.progress(quiet=options["quiet"]) as progress:
-        run(out, course, after=after, left_out=options["left_out"], limit=options["limit"], say=progress)
+        if members is None:
+            run(out, course, after=after, **some, say=progress)
+        else:
+            complement(out, Complementing(members=members, seed=options["seed"]), after=after, **some, say=progress)
     console.say(f"Written to {out / WEIGHTS}")

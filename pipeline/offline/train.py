@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.artifacts.store import digest, write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
+from policy.place.neural import complementing
+from policy.place.neural.complementing import Complementing, Team, complemented
 from policy.place.neural.list_policy import ListPolicy
 from policy.place.neural.training import CrossEntropy, ListLesson, Stand, settings_json, trained
 
@@ -18,6 +20,7 @@ SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
 
 Say = Callable[[str], None]
+Course = TypeVar("Course", Stand, Team)
 
 
 def train(
@@ -40,10 +43,10 @@ def train(
         UsageError: the folder holds the state of another course, or a damaged one; a family is none; the weights of the
             training before cannot be read.
     """
-    first = Stand.first() if after is None else Stand.after(ListPolicy.read(after))
+    first = Stand.first() if after is None else Stand.after(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
     chosen["after"] = None if after is None else digest(first.mean.tolist())
-    stand = _resumed(out / STATE, chosen, first)
+    stand = _resumed(out / STATE, chosen, first, lambda document: Stand.of_json(document["stand"]))
     learned, judged = (
         _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
         for some in curriculum(left_out=left_out)
@@ -54,15 +57,50 @@ def train(
         write_json(out / STATE, {"chosen": chosen, "stand": stand.to_json()})
         if len(stand.log) > looks:
             say(_sentence(stand))
-    ListPolicy.of_vector(stand.best).write(out / WEIGHTS)
+    ListPolicy.write(out / WEIGHTS, [ListPolicy.of_vector(stand.best)])
     write_json(
         out / LOG, {**chosen, "generations": stand.generation, "best_loss": stand.best_loss, "log": list(stand.log)}
     )
     return stand
 
 
-def _resumed(path: Path, chosen: dict[str, Any], first: Stand) -> Stand:
-    """Return where a course stands; first: its beginning.
+def complement(
+    out: Path,
+    course: Complementing,
+    *,
+    after: Path,
+    left_out: Collection[str] = (),
+    limit: int | None = None,
+    say: Say,
+) -> Team:
+    """Return policies that do well together, the first of them that of a training before.
+
+    Writes the weights of those that do best on what is held out, their log, and after every round where it stands.
+
+    after: weights of the training before.
+    limit: families are cut to so many exercises each, for a quick look; None for all.
+
+    Raises:
+        UsageError: the folder holds the state of another course, or a damaged one; a family is none; the weights of the
+            training before cannot be read.
+    """
+    first = Team.first(ListPolicy.read(after)[0])
+    chosen = {"schema": SCHEMA, "course": complementing.settings_json(course), "left_out": sorted(left_out)}
+    chosen |= {"limit": limit, "after": digest(first.vectors.tolist())}
+    team = _resumed(out / STATE, chosen, first, lambda document: Team.of_json(document["team"]))
+    learned, judged = (
+        _lessons(_cut(some, limit), say) if team.round < course.rounds else [] for some in curriculum(left_out=left_out)
+    )
+    while team.round < course.rounds:
+        team = complemented(team, course, learned, judged, say)
+        write_json(out / STATE, {"chosen": chosen, "team": team.to_json()})
+    ListPolicy.write(out / WEIGHTS, team.policies)
+    write_json(out / LOG, {**chosen, "rounds": team.round, "best_loss": team.best_loss, "log": list(team.log)})
+    return team
+
+
+def _resumed(path: Path, chosen: dict[str, Any], first: Course, read: Callable[[dict[str, Any]], Course]) -> Course:
+    """Return where a course stands; first: its beginning, read: the stand of a document.
 
     Raises:
         UsageError: the file is of another course, or damaged.
@@ -74,7 +112,7 @@ def _resumed(path: Path, chosen: dict[str, Any], first: Stand) -> Stand:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["chosen"] != chosen:
             raise UsageError(f"{path} is of a training with other settings.", remedy)
-        return Stand.of_json(document["stand"])
+        return read(document)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
 

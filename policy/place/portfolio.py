@@ -105,7 +105,7 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
@@ -140,7 +140,7 @@ class Portfolio(Method):
             self._calls(search, seed)
         self._rules(search, seed)
         if self.learned and "neural_list" in parts(search.problem.graph.n, search.execution):
-            _part(search, "neural_list", NeuralList(improve=False), seed, share=SAMPLING)
+            _part(search, "neural_list", NeuralList(improve=False, planned=1), seed, share=SAMPLING)
         make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)

@@ -240,7 +240,7 @@ def test_files_that_settings_name_travel_to_workers_with_stores_of_their_own(tmp
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "quality.py").write_text("def whole(outputs):\n    return 1.0\n")
-    ListPolicy.uniform().write(mine / "weights.safetensors")
+    ListPolicy.write(mine / "weights.safetensors", [ListPolicy.uniform()])
     path = jobs_file(
         mine, "chain.xml", devices=SETS[1:], defaults=f'"measure.metric" = "{mine / "quality.py"}:whole"\n'
     )

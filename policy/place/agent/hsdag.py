@@ -47,7 +47,7 @@ class Hsdag(Method):
     that docs/methods/hsdag.md lists.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
@@ -113,7 +113,7 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         parser = Parser(inputs, search.problem.graph, seed=seed)
-        policy = self._draws.policy(np.random.default_rng(seed))
+        policy = self._draws.policies(np.random.default_rng(seed))[0]
         if inputs.learned is not None:
             check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
             load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})

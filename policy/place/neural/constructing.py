@@ -390,6 +390,7 @@ def _construct(
         np.zeros(1, np.int64),
     )
     heap, placed = new_heap(n), 0
+    given = width == 1 and script.device.size > 0 and script.figure.shape[0] == 0  # nobody looks at figures
     figure, node, key = np.empty((width, p, FIGURES)), np.empty(width, np.int64), np.empty(width)
     for i in range(n):
         if work.counts[i] and schedule.waiting[i] == 0:
@@ -400,12 +401,16 @@ def _construct(
             key[c] = -heap.key[0]
             node[c] = pop(heap)
             figure[c] = math.nan
+            if given and script.device[node[c]] >= 0:
+                continue
             _look(work, schedule, state, node[c])
             _describe_company(work, schedule, state, node[c], figure[c])
             _describe_plan(work, schedule, scene, state, node[c], figure[c])
             _describe_times(work, schedule, scene, state, node[c], crowd, figure[c])
-        _relative_starts(figure, count, scene.unit_s)
-        c, d = _choose(scores, script, figure, node, key, count)
+        c, d = 0, script.device[node[0]] if given else -1
+        if d < 0:
+            _relative_starts(figure, count, scene.unit_s)
+            c, d = _choose(scores, script, figure, node, key, count)
         i = node[c]
         if script.figure.shape[0]:
             script.figure[i] = figure[c]

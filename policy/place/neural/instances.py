@@ -12,9 +12,16 @@ from policy.place.lists.baechi import fused, memory_demand
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import ScheduleInputs, work_of
 from policy.place.local.room import tight
-from policy.place.neural.constructing import FIGURES, Scene, Scores, Script, constructed
+from policy.place.neural.constructing import FIGURES, KEY_FIGURES, Scene, Scores, Script, constructed
 from policy.place.neural.scenes import context_of, scene_after, scene_of
 from policy.place.search import Search
+
+# Operations in the order in which they become ready; of two at one moment that of the greater b-level.
+READY_FIRST = Scores(
+    np.zeros(FIGURES),
+    np.array([{"parents_end": -1e3, "b_level": 1e-3}.get(name, 0.0) for name in KEY_FIGURES]),
+    np.zeros((0, 0)),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +47,12 @@ class ListInstance:
         scene = self.scene if before is None else scene_after(self.work, self.scene, before)
         script = Script(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
         return constructed(self.work, scene, scores, script, width=width)
+
+    def replayed_s(self, device: Int64) -> float:
+        """Return when all ends if operations, on devices int64 [n], run in the order in which they become ready."""
+        n, p = self.work.op_s.shape
+        script = Script(device, np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        return float(constructed(self.work, self.scene, READY_FIRST, script).finish_s.max(initial=0.0))
 
 
 def list_instances(search: Search) -> list[ListInstance]:

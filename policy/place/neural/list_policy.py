@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,9 +11,10 @@ import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError, listed
-from policy.place.neural.constructing import DEVICE_FIGURES, KEY_FIGURES, Scores
+from policy.place.neural.constructing import DEVICE_FIGURES, KEY_FIGURES, PLANNED, Scores
 from policy.place.neural.scenes import CONTEXT
 
+LEAST = 0.3  # what a weight's deviation is taken to be relative to at least, over the mean weight
 SHIPPED = Path(__file__).with_name("neural_list.safetensors")
 
 
@@ -59,6 +60,12 @@ class ListPolicy:
             self.device + np.outer(share, scores.device - now.device), self.key + np.outer(share, scores.key - now.key)
         )
 
+    def near(self, spread: float, rng: np.random.Generator) -> ListPolicy:
+        """Return a draw of relative deviation `spread`; weights of a schedule before stay."""
+        size = np.hypot(self.linear, LEAST * np.abs(self.linear).mean())
+        moved = self.linear + np.where(OF_PLAN, 0.0, spread * size) * rng.standard_normal(LINEAR)
+        return ListPolicy.of_vector(moved)
+
     @property
     def named(self) -> dict[str, Float64]:
         """Return the weights by name, each float64 [1]."""
@@ -66,7 +73,16 @@ class ListPolicy:
 
     @classmethod
     def of_named(cls, weights: Mapping[str, Float64], where: str) -> ListPolicy:
-        """Return the policy of weights by name; where: the file they come from, for messages.
+        """Return the policy of weights by name, the first if there are several; where: they come from, for messages.
+
+        Raises:
+            UsageError: they are of other figures, of other shapes, or not finite.
+        """
+        return cls.all_of_named(weights, where)[0]
+
+    @classmethod
+    def all_of_named(cls, weights: Mapping[str, Float64], where: str) -> tuple[ListPolicy, ...]:
+        """Return the policies of weights by name, each float64 [policies]; where: they come from, for messages.
 
         Raises:
             UsageError: they are of other figures, of other shapes, or not finite.
@@ -75,13 +91,16 @@ class ListPolicy:
         if wrong := sorted({*LINEAR_NAMES} ^ set(weights)):
             count = f"{len(weights)} weights, not the {LINEAR} of this version"
             raise UsageError(f"{where} holds {count}; they differ in {listed(wrong)}.", remedy)
-        if not all(weights[name].shape == (1,) and np.isfinite(weights[name]).all() for name in LINEAR_NAMES):
+        shape = weights[LINEAR_NAMES[0]].shape
+        alike = len(shape) == 1 and shape[0] > 0 and all(weights[name].shape == shape for name in LINEAR_NAMES)
+        if not (alike and all(np.isfinite(weights[name]).all() for name in LINEAR_NAMES)):
             raise UsageError(f"{where} holds weights that are no finite numbers, or of another shape.", remedy)
-        return cls.of_vector(np.array([weights[name][0] for name in LINEAR_NAMES], np.float64))
+        vectors = np.array([weights[name] for name in LINEAR_NAMES], np.float64).T
+        return tuple(cls.of_vector(vector) for vector in vectors)
 
     @classmethod
-    def read(cls, path: Path) -> ListPolicy:
-        """Return the policy in a file.
+    def read(cls, path: Path) -> tuple[ListPolicy, ...]:
+        """Return the policies in a file, one or several.
 
         Raises:
             UsageError: the file is not there, damaged, or of another version.
@@ -90,18 +109,20 @@ class ListPolicy:
         from safetensors.numpy import load_file
 
         try:
-            return cls.of_named(load_file(path), str(path))
+            return cls.all_of_named(load_file(path), str(path))
         except (SafetensorError, OSError) as error:
             raise UsageError(
                 f"{path} cannot be read as weights of neural_list: {error}.",
                 "Give a .safetensors file that `placewright train` has written.",
             ) from error
 
-    def write(self, path: Path) -> None:
+    @staticmethod
+    def write(path: Path, policies: Sequence[ListPolicy]) -> None:
         """Write a file that `read` reads."""
         from safetensors.numpy import save_file
 
-        save_file(self.named, path)
+        named = [policy.named for policy in policies]
+        save_file({name: np.concatenate([weights[name] for weights in named]) for name in LINEAR_NAMES}, path)
 
 
 LINEAR_NAMES = (
@@ -109,11 +130,12 @@ LINEAR_NAMES = (
     *(f"key.{name}.{context}" for context in CONTEXT for name in KEY_FIGURES),
 )
 LINEAR = len(LINEAR_NAMES)
+OF_PLAN = np.array([f".{PLANNED}" in name for name in LINEAR_NAMES])
 
 
 @cache
-def shipped() -> ListPolicy:
-    """Return the policy that comes with the package.
+def shipped() -> tuple[ListPolicy, ...]:
+    """Return the policies that come with the package, the best on its own first.
 
     Raises:
         UsageError: its file is not there or damaged.

@@ -15,13 +15,12 @@ from policy.place.lists.listing import Partial
 from policy.place.lists.submit import fitted
 from policy.place.neural.constructing import Scores
 from policy.place.neural.instances import ListInstance
-from policy.place.neural.list_policy import ListPolicy
+from policy.place.neural.list_policy import LEAST, ListPolicy
 from policy.place.search import Search
 
 SWEEPS = 3  # schedules one after another in one way without noise, each of which sees the one before
 WIDTH = 4  # ready operations compared as pairs with devices, in half of the ways to construct
 ROUND = 32  # samples drawn around one centre
-LEAST = 0.3  # what a weight's noise is taken to be relative to at least, over the mean weight
 BEST = 8  # samples that later ones follow
 FOLLOWED = 0.7  # share of the samples that are constructed in the way of one of them
 

@@ -14,9 +14,9 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Simulator
 from policy.place.lists.listing import Partial
 from policy.place.lists.submit import fitted
-from policy.place.neural.constructing import PLANNED
+from policy.place.lists.work import ScheduleInputs
 from policy.place.neural.instances import ListInstance, list_instances
-from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, ListPolicy
+from policy.place.neural.list_policy import LINEAR, LINEAR_NAMES, OF_PLAN, ListPolicy
 from policy.place.neural.sampling import SWEEPS, WIDTH, swept
 from policy.place.search import Search
 
@@ -28,7 +28,6 @@ MOST = 10.0  # the greatest ratio that counts
 ALWAYS, ELSEWHERE = 0.5, 0.15  # first deviation of weights that always count, and of those for contexts
 SEEN = 0.4  # the same of weights of the schedule before that always count, and SEEN * ELSEWHERE / ALWAYS of others
 ALWAYS_COUNT = np.array([name.endswith(".always") for name in LINEAR_NAMES])
-OF_PLAN = np.array([f".{PLANNED}" in name for name in LINEAR_NAMES])
 FLOOR = 0.02  # deviation below which no weight falls
 STEP = 0.5  # share of the way to the mean of the best draws
 COOL = 0.15  # share of the way from the old deviations to those of the best draws
@@ -38,13 +37,14 @@ COOL = 0.15  # share of the way from the old deviations to those of the best dra
 class ListLesson:
     """A problem to learn from, with what counts as good.
 
-    family: of graphs, by which grades are balanced and held out. reference_s: the seconds of the best rule of thumb.
+    family: of graphs, by which grades are balanced and held out. instances: as `list_instances` says.
+    reference_s: the seconds of the best rule of thumb.
     single_s: of the best device alone, which every placer asks about; inf where none fits.
     """
 
     family: str
     problem: Problem
-    instance: ListInstance
+    instances: Sequence[ListInstance]
     simulator: Simulator
     reference_s: float
     single_s: float
@@ -53,7 +53,12 @@ class ListLesson:
     def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> ListLesson:
         """Return the lesson of a problem."""
         search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
-        return cls(family, problem, list_instances(search)[0], simulator, reference_s, search.best_s)
+        return cls(family, problem, list_instances(search), simulator, reference_s, search.best_s)
+
+    @property
+    def instance(self) -> ListInstance:
+        """Return the problem with operations alone."""
+        return self.instances[0]
 
     def losses(self, policies: Sequence[ListPolicy], *, sweeps: int = 1) -> Float64:
         """Return float64 [len(policies)], logarithms of the time of one pass over the reference.
@@ -61,8 +66,11 @@ class ListLesson:
         What one device alone would better counts for a share. sweeps: a pass is one schedule by priority, or if this is
         more than 1, the one planned fastest of so many by priority and so many by pairs.
         """
-        work = self.instance.work
-        devices = [fitted(self.problem, work, self._planned(policy, sweeps).homes.device) for policy in policies]
+        return self.losses_of([(self.instance.work, self._planned(policy, sweeps)) for policy in policies])
+
+    def losses_of(self, made: Sequence[tuple[ScheduleInputs, Partial]]) -> Float64:
+        """Return float64 [len(made)], the same of schedules, each of some work."""
+        devices = [fitted(self.problem, work, schedule.homes.device) for work, schedule in made]
         found = self.simulator.simulate(np.stack(devices))
         held = max(float(self.problem.graph.weight_bytes.sum() + self.problem.graph.out_bytes.sum()), 1.0)
         over = OVERFULL * (1.0 + found.over_bytes / held)
