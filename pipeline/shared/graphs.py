@@ -11,7 +11,7 @@ import heapq
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.graph import Graph, adjacency
+from pipeline.core.graph import Graph, adjacency, row_ptr
 from pipeline.shared.compiled import compiled
 from pipeline.shared.heaps import new_heap, pop, push
 
@@ -84,6 +84,21 @@ def depths(graph: Graph, *, reverse: bool = False) -> Int32:
     reverse: follow the edges against their direction.
     """
     return breadth_first(*adjacency(graph, reverse=reverse))[1]
+
+
+def forward_depths(graph: Graph) -> Int32:
+    """Return int32 [n], the depths of a graph without the edges that close its cycles; `depths` where it has none.
+
+    Merging colocated operations makes cycles, as between a weight and what updates it, and behind a cycle `depths`
+    tells nothing apart. Left out are the edges that go back in `visit_order`.
+    """
+    order, depth = breadth_first(*adjacency(graph))
+    if order.size == graph.n:
+        return depth
+    place = np.empty(graph.n, np.int64)
+    place[visit_order(graph)] = np.arange(graph.n)
+    source, target = graph.edges[:, place[graph.edges[0]] < place[graph.edges[1]]]
+    return breadth_first(row_ptr(source, graph.n), target[np.argsort(source, kind="stable")])[1]
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pipeline.placing.recipes import for_placer
 from pipeline.registry import build
 from policy.place.gdp import gdp as module
 from policy.place.gdp.gdp import Gdp
-from policy.place.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, reward
+from policy.place.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
 from policy.place.gdp.sequence import SequenceBatch
 from policy.place.gdp.sgdp import Sgdp
 from policy.place.gdp.together import learn_together
@@ -58,6 +59,7 @@ LEARNER = Gdp(
     standardise=True,
     patience=5,
 )
+NONE = torch.zeros((0, 2), dtype=torch.int64)  # placements to imitate
 SAGE = build("embed", "sage", {"width": 8, "layers": 2})
 
 
@@ -120,15 +122,59 @@ def test_the_clipped_loss_by_hand():
     advantage = torch.tensor([1.0, -2.0])
     # ratios 1.5, 1 and 0.8, 1.25; the first gains no more than 1.2, the last loses all of 1.25
     expected = -(1.2 * 1 + 1.0 * 1 + 0.8 * -2 + 1.25 * -2) / 4
-    assert float(clipped_loss(log_p, Rollouts(device, old, advantage), 0.2)) == pytest.approx(expected)
+    assert float(clipped_loss(log_p, Rollouts(device, old, advantage, NONE), 0.2)) == pytest.approx(expected)
 
 
 def test_a_node_beyond_the_clip_learns_nothing_and_the_others_still_do():
     log_p = torch.log(torch.tensor([[0.9, 0.1], [0.5, 0.5]])).requires_grad_()
-    rollouts = Rollouts(torch.tensor([[0, 0]]), torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([1.0]))
+    rollouts = Rollouts(torch.tensor([[0, 0]]), torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([1.0]), NONE)
     (gradient,) = torch.autograd.grad(clipped_loss(log_p, rollouts, 0.2), log_p)
     assert gradient[0].tolist() == [0.0, 0.0]
     assert gradient[1, 0] < 0
+
+
+def test_imitating_placements_by_hand():
+    log_p = torch.log(torch.tensor([[0.6, 0.4], [0.5, 0.5]]))
+    expected = -(math.log(0.6) + math.log(0.5) + math.log(0.4) + math.log(0.5)) / 4
+    assert float(imitation_loss(log_p, torch.tensor([[0, 1], [1, 0]]))) == pytest.approx(expected)
+    assert float(imitation_loss(log_p, NONE)) == 0.0
+
+
+def test_the_best_distinct_placements_are_remembered():
+    problem = sage(chain_problem())
+    trainer = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0)
+    (trial,) = trainer.trials
+    rows = np.arange(4)[:, None] * np.ones((1, 3), np.int64)
+    trial.remember(np.array([3.0, 1.0, math.inf, 2.0]), rows, most=2)
+    assert [(value, row[0]) for value, row in trial.elite] == [(1.0, 1), (2.0, 3)]
+    trial.remember(np.array([1.0, 0.5]), rows[1:3], most=2)
+    assert [(value, row[0]) for value, row in trial.elite] == [(0.5, 2), (1.0, 1)]
+
+
+def test_the_gradient_is_that_of_the_expected_reward_by_enumeration():
+    graph = toy_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
+    problem = sage(toy_problem(graph, np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 1.0], [2.0, 1.0]])))
+    evaluator = ToyEvaluator.of(problem)
+    trainer = SMALL.trainer([Search(problem, evaluator, Budget(50), silent)], seed=0)
+    (trial,), policy = trainer.trials, trainer.policy
+    (log_p,) = policy.log_p(SequenceBatch.of([trial.sequence]))
+    every = torch.tensor(list(itertools.product((0, 1), repeat=4)))
+    seconds = np.array([evaluator.value_s(trial.sequence.placement(device)) for device in every])
+    rewards = torch.tensor(reward(seconds, -10.0), dtype=torch.float32)
+    log_ps = log_p.expand(16, -1, -1).gather(2, every[..., None])[..., 0]
+    expected = (log_ps.sum(dim=1).exp() * rewards).sum() / 4  # a mean over the nodes, as the loss is
+    weights = list(policy.parameters())
+    exact = torch.autograd.grad(expected, weights, retain_graph=True, allow_unused=True)
+    losses = [
+        clipped_loss(log_p, Rollouts(every[i : i + 1], log_ps[i : i + 1].detach(), rewards[i : i + 1], NONE), 0.2)
+        for i in range(16)
+    ]
+    drawn = (log_ps.sum(dim=1).exp().detach() * torch.stack(losses)).sum()
+    estimated = torch.autograd.grad(drawn, weights, allow_unused=True)
+    assert max(float(g.abs().max()) for g in exact if g is not None) > 1e-3
+    for one, other in zip(exact, estimated, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or other is None or torch.allclose(one, -other, atol=1e-6)
 
 
 def test_entropy_by_hand():
@@ -287,12 +333,13 @@ def every_update_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rules", ["plain", "listsched"])
 def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(tmp_path: Path, rules: str):
     problem, whole = wide_problem(), Memory()
-    expected = place(kept_in(problem, whole), evaluator=evaluator_of(problem, rules))
+    imitating = dataclasses.replace(SMALL, elites=2)
+    expected = place(kept_in(problem, whole), imitating, evaluator=evaluator_of(problem, rules))
     assert len(whole.states) > 5
     dying = Memory(dies_after=2)
     for _ in range(len(whole.states)):
         try:
-            answer = place(kept_in(problem, dying), evaluator=evaluator_of(problem, rules))
+            answer = place(kept_in(problem, dying), imitating, evaluator=evaluator_of(problem, rules))
             break
         except Interrupted:
             continue

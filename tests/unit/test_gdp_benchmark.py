@@ -69,3 +69,14 @@ def test_times_are_compared_on_the_table_and_with_the_expert_on_the_deepest(tmp_
     assert told[f"gdp.gdp_over_expert.{deepest}"] == pytest.approx(ours / expert, rel=1e-3)
     assert f"gdp.gdp_over_expert.{tuple(TINY)[1]}" not in told
     assert {"gdp.gdp_over_metis", "gdp.batch_over_metis", "gdp.zero_shot_over_expert"} <= told.keys()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_ahead_is_ahead_of_metis_and_of_hdp_at_either_step_size():
+    ahead, behind = TINY
+    value_s = {(w, name): 2.0 for w in TINY for name in ("metis", "hdp", "hdp_tuned")}
+    value_s |= {(ahead, "gdp"): 1.9, (behind, "gdp"): 1.9, (behind, "hdp_tuned"): 1.8}
+    (found_figure,) = benchmark._not_ahead(value_s, "gdp")
+    assert (found_figure.value, found_figure.met) == (1, True)
+    assert found_figure.how == f"of 2 workloads: {behind}"
+    assert not list(benchmark._not_ahead(value_s, "sgdp"))  # which was not run

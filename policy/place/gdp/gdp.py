@@ -25,7 +25,7 @@ from policy.place.search import Method, Search, policy_of
 SAVE_EVERY_S = 2.0
 BLOCKS = ("type_hash", "shapes", "index_neighbours")
 MODES = ("one", "zero_shot", "finetune")
-FROM_ZERO = ("hops", "memory", "greedy_every")  # counts that may be 0
+FROM_ZERO = ("hops", "memory", "greedy_every", "elites")  # counts that may be 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Gdp(Method):
     published. Deliberate differences and what the paper leaves open: docs/methods/gdp.md.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
@@ -65,6 +65,8 @@ class Gdp(Method):
     )
     invalid_reward: float = param(-10.0, "reward of a placement that cannot run")
     greedy_every: int = param(0, "updates between two looks at the likeliest placement; 0: at the end alone")
+    elites: int = param(0, "best placements drawn so far that every step imitates as well; 0: none, as published")
+    elite_coef: float = param(0.3, "weight of imitating them")
     gate: Literal["node", "graph", "none"] = param("node", "superposition: a gate per node, one per graph, or none")
     width: int = param(128, "numbers per node in encoder and attention")
     hops: int = param(3, "layers of the encoder")
@@ -77,23 +79,31 @@ class Gdp(Method):
     devices: int = param(8, "devices of the softmax; more if there are more")
     nodes: int = param(10_000, "most nodes that are placed one by one")
     clusters: int = param(2000, "about how many clusters are made of more nodes")
+    cluster_by: Literal["edges", "layers"] = param(
+        "edges", "edges: clusters share most; layers: they are layers, cut by time, where operations share weights"
+    )
     updates: int = param(50, "updates at most in mode finetune")
     frozen_encoder: bool = param(False, "learn the placer alone, and leave the encoder as it is")
     patience: int = param(20, "stop after so many updates in a row without a placement that is new")
 
     def __post_init__(self) -> None:
-        for name, known in (("mode", MODES), ("gate", ("node", "graph", "none")), ("baseline", ("all", "batch"))):
+        for name, known in (
+            ("mode", MODES),
+            ("gate", ("node", "graph", "none")),
+            ("baseline", ("all", "batch")),
+            ("cluster_by", ("edges", "layers")),
+        ):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
         counts = [getattr(self, f.name) for f in fields(self) if f.type == "int" and f.name not in FROM_ZERO]
-        rates = (self.learning_rate, self.clip, self.entropy_coef, self.invalid_reward)
+        rates = (self.learning_rate, self.clip, self.entropy_coef, self.elite_coef, self.invalid_reward)
         if (
             min(counts) < 1
             or min(getattr(self, name) for name in FROM_ZERO) < 0
             or not all(math.isfinite(rate) for rate in rates)
         ):
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and finite numbers.")
-        if not (self.learning_rate > 0 and self.clip > 0 and self.entropy_coef >= 0):
+        if not (self.learning_rate > 0 and self.clip > 0 and self.entropy_coef >= 0 and self.elite_coef >= 0):
             raise UsageError(f"{self} cannot learn.", "Use a positive learning_rate and clip, and no negative weights.")
         if self.width % self.heads or self.inner % self.width:
             raise UsageError(
@@ -146,7 +156,9 @@ class Gdp(Method):
         trials = [
             Trial(
                 search,
-                NodeSequence.of(search.problem, given.features, most=self.nodes, clusters=self.clusters),
+                NodeSequence.of(
+                    search.problem, given.features, most=self.nodes, clusters=self.clusters, by=self.cluster_by
+                ),
                 BudgetClock.of(search),
             )
             for search, given in zip(searches, inputs, strict=True)

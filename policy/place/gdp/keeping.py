@@ -26,6 +26,8 @@ def state_of(trainer: PpoTrainer) -> Snapshot:
     search = trial.search.state()
     arrays = prefixed(SEARCH, search.arrays) | prefixed(POLICY, weights_of(trainer.policy))
     arrays |= prefixed(ADAM, moments_of(trainer.optimiser)) | {"rewards": np.array(trial.rewards, np.float64)}
+    arrays["elite.s"] = np.array([value_s for value_s, _ in trial.elite], np.float64)
+    arrays["elite.device"] = np.array([row for _, row in trial.elite], np.int64).reshape(-1, trial.sequence.k)
     facts = {
         "search": search.facts,
         "budget": {"evaluations": trial.search.budget.evaluations, "seconds": trial.search.budget.seconds},
@@ -47,6 +49,8 @@ def take_up(trainer: PpoTrainer, state: Snapshot) -> None:
     trial.search.resume(Snapshot(state.part(SEARCH), facts["search"]))
     trial.clock = BudgetClock.resumed(trial.search, facts["clock"], facts["budget"])
     trial.rewards = state.arrays["rewards"].tolist()
+    elite = state.arrays["elite.device"].astype(np.int64)
+    trial.elite = list(zip(state.arrays["elite.s"].tolist(), elite, strict=True))
     trainer.policy.load(state.part(POLICY))
     load_moments(trainer.optimiser, state.part(ADAM))
     trainer.rng.bit_generator.state = facts["rng"]

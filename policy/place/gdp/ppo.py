@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.core.arrays import Float64
+from pipeline.core.arrays import Float64, Int64
 from policy.place.gdp.network import SingleShotPolicy
 from policy.place.gdp.sequence import NodeSequence, SequenceBatch
 from policy.place.local.anneal import BudgetClock
@@ -35,25 +35,44 @@ class PpoSettings:
     baseline: Literal["all", "batch"]
     invalid_reward: float
     greedy_every: int
+    elites: int
+    elite_coef: float
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One graph that a policy learns on. rewards: of all placements drawn so far. clock: of the budget's share."""
+    """One graph that a policy learns on. rewards: of all placements drawn so far. clock: of the budget's share.
+
+    elite: the best distinct placements drawn so far, seconds and int64 [k], best first.
+    """
 
     search: Search
     sequence: NodeSequence
     clock: BudgetClock
     rewards: list[float] = field(default_factory=list)
+    elite: list[tuple[float, Int64]] = field(default_factory=list)
+
+    def remember(self, value_s: Float64, device: Int64, *, most: int) -> None:
+        """Take the best of some placements, float64 [r] and int64 [r, k], among the `most` best ones."""
+        known = {row.tobytes() for _, row in self.elite}
+        for value, row in zip(value_s.tolist(), device, strict=True):
+            if math.isfinite(value) and row.tobytes() not in known:
+                known.add(row.tobytes())
+                self.elite.append((value, row))
+        self.elite = sorted(self.elite, key=lambda one: one[0])[:most]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rollouts:
-    """r placements of one graph. device: int64 [r, k]. log_prob: float32 [r, k], when drawn. advantage: float32 [r]."""
+    """r placements of one graph. device: int64 [r, k]. log_prob: float32 [r, k], when drawn. advantage: float32 [r].
+
+    elite: int64 [e, k], the best placements drawn so far that are to be imitated.
+    """
 
     device: Tensor
     log_prob: Tensor
     advantage: Tensor
+    elite: Tensor
 
 
 def reward(value_s: Float64, invalid: float) -> Float64:
@@ -88,6 +107,13 @@ def clipped_loss(log_p: Tensor, rollouts: Rollouts, clip: float) -> Tensor:
     ratio = (now - rollouts.log_prob).exp()
     advantage = rollouts.advantage[:, None]
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+def imitation_loss(log_p: Tensor, device: Tensor) -> Tensor:
+    """Return the scalar cross-entropy of float32 [k, p] log-probabilities on placements int64 [e, k]; 0 for none."""
+    if len(device) == 0:
+        return log_p.new_zeros(())
+    return -log_p.expand(len(device), -1, -1).gather(2, device[..., None]).mean()
 
 
 def entropy_of(log_p: Tensor) -> Tensor:
@@ -171,8 +197,10 @@ class PpoTrainer:
             "update": float(self.updates),
         }
         device = device[torch.from_numpy(asked)]
+        trial.remember(value_s[asked], device.numpy(), most=settings.elites)
+        elite = torch.from_numpy(np.array([row for _, row in trial.elite], np.int64).reshape(-1, trial.sequence.k))
         old = log_p.expand(len(device), -1, -1).gather(2, device[..., None])[..., 0]
-        return Rollouts(device, old, torch.tensor(advantage, dtype=torch.float32))
+        return Rollouts(device, old, torch.tensor(advantage, dtype=torch.float32), elite)
 
     def decode(self, trial: Trial) -> None:
         """Ask about the placement of every node's likeliest device, made to fit if it does not."""
@@ -206,7 +234,9 @@ class PpoTrainer:
         began_s = time.monotonic()
         entropy_coef = self.settings.entropy_coef * (1 - share)
         losses = [
-            clipped_loss(log_p, rollouts, self.settings.clip) - entropy_coef * entropy_of(log_p)
+            clipped_loss(log_p, rollouts, self.settings.clip)
+            + self.settings.elite_coef * imitation_loss(log_p, rollouts.elite)
+            - entropy_coef * entropy_of(log_p)
             for log_p, rollouts in zip(self.policy.log_p(batch), drawn, strict=True)
             if len(rollouts.device)
         ]
@@ -224,4 +254,4 @@ def _parts(r: int, count: int, rng: np.random.Generator) -> list[Tensor]:
 
 
 def _some(rollouts: Rollouts, which: Tensor) -> Rollouts:
-    return Rollouts(rollouts.device[which], rollouts.log_prob[which], rollouts.advantage[which])
+    return Rollouts(rollouts.device[which], rollouts.log_prob[which], rollouts.advantage[which], rollouts.elite)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.core.arrays import Float32, Int64
-from pipeline.core.graph import Graph, Grouping, contract, row_ptr, sum_per_group
+from pipeline.core.graph import Graph, Grouping, contract, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
-from pipeline.shared.graphs import breadth_first, visit_order
-from policy.place.levels.hierarchy import hierarchy
+from pipeline.shared.graphs import forward_depths
+from policy.place.gdp.clusters import clusters_of
 from policy.place.units import Units
 
 
@@ -34,16 +35,24 @@ class NodeSequence:
     coarse: bool
 
     @classmethod
-    def of(cls, problem: Problem, features: Float32, *, most: int, clusters: int) -> NodeSequence:
+    def of(
+        cls,
+        problem: Problem,
+        features: Float32,
+        *,
+        most: int,
+        clusters: int,
+        by: Literal["edges", "layers"] = "edges",
+    ) -> NodeSequence:
         """Return the nodes of a problem; features: float32 [n, f], of its operations.
 
-        Operations that must share a device are one node. Of more than `most` nodes about `clusters` are made, by
-        merging those that share most (`policy.place.levels.hierarchy`). A node's features are the mean of its members'.
+        Operations that must share a device are one node. Of more than `most` nodes clusters are made, as
+        `policy.place.gdp.clusters` does. A node's features are the mean of its members'.
         """
         grouping = finest_grouping(problem)
         coarse = grouping.k > most
         if coarse:
-            grouping = hierarchy(problem, least=clusters)[-1].units.grouping
+            grouping = clusters_of(problem, about=clusters, by=by)
         size = np.bincount(grouping.group, minlength=grouping.k)[:, None]
         mean = (sum_per_group(features.astype(np.float64), grouping) / size).astype(np.float32)
         graph = contract(problem.graph, grouping)
@@ -100,10 +109,6 @@ def _order(graph: Graph, features: Float32) -> Int64:
     Depth is the most hops from a source, as a breadth-first topological sort orders operations. Merging colocated
     operations makes cycles: their back edges, such as those to what updates a variable, are left out.
     """
-    place = np.empty(graph.n, np.int64)
-    place[visit_order(graph)] = np.arange(graph.n)
-    source, target = graph.edges[:, place[graph.edges[0]] < place[graph.edges[1]]]
-    _, depth = breadth_first(row_ptr(source, graph.n), target)
-    keys = (np.arange(graph.n), *features.T[::-1], depth)
+    keys = (np.arange(graph.n), *features.T[::-1], forward_depths(graph))
     order: Int64 = np.lexsort(keys)  # the last key counts first
     return order

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
-from pipeline.core.graph import Grouping
+from pipeline.core.graph import Grouping, contract, row_ptr
 from pipeline.shared.compiled import compiled
 from pipeline.shared.feasibility import made_feasible
-from pipeline.shared.graphs import depths
-from policy.place.levels.hierarchy import Level, begun, contracted
+from pipeline.shared.graphs import forward_depths, longest, visit_order
+from policy.place.levels.hierarchy import Level, begun, contracted, work_of
 from policy.place.levels.matching import Neighbours
 
 SHARE = 0.01  # of the most bytes that a unit holds, from which what a unit holds makes a layer
@@ -42,6 +42,28 @@ class Layers:
     def work_s(self) -> Float64:
         """Return float64 [count], the work of each layer."""
         return np.bincount(self.layer, weights=self.finest.work_s, minlength=self.count).astype(np.float64)
+
+    def chains(self) -> Float64:
+        """Return float64 [count], the work of each layer over the most of it that lies on one path, weights left out.
+
+        It is 1 where one unit waits for the other, be it by way of other layers, and the number of equal units where
+        none does. Edges that close cycles of units do not count.
+        """
+        units = self.finest.units
+        graph = contract(units.problem.graph, units.grouping)
+        order = visit_order(graph).astype(np.int64)
+        place = np.empty(graph.n, np.int64)
+        place[order] = np.arange(graph.n)
+        source, target = graph.edges[:, place[graph.edges[0]] < place[graph.edges[1]]]
+        ptr, reader = row_ptr(source, graph.n), target[np.argsort(source, kind="stable")].astype(np.int64)
+        own_s = np.where(self.when < 0, 0.0, self.finest.work_s)
+        chains = np.ones(self.count)
+        for layer in range(self.count):
+            mine_s = np.where(self.layer == layer, own_s, 0.0)
+            longest_s = float(longest(order, ptr, reader, np.zeros(reader.size), mine_s).max(initial=0.0))
+            if longest_s > 0:
+                chains[layer] = mine_s.sum() / longest_s
+        return chains
 
     def chunk(self, parts: int) -> Int32:
         """Return int32 [k] in [0, parts): layers cut into parts of equal work, in order of time, -1 for no time.
@@ -75,17 +97,24 @@ class Layers:
 
 def layers_of(levels: tuple[Level, ...]) -> Layers | None:
     """Return the layers of the units of levels[0]: from the problem's tags, else guessed; None without either."""
-    finest = levels[0]
+    finest = _in_time(levels[0])
     tags = finest.units.problem.tags
     if tags is not None and np.any(tags.layer >= 0):
         layer = spread(finest.tensors, finest.layer.copy(), finest.k)
         step = np.full(finest.k, -1, np.int64)
         np.maximum.at(step, finest.units.grouping.group, tags.step)
         return _numbered(finest, layer, step.astype(np.float64))
-    return _guessed(levels)
+    return _guessed(finest)
 
 
-def _guessed(levels: tuple[Level, ...]) -> Layers | None:
+def _in_time(level: Level) -> Level:
+    """Return the level of single units with depths that tell steps apart behind cycles of operations as well."""
+    units = level.units
+    depth = forward_depths(units.problem.graph)
+    return replace(level, first=begun(depth, work_of(units.problem), units.grouping.group, units.k))
+
+
+def _guessed(finest: Level) -> Layers | None:
     """Return layers grown from the units that hold most weights, or None where too few units share weights.
 
     Weights that are used at many time steps have many readers; every other unit takes the layer of the unit it shares
@@ -93,14 +122,13 @@ def _guessed(levels: tuple[Level, ...]) -> Layers | None:
     they hold is written at the end of the graph and read at its begin, and the way back passes the steps in reverse
     order: depth is counted from the nearer end there.
     """
-    finest = levels[0]
     held = finest.units.held_bytes
     holders = np.flatnonzero(held > SHARE * held.max(initial=0))  # biases go with the weights of their layers
     if not 0 < holders.size * FEW <= finest.k:
         return None
     seeds = np.full(finest.k, -1, np.int32)
     seeds[holders] = np.arange(holders.size)
-    depth = depths(finest.units.problem.graph)
+    depth = forward_depths(finest.units.problem.graph)
     when = finest.first.astype(np.float64)
     last = np.zeros(finest.k, np.int32)
     np.maximum.at(last, finest.units.grouping.group, depth)
