@@ -30,6 +30,7 @@ from policy.place.lists.baechi import memory_demand
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.work import upward
 from policy.place.local.room import tight
+from policy.place.neural import neural_list
 from policy.place.neural.complementing import Complementing, Table, Team, complemented
 from policy.place.neural.constructing import DEVICE_FIGURES, FIGURES, KEY_FIGURES, Scores, Script, constructed
 from policy.place.neural.instances import ListInstance, list_instances
@@ -273,6 +274,25 @@ def test_answers_fit_where_memory_is_short(seed: int, improve: bool):
     answer = answer_of(problem, NeuralList(samples=16, improve=improve))
     assert math.isfinite(answer.value_s)
     assert simulator_of(problem).simulate(answer.best.placement.device[None]).over_bytes[0] == 0
+
+
+@pytest.mark.parametrize("improve", [True, False])
+def test_where_no_plan_fits_the_budget_goes_to_making_room(improve: bool, monkeypatch: pytest.MonkeyPatch):
+    amounts, sampled = Amounts.drawn(0, 24, 3), list[Plan]()
+    held = int(amounts.weight_bytes.sum() + amounts.out_bytes.sum())
+    note = Parents.note
+
+    def noting(parents: Parents, seconds: float, plan: Plan) -> None:
+        sampled.append(plan)
+        note(parents, seconds, plan)
+
+    monkeypatch.setattr(neural_list, "submit", lambda *_: None)
+    problem = replace(amounts, memory_bytes=(held * 2 // 5,) * 3).problem
+    _, found = planned(problem, NeuralList())
+    monkeypatch.setattr(Parents, "note", noting)
+    answer = answer_of(problem, NeuralList(samples=7, improve=improve))
+    assert math.isfinite(answer.value_s)
+    assert len(sampled) == (0 if improve else len(found) + 7)
 
 
 def test_equal_seeds_give_equal_answers_and_others_do_not():

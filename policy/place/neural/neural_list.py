@@ -85,7 +85,7 @@ class NeuralList(Method):
         made = plans(instances, self.policies(rng), self.noise, rng)
         for plan in made[: self.passes]:
             submit(search, plan.instance.work, (), (plan.schedule,))
-        if self.samples:
+        if self.samples and not (self.improve and search.best is None):  # making room needs the whole budget
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):
