@@ -27,7 +27,7 @@ from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
 from pipeline.registry import build, table
 from pipeline.shared.json_lines import append_line, load_lines
-from policy.place.gdp.gdp import Gdp
+from policy.place.gdp.sgdp import Sgdp
 from policy.place.gdp.together import learn_together
 from policy.place.search import Search
 
@@ -65,7 +65,6 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 OURS = ("gdp", "sgdp")
 BASELINES = ("metis", "hdp", "hdp_tuned", "expert", "random", "never_learning")
-MIX: Mapping[str, Any] = {"minibatches": 1, "baseline": "batch"}  # of the policy of several graphs
 WITH_POLICY = ("zero_shot", "finetune")
 SHOT = 17  # evaluations of a zero-shot answer: the likeliest placement and 16 draws
 
@@ -168,12 +167,12 @@ class Cells:
         return self._searched(workload, method, placer, values, self.evaluations, others=())
 
     def by_policy(self, workload: str, mode: str, others: Sequence[str]) -> Mapping[str, Any]:
-        """Return what GDP finds for a workload in a mode that begins with the policy of other workloads."""
+        """Return what `sgdp` finds for a workload in a mode that begins with the policy of other workloads."""
         evaluations = SHOT if mode == "zero_shot" else self.evaluations
-        return self._searched(workload, mode, "gdp", {**MIX, "mode": mode}, evaluations, others=others)
+        return self._searched(workload, mode, "sgdp", {"mode": mode}, evaluations, others=others)
 
     def batch(self, workloads: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return what one policy that learns on all workloads at once finds for each on the way."""
+        """Return what one policy of `sgdp` that learns on all workloads at once finds for each on the way."""
         names = {workload: self._name(workload, "batch", workloads) for workload in workloads}
         if not self._known().keys() >= set(names.values()):
             self._learned(workloads)
@@ -209,10 +208,11 @@ class Cells:
 
     def _learned(self, workloads: Sequence[str]) -> None:
         """Learn one policy on workloads, and write down what it found for each of them."""
-        placer = Gdp(**{**MIX, **self._sizes("gdp")})
+        sgdp = Sgdp() if self.clusters is None else Sgdp(nodes=self.clusters, clusters=self.clusters)
+        placer = sgdp.tuned()
         placed = {workload: PlacedWorkload.of(workload, placer) for workload in workloads}
         searches = {
-            workload: Search(p.problem, p.simulator, Budget(self.evaluations), lambda _: None, author="gdp")
+            workload: Search(p.problem, p.simulator, Budget(self.evaluations), lambda _: None, author="sgdp")
             for workload, p in placed.items()
         }
         begun = time.monotonic()

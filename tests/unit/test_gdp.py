@@ -25,6 +25,7 @@ from pipeline.placing.recipes import for_placer
 from pipeline.registry import build
 from policy.place.gdp import gdp as module
 from policy.place.gdp.gdp import Gdp
+from policy.place.gdp.keeping import state_of, take_up
 from policy.place.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
 from policy.place.gdp.sequence import SequenceBatch
 from policy.place.gdp.sgdp import Sgdp
@@ -149,6 +150,37 @@ def test_the_best_distinct_placements_are_remembered():
     assert [(value, row[0]) for value, row in trial.elite] == [(1.0, 1), (2.0, 3)]
     trial.remember(np.array([1.0, 0.5]), rows[1:3], most=2)
     assert [(value, row[0]) for value, row in trial.elite] == [(0.5, 2), (1.0, 1)]
+
+
+def test_draws_get_warmer_where_few_are_new_and_cool_to_one_again():
+    problem = sage(chain_problem())
+    (trial,) = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0).trials
+    told = []
+    for fresh in (7, 7, 8, 16, 16):
+        trial.warm_up(fresh, 16, 0.5)
+        told.append(trial.temperature)
+    assert told == pytest.approx([1.5, 2.25, 1.5, 1.0, 1.0])
+    trial.warm_up(0, 16, 0.0)
+    assert trial.temperature == 1.0
+
+
+def test_a_policy_that_has_settled_still_draws_what_is_new_if_it_gets_warmer():
+    def drawn(warm: float) -> tuple[int, torch.Tensor]:
+        problem = sage(wide_problem())
+        search = Search(problem, ToyEvaluator.of(problem), Budget(500), silent)
+        trainer = dataclasses.replace(SMALL, warm=warm).trainer([search], seed=0)
+        (trial,) = trainer.trials
+        settled = torch.log_softmax(
+            torch.eye(trial.sequence.p)[torch.zeros(trial.sequence.k, dtype=torch.int64)] * 40, 1
+        )
+        old = [trainer.draw(trial, settled) for _ in range(40)][-1]
+        assert old is not None
+        return search.spent, old.log_prob
+
+    cold, _ = drawn(0.0)
+    warm, log_prob = drawn(0.25)
+    assert warm > cold + 20
+    assert float(log_prob.min()) > -10  # of the softmax that was drawn from: 40 less at temperature 1
 
 
 def test_the_gradient_is_that_of_the_expected_reward_by_enumeration():
@@ -333,7 +365,7 @@ def every_update_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("rules", ["plain", "listsched"])
 def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(tmp_path: Path, rules: str):
     problem, whole = wide_problem(), Memory()
-    imitating = dataclasses.replace(SMALL, elites=2)
+    imitating = dataclasses.replace(SMALL, elites=2, warm=0.5)
     expected = place(kept_in(problem, whole), imitating, evaluator=evaluator_of(problem, rules))
     assert len(whole.states) > 5
     dying = Memory(dies_after=2)
@@ -346,6 +378,14 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(tmp_path: Path, r
     assert told(answer) == told(expected)
     assert [weights(s.part("policy.")) for s in dying.states] == [weights(s.part("policy.")) for s in whole.states]
     assert weights(dying.policies[-1].arrays) == weights(whole.policies[-1].arrays)
+
+
+def test_how_warm_draws_are_is_kept():
+    problem = sage(wide_problem())
+    one, other = (SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0) for _ in "ab")
+    one.trials[0].temperature = 2.5
+    take_up(other, state_of(one))
+    assert other.trials[0].temperature == 2.5
 
 
 @pytest.mark.usefixtures("every_update_is_saved")
@@ -485,6 +525,8 @@ def test_graphs_whose_budget_is_spent_leave_the_others_to_learn():
         {"gate": "edge"},
         {"mode": "batch"},
         {"entropy_coef": math.nan},
+        {"warm": -0.1},
+        {"warm": math.inf},
         {"hops": -1},
     ],
 )

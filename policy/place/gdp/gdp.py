@@ -47,7 +47,7 @@ class Gdp(Method):
     published. Deliberate differences and what the paper leaves open: docs/methods/gdp.md.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
@@ -67,6 +67,7 @@ class Gdp(Method):
     greedy_every: int = param(0, "updates between two looks at the likeliest placement; 0: at the end alone")
     elites: int = param(0, "best placements drawn so far that every step imitates as well; 0: none, as published")
     elite_coef: float = param(0.3, "weight of imitating them")
+    warm: float = param(0.0, "by which share draws get warmer after each update that draws mostly old placements")
     gate: Literal["node", "graph", "none"] = param("node", "superposition: a gate per node, one per graph, or none")
     width: int = param(128, "numbers per node in encoder and attention")
     hops: int = param(3, "layers of the encoder")
@@ -96,14 +97,15 @@ class Gdp(Method):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
         counts = [getattr(self, f.name) for f in fields(self) if f.type == "int" and f.name not in FROM_ZERO]
-        rates = (self.learning_rate, self.clip, self.entropy_coef, self.elite_coef, self.invalid_reward)
+        rates = (self.learning_rate, self.clip, self.entropy_coef, self.elite_coef, self.warm, self.invalid_reward)
         if (
             min(counts) < 1
             or min(getattr(self, name) for name in FROM_ZERO) < 0
             or not all(math.isfinite(rate) for rate in rates)
         ):
             raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and finite numbers.")
-        if not (self.learning_rate > 0 and self.clip > 0 and self.entropy_coef >= 0 and self.elite_coef >= 0):
+        weights = (self.entropy_coef, self.elite_coef, self.warm)
+        if not (self.learning_rate > 0 and self.clip > 0 and min(weights) >= 0):
             raise UsageError(f"{self} cannot learn.", "Use a positive learning_rate and clip, and no negative weights.")
         if self.width % self.heads or self.inner % self.width:
             raise UsageError(

@@ -35,6 +35,7 @@ def state_of(trainer: PpoTrainer) -> Snapshot:
         "rng": trainer.rng.bit_generator.state,
         "updates": trainer.updates,
         "idle": trainer.idle,
+        "temperature": trial.temperature,
     }
     return Snapshot(arrays, facts)
 
@@ -55,6 +56,7 @@ def take_up(trainer: PpoTrainer, state: Snapshot) -> None:
     load_moments(trainer.optimiser, state.part(ADAM))
     trainer.rng.bit_generator.state = facts["rng"]
     trainer.updates, trainer.idle = facts["updates"], facts["idle"]
+    trial.temperature = facts["temperature"]
 
 
 def published(trainer: PpoTrainer, placer: str, params: Mapping[str, Any]) -> Snapshot:

@@ -37,13 +37,15 @@ class PpoSettings:
     greedy_every: int
     elites: int
     elite_coef: float
+    warm: float
 
 
 @dataclass(slots=True, eq=False)
 class Trial:
     """One graph that a policy learns on. rewards: of all placements drawn so far. clock: of the budget's share.
 
-    elite: the best distinct placements drawn so far, seconds and int64 [k], best first.
+    elite: the best distinct placements drawn so far, seconds and int64 [k], best first. temperature: of the
+    softmax that is drawn from.
     """
 
     search: Search
@@ -51,6 +53,7 @@ class Trial:
     clock: BudgetClock
     rewards: list[float] = field(default_factory=list)
     elite: list[tuple[float, Int64]] = field(default_factory=list)
+    temperature: float = 1.0
 
     def remember(self, value_s: Float64, device: Int64, *, most: int) -> None:
         """Take the best of some placements, float64 [r] and int64 [r, k], among the `most` best ones."""
@@ -60,6 +63,11 @@ class Trial:
                 known.add(row.tobytes())
                 self.elite.append((value, row))
         self.elite = sorted(self.elite, key=lambda one: one[0])[:most]
+
+    def warm_up(self, fresh: int, drawn: int, rate: float) -> None:
+        """Raise the temperature by a rate where fewer than half of the draws were new; else lower it, to 1 at least."""
+        factor = 1 + rate
+        self.temperature = self.temperature * factor if 2 * fresh < drawn else max(self.temperature / factor, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,9 +189,13 @@ class PpoTrainer:
         r = min(settings.rollouts, search.left)
         if r < 1:
             return None
+        entropy = float(entropy_of(log_p))
+        log_p = torch.log_softmax(log_p / trial.temperature, dim=1)
         noise = self.rng.gumbel(size=(r, *log_p.shape))
         device = torch.from_numpy((log_p.numpy().astype(np.float64) + noise).argmax(axis=2))
+        spent = search.spent
         value_s = search.evaluate([trial.sequence.placement(row) for row in device])
+        trial.warm_up(search.spent - spent, r, settings.warm)
         asked = ~np.isnan(value_s)
         if not asked.any():
             return None
@@ -191,7 +203,7 @@ class PpoTrainer:
         advantage = advantages(rewards, np.array(trial.rewards), settings.baseline)
         trial.rewards += rewards.tolist()
         search.details |= {
-            "entropy": float(entropy_of(log_p)),
+            "entropy": entropy,
             "reward": float(rewards.mean()),
             "nodes": float(trial.sequence.k),
             "update": float(self.updates),

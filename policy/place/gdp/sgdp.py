@@ -18,7 +18,8 @@ class Sgdp(Method):
 
     Rewards are compared within their batch, so that what is better than its own kind becomes likelier, and a step of
     the optimiser looks at all of an update's placements: as the network answers for all of them at once, it costs no
-    more than a step on one. It imitates the best placements drawn so far as well. The likeliest placement is asked
+    more than a step on one. It imitates the best placements drawn so far as well, and
+    draws warmer where it draws mostly what it has drawn before. The likeliest placement is asked
     about after every update. Clusters are layers, where operations share weights.
 
     Source: Zhou et al., "A single-shot generalized device placement for large dataflow graphs", IEEE Micro 40(5), 2020.
@@ -26,7 +27,7 @@ class Sgdp(Method):
     ours: docs/methods/gdp.md.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     keeps: ClassVar[bool] = True
     placers: ClassVar[tuple[str, ...]] = ("gdp",)
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
@@ -40,6 +41,7 @@ class Sgdp(Method):
     entropy_coef: float = param(0.05, "weight of the entropy bonus at the start; it falls to 0 with the budget")
     elites: int = param(4, "best placements drawn so far that every step imitates as well; 0: none")
     elite_coef: float = param(0.3, "weight of imitating them")
+    warm: float = param(0.1, "by which share draws get warmer after each update that draws mostly old placements")
     width: int = param(128, "numbers per node in encoder and attention")
     standardise: bool = param(True, "standardise embeddings over the nodes of a graph before the attention")
     segment: int = param(256, "nodes that attend to one another")
