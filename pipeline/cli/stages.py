@@ -239,6 +239,7 @@ def show_result(result: Result) -> None:
         failure_text,
         is_untried,
         pipelines_text,
+        scatter_text,
         search_text,
         untried_text,
         winner_text,
@@ -263,7 +264,10 @@ def show_result(result: Result) -> None:
     metric = record.contest.metric if record.contest else ""
     rates = pipelines_text(record.searches, record.candidates)
     told = (untried_text(record.candidates), winner_text(record.candidates), rates, *record.notes)
-    told += (alone_text(record.candidates, record.best, metric),)
+    told += (
+        scatter_text(record.candidates, record.contest),
+        alone_text(record.candidates, record.best, metric),
+    )
     for line in (*map(search_text, record.searches), *told):
         if line:
             console.say(line)

@@ -21,6 +21,7 @@ KINDS: Mapping[str, str] = {
 }
 PIPELINED = "pipelined"  # the simulator of the largest load, which is the time from one inference to the next
 MOST_NAMED = 4  # candidates in a sentence
+MEDIAN = 50.0  # the percentile of latencies that counts unless asked otherwise
 METHODS: Mapping[str, str] = {
     "single": "a single device",
     "start": "where the search began",
@@ -66,6 +67,21 @@ def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     if ratio is None:
         return f"about {candidate.times_as_fast:.2f}"
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def scatter_text(candidates: Sequence[CandidateRecord], contest: ContestRecord | None) -> str:
+    """Return in one sentence what counts where milliseconds and ratios order candidates differently; "" elsewhere."""
+    if contest is None or contest.objective != "latency" or contest.percentile != MEDIAN:
+        return ""
+    median_s = {c.name: c.latency_s.median for c in candidates if c.latency_s is not None}
+    control_s = median_s.get(contest.control)
+    compared_s = {name: median_s[name] for name in contest.ratios if name in median_s and name != contest.control}
+    if control_s is None or all((contest.ratios[n].ratio > 1) == (s < control_s) for n, s in compared_s.items()):
+        return ""
+    return (
+        "Starts scatter on this machine: ms is the median of all starts of a candidate, the ratios are of starts that "
+        "ran side by side. Where the two disagree, the ratios count."
+    )
 
 
 def untried_text(candidates: Sequence[CandidateRecord]) -> str:

@@ -10,12 +10,13 @@ import pytest
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable
 from pipeline.runs.plan import _by_runtime
-from pipeline.runs.records import CandidateRecord, FailureRecord, LatencyRecord
+from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
 from pipeline.runs.words import (
     about,
     failure_text,
     pipelines_text,
     refusal_text,
+    scatter_text,
     search_text,
     time_shares,
     untried_text,
@@ -107,6 +108,31 @@ def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() 
     assert search_text(nothing).endswith("and none of its own were measured. None of them can run.")
     known = search_text(nothing | {"value_s": 0.9})
     assert known.endswith("and none of its own were measured. It found nothing that was not known before.")
+
+
+@pytest.mark.parametrize(
+    ("ms", "ratio", "more", "told"),
+    [
+        (0.8, 1.1, {}, False),
+        (1.2, 1.1, {}, True),
+        (0.8, 0.9, {}, True),
+        (1.2, 1.1, {"objective": "throughput"}, False),
+        (1.2, 1.1, {"percentile": 99.0}, False),
+    ],
+)
+def test_what_counts_is_told_where_milliseconds_and_ratios_disagree(
+    ms: float, ratio: float, more: dict[str, Any], told: bool
+) -> None:
+    known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
+    rows = [
+        CandidateRecord(name=name, latency_s=LatencyRecord(value * 1e-3, None, None), **known)
+        for name, value in (("control", 1.0), ("other", ms), ("first sight", 9.0))
+    ]
+    terms = {"objective": "latency", "percentile": 50.0, "control": "control", "default": "", "hint": "", "level": 0.95}
+    terms |= {"least": 0.02, "noise": 0.01, "disturbed": False, "over_default": {}, "over_hint": {}, "claimed": []}
+    contest = ContestRecord(ratios={"other": RatioRecord(ratio, 0.5, 2.0, 6)}, **terms | more)
+    assert scatter_text(rows, contest).endswith("the ratios count.") == told
+    assert scatter_text(rows, None) == ""
 
 
 def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
