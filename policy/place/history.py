@@ -23,20 +23,25 @@ ANSWERS = 32  # placements a placer hands back: enough to measure again, few eno
 class History:
     """The placements of n nodes that were seen, each once.
 
-    value_s: digest of a placement -> its median seconds. best, best_s: the first placement of the least value, None and
-    inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what. single_s: the
+    value_s: digest of a placement -> its median seconds. leader, best_s: the first placement of the least value, None
+    and inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what. single_s: the
     least value of a placement on one device; nan while there is none.
     """
 
     def __init__(self, n: int, devices: tuple[str, ...]) -> None:
         self.value_s: dict[bytes, float] = {}
-        self.best: Placement | None = None
+        self.leader: Candidate | None = None
         self.best_s = math.inf
         self.bound: tuple[float, str] = (0.0, "")
         self.single_s = math.nan
         self._n, self._devices = n, devices
         self._turn = 0
         self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
+
+    @property
+    def best(self) -> Placement | None:
+        """Return the placement of the least value; None while nothing has a finite one."""
+        return None if self.leader is None else self.leader.placement
 
     def note(self, key: bytes, candidate: Candidate) -> None:
         """Remember what a placement costs, and the placement itself if it is among the best; key: its digest."""
@@ -50,7 +55,7 @@ class History:
         elif entry[:2] > self._kept[0][:2]:
             heapq.heapreplace(self._kept, entry)
         if value < self.best_s:
-            self.best, self.best_s = candidate.placement, value
+            self.leader, self.best_s = candidate, value
         self.value_s[key] = value
 
     def prove(self, bound_s: float, by: str) -> None:
@@ -65,7 +70,7 @@ class History:
     def fork(self) -> History:
         """Return a history that knows all values, the incumbent and the bound, and keeps what is new to it."""
         twin = History(self._n, self._devices)
-        twin.value_s, twin.best, twin.best_s = dict(self.value_s), self.best, self.best_s
+        twin.value_s, twin.leader, twin.best_s = dict(self.value_s), self.leader, self.best_s
         twin.bound, twin.single_s, twin._turn = self.bound, self.single_s, self._turn
         return twin
 
@@ -77,6 +82,13 @@ class History:
         self.value_s = fork.value_s | self.value_s
         self.single_s = float(np.fmin(self.single_s, fork.single_s))
         self.prove(*fork.bound)
+
+    def adopt(self, other: History) -> None:
+        """Take over the leader and the bound of a history that another thread writes to, if they are better."""
+        leader = other.leader
+        if leader is not None and seconds_of(leader.result) < self.best_s:
+            self.note(leader.placement.digest(), leader)
+        self.prove(*other.bound)
 
     def _in_turn(self) -> list[Candidate]:
         """Return what is kept in the order in which it was seen."""
@@ -108,14 +120,14 @@ class History:
         width = len(digests) // max(1, len(arrays["seen_s"]))
         keys = (digests[i : i + width] for i in range(0, len(digests), width))
         self.value_s = dict(zip(keys, arrays["seen_s"].tolist(), strict=True))
-        self._kept, self.best, self.best_s = [], None, math.inf
+        self._kept, self.leader, self.best_s = [], None, math.inf
         rows = zip(arrays["turn"].tolist(), arrays["device"], arrays["priority"], facts["kept"], strict=True)
         for turn, device, priority, row in rows:
             candidate = _from_json(row, device, priority, self._devices)
             value = seconds_of(candidate.result)
             self._kept.append((-value, -turn, candidate))
             if value < self.best_s:
-                self.best, self.best_s = candidate.placement, value
+                self.leader, self.best_s = candidate, value
         heapq.heapify(self._kept)
         self._turn = facts["turn"]
         self.single_s = math.nan if facts["single_s"] is None else facts["single_s"]

@@ -57,16 +57,21 @@ RULES: Mapping[str, tuple[Method, float]] = {
 }
 RULING = 0.25  # share of the time that goes to rules of thumb at most
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
-SAMPLING = 0.2  # share of what the rules of thumb leave that goes to schedules by learned scores
 LARGE = 20_000  # operations above which clusters are moved instead of groups
-LEAST_S = 0.2  # seconds below which a glance of the solver is not worth its while
-GLANCE = 0.1  # share of what is left in which the solver proves what is easy to prove
-STAGES = 0.05  # share of what is left that goes to contiguous stages, by each of three ways
-REFUTING = 0.7  # share of what is left then in which one solver mostly refutes that a pipeline can be better
-CALLS = 0.2  # share of what is left that goes to annealing calls, before a solver tries
-SOLVERS = 0.9  # share of what is left then in which two solvers prove a pipeline optimal
-MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
+LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
+WHOLE = 0.5  # share of what is left from which a slice takes all of it
+MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
+SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
+SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
+    "min_cut": 0.5,
+    "dpl": 0.05,
+    "dp": 0.1,
+    "latency_dp": 0.2,
+    "neural_list": 0.3,
+    "milp": 0.1,
+    "cpsat": 0.1,
+}
 
 
 def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
@@ -76,47 +81,50 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     """
     if execution is None:
         return (*RULES, "greedy", "anneal")
-    improving = ("multilevel",) if n > LARGE else ("cpsat", "anneal")
-    if execution.concurrent and n <= LARGE:
-        improving = ("neural_list", *improving)
-    exact: tuple[str, ...] = ("dpl", "dp", "milp") if isinstance(execution, PipelineModel) else ()
-    exact = ("latency_dp",) if isinstance(execution, LatencyModel) else exact
-    return (*RULES, *(("min_cut",) if execution.additive else ()), *exact, *improving)
+    exact: tuple[str, ...] = ("min_cut",) if execution.additive else ()
+    if isinstance(execution, PipelineModel):
+        exact = ("dpl", "dp", "milp")
+    if isinstance(execution, LatencyModel):
+        exact = ("latency_dp",)
+    if n > LARGE:
+        return (*RULES, *(name for name in exact if name in ("min_cut", "dpl")), "multilevel")
+    learned = () if execution.additive else ("neural_list",)
+    return (*RULES, *exact, *learned, "cpsat", "anneal")
 
 
 @dataclass(frozen=True, slots=True)
 class Portfolio(Method):
-    """Runs the other placers in turn on one budget, each from the incumbent, and says which one found it.
+    """Runs the other placers on one budget, from the incumbent, and says which one found it.
 
-    Every placement, if there are so few. Else, for two devices that run one after another, the minimum cut, which
-    proves itself. Then rules of thumb, those that a quarter of the time suffices for, and where devices work at once
-    schedules by learned scores. Then a glance of the solver, if its program is small enough; annealing in two rounds,
-    the second from the best of the first; and between them the solver again, if the glance has found a placement or a
-    bound. On large graphs `multilevel` in place of all of it. Ends at once at a proven optimum. Never worse than the
-    best single device, any rule of thumb that ran, or its start.
+    Every placement, if there are so few. Else, with a time limit, two lanes on a thread each, which tell one another
+    what they find. The first runs rules of thumb, those that a quarter of the time suffices for, and then anneals from
+    the incumbent to the end. The second gives every other member a first slice: exact methods, schedules by learned
+    scores, the lower bound and a solver, if its program is small enough; then it follows what pays. Of local search and
+    of those members the one goes on that improved the incumbent most per second when it ran last, each time twice as
+    long as before, and at last to the end. On large graphs `multilevel` follows the rules. Ends at once at a proven
+    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
 
-    Where memory is short, every second local search of the first round begins at the best that the rules of thumb find
-    with memory left aside, and minds memory only after a while: what it goes through first is the same however much the
-    devices hold.
+    Where memory is short, local searches of the second lane begin at the best that the rules of thumb find with memory
+    left aside, and mind memory only after a while: what they go through first is the same however much the devices
+    hold.
 
-    With a time limit, `workers` local searches run at the same time, of different seeds. With evaluations alone, two
-    local searches share a round if each gets 200 per group, else there is one; then equal seeds give equal answers,
+    With evaluations alone the same members run in turn, each with a share of them. Then equal seeds give equal answers,
     whatever the number of workers, and the solver's effort is counted in its own steps, in proportion to the
     evaluations left.
     """
 
-    version: ClassVar[int] = 9
+    version: ClassVar[int] = 10
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
     )
 
-    annealing: float = param(0.6, "share of what the rules of thumb leave that goes to the first round of annealing")
-    solving: float = param(0.6, "share of the rest that goes to the solver, where a glance of it has paid")
+    annealing: float = param(0.6, "without a time limit: share of what is left for the first round of annealing")
+    solving: float = param(0.6, "without a time limit: share of the rest for the solver, where a glance of it has paid")
     solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
     effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
-    workers: int = param(2, "threads of local search, and of the solver")
-    learned: bool = param(True, "where devices work at once, sample schedules by learned scores before annealing")
+    workers: int = param(2, "threads: with a time limit, lanes of members")
+    learned: bool = param(True, "sample schedules by learned scores, where devices work at the same time")
 
     def __post_init__(self) -> None:
         if not (0 <= self.annealing <= 1 and 0 <= self.solving <= 1) or self.solvable < 0 or self.workers < 1:
@@ -126,31 +134,87 @@ class Portfolio(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Search until an optimum is proven or the budget ends."""
-        if search.done:
+        if search.done or enumerated(search) or search.done:
             return
-        prove_bound(search)
-        if enumerated(search) or search.done:
-            return
-        additive = search.execution is not None and search.execution.additive
-        if additive and search.problem.topology.p == 2:
-            _part(search, "min_cut", MinCut(), seed)
-        if isinstance(search.execution, PipelineModel):
-            self._stages(search, seed)
-        if isinstance(search.execution, LatencyModel):
-            self._calls(search, seed)
-        self._rules(search, seed)
-        if self.learned and "neural_list" in parts(search.problem.graph.n, search.execution):
-            _part(search, "neural_list", NeuralList(improve=False, planned=1), seed, share=SAMPLING)
-        make_room(search, seed=seed)
         if search.simulator is None:
             self._climb(search, seed)
-            return
-        if additive and search.problem.topology.p > 2:
-            _part(search, "min_cut", MinCut(), seed)
-        if search.problem.graph.n > LARGE:
-            _part(search, "multilevel", Multilevel(workers=self.workers), seed)
+        elif search.problem.graph.n > LARGE:
+            self._cluster(search, seed)
+        elif math.isfinite(search.left_s):
+            lanes = [partial(self._descend, seed=seed), partial(self._scout, seed=seed)]
+            together(search, lanes if self.workers > 1 else [partial(self._scout, seed=seed)], workers=self.workers)
         else:
-            self._improve(search, seed)
+            self._in_turn(search, seed)
+
+    def _descend(self, search: Search, seed: int) -> None:
+        """Rules of thumb, then local search from the incumbent to the end."""
+        self._rules(search, seed)
+        _part(search, "anneal", Anneal(), seed)
+        self._follow(search, self._members(search), seed + 2)
+
+    def _scout(self, search: Search, seed: int) -> None:
+        """Give every other member a first slice, prove a bound, and then follow what pays."""
+        if self.workers == 1:
+            self._rules(search, seed)
+        members = self._members(search)
+        for name, method in members.items():
+            if name in SHARES:
+                _part(search, name, method, seed, share=SHARES[name])
+        with search.limited("bound"):
+            prove_bound(search)
+        relaxed = self._unlimited(search, seed)
+        if relaxed is not None:
+            members["anneal"] = _Relaxed(relaxed)
+        self._follow(search, members, seed + 1)
+
+    def _follow(self, search: Search, members: Mapping[str, Method], seed: int) -> None:
+        """Call the member that improved the incumbent most per second when it was called last, again and again.
+
+        Slices of a member grow; one of half of what is left or more takes all of it.
+        """
+        rate = dict.fromkeys(members, math.inf)
+        slices = dict.fromkeys(members, SLICE)
+        rng = np.random.default_rng(seed)
+        while rate and not search.done:
+            search.adopt()
+            name = max(rate, key=lambda name: (rate[name], name == "anneal"))
+            before_s, spent, began_s = search.best_s, search.spent, time.monotonic()
+            whole = slices[name] >= WHOLE
+            _part(search, name, members[name], int(rng.integers(2**31)), share=1.0 if whole else slices[name])
+            took_s = max(time.monotonic() - began_s, LEAST_S)
+            rate[name] = _gain(before_s, search.best_s) / took_s
+            slices[name] *= 2
+            if search.spent == spent:
+                del rate[name]
+
+    def _members(self, search: Search) -> dict[str, Method]:
+        """Return the members besides rules of thumb that apply to a search."""
+        methods: dict[str, Method] = {
+            "min_cut": MinCut(),
+            "dpl": Dpl(),
+            "dp": Dp(workers=1),
+            "latency_dp": LatencyDp(),
+            "neural_list": NeuralList(improve=False),
+            "milp": Milp(),
+            "cpsat": CpSat(largest=self.solvable, workers=1, effort=self.effort),
+            "anneal": Anneal(),
+        }
+        applicable = parts(search.problem.graph.n, search.execution)
+        if not self.learned:
+            del methods["neural_list"]
+        if search.problem.costs is None or size_of(search) > self.solvable:
+            del methods["cpsat"], methods["milp"]
+        return {name: method for name, method in methods.items() if name in applicable}
+
+    def _cluster(self, search: Search, seed: int) -> None:
+        """Large graphs: rules of thumb, what divides them in one pass, and local search of clusters."""
+        self._rules(search, seed)
+        members = self._members(search)
+        for name in ("min_cut", "dpl"):
+            if name in members:
+                _part(search, name, members[name], seed, share=SHARES[name])
+        make_room(search, seed=seed)
+        _part(search, "multilevel", Multilevel(workers=self.workers), seed)
 
     def _rules(self, search: Search, seed: int) -> None:
         timed = math.isfinite(search.left_s)
@@ -161,83 +225,64 @@ class Portfolio(Method):
                 continue
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
-                _part(search, name, method, seed)
-
-    def _stages(self, search: Search, seed: int) -> None:
-        """Divide a pipeline into contiguous stages, and prove or better it at once where that is easy.
-
-        One solver after a little annealing; then both solvers side by side, where time is limited.
-        """
-        _part(search, "dpl", Dpl(), seed, share=STAGES)
-        if search.problem.graph.n > LARGE:
-            return
-        _part(search, "dp", Dp(workers=self.workers), seed, share=STAGES)
-        self._anneal(search, seed, share=STAGES)
-        solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
-        if search.done or size_of(search) > self.solvable:
-            return
-        _part(search, "cpsat", solver, seed, share=REFUTING)
-        if math.isfinite(search.left_s) and search.left_s > LEAST_S:
-            solvers = [_Named("milp", Milp()), _Named("cpsat", solver)]
-            _part(search, "milp", _SideBySide(solvers, len(solvers)), seed, share=SOLVERS)
-
-    def _calls(self, search: Search, seed: int) -> None:
-        """Call accelerators one after another, let a little annealing overlap calls, and prove or better that."""
-        if search.problem.graph.n > LARGE:
-            return
-        _part(search, "latency_dp", LatencyDp(), seed)
-        self._anneal(search, seed, share=CALLS)
-        if size_of(search) <= self.solvable:
-            solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
-            _part(search, "cpsat", solver, seed, share=SOLVERS)
+                _part(search, name, method, seed, seconds=allowed_s)
 
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
+        self._rules(search, seed)
+        make_room(search, seed=seed)
         _part(search, "greedy", Greedy(), seed, share=MEASURED)
         _part(search, "anneal", Anneal(), seed)
 
-    def _improve(self, search: Search, seed: int) -> None:
-        solver = CpSat(largest=self.solvable, workers=self.workers, effort=self.effort)
-        pays = self._glance(search, solver, seed)
+    def _in_turn(self, search: Search, seed: int) -> None:
+        """Run the members one after another on a number of evaluations, local searches in two rounds."""
+        prove_bound(search)
+        self._rules(search, seed)
+        members = self._members(search)
+        for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list"):
+            if name in members:
+                _part(search, name, members[name], seed, share=SHARES[name])
+        make_room(search, seed=seed)
+        before = search.best_s, search.bound_s
+        solvers = [name for name in ("cpsat", "milp") if name in members]
+        for name in solvers:
+            _part(search, name, members[name], seed, share=SHARES[name])
+        pays = (search.best_s, search.bound_s) != before
         rounds = pays or self._local_searches(search) > 1
-        self._anneal(search, seed, share=self.annealing if rounds else 1.0, start=self._unlimited(search, seed))
-        if pays:
-            _part(search, "cpsat", solver, seed, share=self.solving)
+        self._anneal(search, seed, share=self.annealing if rounds else 1.0)
+        for name in solvers if pays else ():
+            _part(search, name, members[name], seed, share=self.solving)
         self._anneal(search, seed + 1, share=1.0)
 
-    def _glance(self, search: Search, solver: CpSat, seed: int) -> bool:
-        """Let the solver have a glance, if it can help; return whether it has found a placement or a bound."""
-        if search.done or search.left_s * GLANCE < LEAST_S or search.problem.costs is None:
-            return False
-        if size_of(search) > self.solvable:
-            return False
-        before = search.best_s, search.bound_s
-        _part(search, "cpsat", solver, seed, share=GLANCE)
-        return (search.best_s, search.bound_s) != before
-
     def _local_searches(self, search: Search) -> int:
-        """Return how many local searches anneal side by side."""
-        if math.isfinite(search.left_s):
-            return self.workers
+        """Return how many local searches anneal side by side on a number of evaluations."""
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
     def _unlimited(self, search: Search, seed: int) -> Placement | None:
         """Return the best that rules of thumb find with memory left aside; None where nothing could start there."""
-        if search.done or not tight(search) or self._local_searches(search) == 1:
+        if search.done or not tight(search):
             return None
+        relaxed = None
         with search.limited("anneal"):
             relaxed = unlimited(search, seconds=RULING * search.left_s)
             self._rules(relaxed, seed)
-        return relaxed.best
+        return None if relaxed is None else relaxed.best
 
-    def _anneal(self, search: Search, seed: int, *, share: float, start: Placement | None = None) -> None:
-        """Anneal, by several local searches if each gets enough; every other one from the start, if there is one."""
-        count = self._local_searches(search)
-        if count == 1:
+    def _anneal(self, search: Search, seed: int, *, share: float) -> None:
+        """Anneal, by two local searches if each gets enough; then one begins with memory left aside."""
+        if self._local_searches(search) == 1:
             _part(search, "anneal", Anneal(), seed, share=share)
             return
-        methods = [Anneal() if start is None or i % 2 == 0 else _Relaxed(start) for i in range(count)]
+        start = self._unlimited(search, seed)
+        methods = [Anneal(), Anneal() if start is None else _Relaxed(start)]
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
+
+
+def _gain(before_s: float, after_s: float) -> float:
+    """Return by which share of itself a time fell; 1 for the first that is finite."""
+    if not math.isfinite(after_s):
+        return 0.0
+    return 1.0 if math.isinf(before_s) else (before_s - after_s) / max(before_s, 1e-300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,18 +299,6 @@ class _SideBySide(Method):
 
 
 @dataclass(frozen=True, slots=True)
-class _Named(Method):
-    """A method that searches under its own name."""
-
-    name: str
-    method: Method
-
-    def run(self, search: Search, *, seed: int) -> None:
-        with search.limited(self.name):
-            self.method.run(search, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
 class _Relaxed(Method):
     """Anneals from a start that need not fit."""
 
@@ -275,11 +308,13 @@ class _Relaxed(Method):
         Anneal().relax(search, self.start, seed=seed)
 
 
-def _part(search: Search, name: str, method: Method, seed: int, *, share: float = 1.0) -> None:
-    """Let a method search under its own name with a share of what is left of the budget."""
+def _part(
+    search: Search, name: str, method: Method, seed: int, *, share: float = 1.0, seconds: float = math.inf
+) -> None:
+    """Let a method search under its own name with a share of what is left of the budget, and so many seconds."""
     if search.done:
         return
     evaluations = max(1, math.ceil(share * search.left))
-    seconds = share * search.left_s if np.isfinite(search.left_s) else None
-    with search.limited(name, evaluations=evaluations, seconds=seconds):
+    seconds = min(seconds, share * search.left_s)
+    with search.limited(name, evaluations=evaluations, seconds=seconds if math.isfinite(seconds) else None):
         method.run(search, seed=seed)

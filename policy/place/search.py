@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Protocol
 
@@ -25,10 +25,17 @@ from policy.place.history import ANSWERS, History
 MANY = 10**12  # evaluations, more than any search gets to
 
 
+class BudgetEndedError(Exception):
+    """What `Search.look` raises; `Search.limited` and `Method.place` end with what is known then."""
+
+
 class Method(Protocol):
     """What the placers of this folder are made of: `run` searches, `place` frames it as the Protocol `Placer` wants.
 
     A method that calls others runs them on its own `Search`, within `Search.limited`.
+
+    Every method is interruptible: it has a placement evaluated early, looks at `left`, `left_s` or `done`, or calls
+    `look`, at least every 50 ms where the size of the problem allows it, and ends when its budget has.
     """
 
     __slots__ = ()
@@ -46,7 +53,8 @@ class Method(Protocol):
         """
         name = type(self).__module__.rpartition(".")[2]  # one method per module, which has its name
         search = Search(problem, evaluator, budget, progress, author=name)
-        self.run(search, seed=seed)
+        with suppress(BudgetEndedError):
+            self.run(search, seed=seed)
         return search.answer()
 
 
@@ -76,6 +84,7 @@ class Search:
         self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._forks: list[Search] = []
+        self._beside: Sequence[Search] = ()
         self._told = -1
         self._open()
 
@@ -109,13 +118,22 @@ class Search:
 
     @property
     def left_s(self) -> float:
-        """Return how many seconds are left; inf without a time limit."""
-        return self._last_s - time.monotonic()
+        """Return how many seconds are left; inf without a time limit, 0 where nobody waits any more."""
+        return 0.0 if self.stopped() else self._last_s - time.monotonic()
+
+    def look(self) -> None:
+        """Look at the clock, in the middle of what takes long.
+
+        Raises:
+            BudgetEndedError: the time is up, or nobody waits any more.
+        """
+        if self.left_s <= 0:
+            raise BudgetEndedError
 
     @property
     def done(self) -> bool:
         """Return whether the budget is spent, or the best placement proven, or as good as was asked for."""
-        return self.left <= 0 or self.proven or self.best_s * (1 - self.budget.gap) <= self.bound_s
+        return self.left <= 0 or self.settled
 
     @property
     def best(self) -> Placement | None:
@@ -137,13 +155,21 @@ class Search:
         """Return whether no placement can be better than the best one seen."""
         return is_proven(self.best_s, self.bound_s)
 
+    @property
+    def settled(self) -> bool:
+        """Return whether the best placement is proven, or as good as was asked for."""
+        return self.proven or self.best_s * (1 - self.budget.gap) <= self.bound_s
+
     def prove(self, bound_s: float, by: str) -> None:
         """Note that no placement is faster than `bound_s`."""
         self._history.prove(bound_s, by)
 
     @contextmanager
     def limited(self, author: str, *, evaluations: int | None = None, seconds: float | None = None) -> Iterator[None]:
-        """Let a part of the search run under a name of its own and within a part of what is left."""
+        """Let a part of the search run under a name of its own and within a part of what is left.
+
+        It ends quietly with `BudgetEndedError`, whether its part or all of the budget has ended.
+        """
         kept = self.author, self._last_evaluation, self._last_s
         self.author = author
         if evaluations is not None:
@@ -151,7 +177,8 @@ class Search:
         if seconds is not None:
             self._last_s = min(self._last_s, time.monotonic() + seconds)
         try:
-            yield
+            with suppress(BudgetEndedError):
+                yield
         finally:
             self.author, self._last_evaluation, self._last_s = kept
 
@@ -169,7 +196,7 @@ class Search:
         twin = copy.copy(self)
         twin._evaluator = twin._simulator = self.simulator.fork()
         twin._progress = progress
-        twin._history, twin._forks, twin.details = self._history.fork(), [], {}
+        twin._history, twin._forks, twin._beside, twin.details = self._history.fork(), [], (), {}
         twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
         self._forks.append(twin)
         return twin
@@ -181,6 +208,15 @@ class Search:
         if self.simulator is not None and fork.simulator is not None:
             self.simulator.absorb(fork.simulator)
         self._history.join(fork._history)
+
+    def share(self, beside: Sequence[Search]) -> None:
+        """Let this search `adopt` what others, on other threads, find meanwhile."""
+        self._beside = [search for search in beside if search is not self]
+
+    def adopt(self) -> None:
+        """Take over the incumbents and bounds of the searches beside this one, if they are better."""
+        for other in self._beside:
+            self._history.adopt(other._history)
 
     def tell(self) -> None:
         """Tell the progress, if anything was spent since it was told last."""

@@ -7,23 +7,19 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from pipeline.core.problem import Progress
-from policy.place.search import Search
+from policy.place.search import BudgetEndedError, Search
 
 LOOK_S = 0.1  # seconds between two looks at whether everything has ended, or somebody wants it to
 
 Part = Callable[[Search], None]
 
 
-class EndedError(Exception):
-    """A part that nobody waits for any more ends with this, unseen."""
-
-
 def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     """Let parts search, `workers` of them at a time, each with an equal share of the evaluations left.
 
-    All begin with what the search knows now, and learn nothing of one another until the last has ended; then what they
-    found is taken over in their order. So without a time limit the outcome is the same for any number of workers. With
-    one, a proof ends them all.
+    All begin with what the search knows now; in the end what they found is taken over in their order. Without a time
+    limit they learn nothing of one another before, and so the outcome is the same for any number of workers. With one,
+    they may `adopt` what others have found, and an incumbent that is proven, or good enough, ends them all.
 
     Progress is told on the caller's thread. Whatever that raises, and whatever a part raises, ends all parts at their
     next look at the evaluator, and is raised here.
@@ -32,11 +28,14 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
 
     def hook(_: Progress) -> None:
         if ended.is_set():
-            raise EndedError
+            raise BudgetEndedError
 
     share, rest = divmod(search.left, len(parts))
     forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
-    _stoppable(forks, ended)
+    for one in (search, *forks):
+        one.share(forks if timed else ())
+    for fork in forks:
+        fork.stopped = ended.is_set
     jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
     lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
     threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]
@@ -47,7 +46,8 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
             for thread in threads:
                 thread.join(LOOK_S / len(threads))
             search.tell()
-            if timed and any(fork.proven for fork in forks):
+            search.adopt()
+            if search.settled:
                 ended.set()
     except BaseException:
         ended.set()
@@ -58,15 +58,10 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
                 thread.join()
         for fork in forks:
             search.join(fork)
+    search.share(())
     if faults:
         raise faults[0]
     search.tell()
-
-
-def _stoppable(forks: Iterable[Search], ended: threading.Event) -> None:
-    """Let forks know when nobody waits for them any more."""
-    for fork in forks:
-        fork.stopped = ended.is_set
 
 
 def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faults: list[BaseException]) -> None:
@@ -75,7 +70,7 @@ def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faul
         for part, fork in jobs:
             if not ended.is_set() and fork.left_s > 0:
                 part(fork)
-    except EndedError:
+    except BudgetEndedError:
         return
     except BaseException as error:  # noqa: BLE001  handed on to the caller, whatever it is
         faults.append(error)

@@ -24,6 +24,7 @@ from policy.place.exact.latency_dp import LatencyDp
 from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
+from policy.place.local.room import make_room
 from policy.place.search import Method, Search
 from policy.place.units import Units, mostly_on
 
@@ -31,6 +32,8 @@ REFUTING = 0.7  # share of the effort that goes into refuting that there is anyt
 EASY = 100  # variables up to which the whole program is solved as quickly
 BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
 LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
+BEGINNING = 0.2  # share of the time left that goes to calls one after another, as a start
+ROOM = 0.4  # share of the time left that goes to a first placement that fits
 MARGIN = 0.98  # the share of the time left that the solver may use
 
 
@@ -49,7 +52,7 @@ class CpSat(Method):
     A second by that count was seen to take 10 to 40 seconds.
     """
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     placers: ClassVar[tuple[str, ...]] = ("heft", "dpl", "latency_dp")
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
@@ -70,11 +73,14 @@ class CpSat(Method):
         if search.best is None:  # no device holds everything
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
+        if search.best is None:  # the program counts weights alone, not what a simulator adds to them
+            with search.limited(search.author, seconds=ROOM * search.left_s if math.isfinite(search.left_s) else None):
+                make_room(search, seed=seed)
         if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
                 Heft().run(search, seed=seed)
         Dpl.begin(search, seed=seed)
-        LatencyDp.begin(search)
+        LatencyDp.begin(search, seconds=BEGINNING * search.left_s)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
@@ -14,10 +17,12 @@ from policy.place.exact.dp import MB
 from policy.place.exact.flow_bound import game_of, rounds_of
 from policy.place.exact.proofs import is_finest, prove_bound
 from policy.place.exact.series import SeriesProgram
-from policy.place.exact.stages import all_ideals
+from policy.place.exact.stages import all_ideals, order_of, prefixes_of
 from policy.place.search import Method, Search
 
 BOUND_S = 30.0  # seconds for the bound at most; never more than a tenth of what is left
+ORDERS = 8  # orders that are divided before all ideals are
+ORDERING = 0.2  # share of the time for them
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +35,15 @@ class LatencyDp(Method):
     accelerator it takes as long as its operations and transfers, on CPUs as its longest path; the sum over all stages
     is least. Each accelerator is called once. Then only what a flow of paths meets counts, which is less than any
     placement takes, and the paths that take longest get a share of the flow, round after round: every round proposes a
-    placement, and proves a bound (see `flow_bound`). Needs the memory for all ideals; where that is more than
+    placement, and proves a bound (see `flow_bound`). First a few topological orders are divided into intervals, each in
+    the best way: an answer that is there early, whatever becomes of the ideals. Needs the memory for all ideals; where that is more than
     `memory_mb`, nothing is proposed, and the log says so.
 
     Source: Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators, NeurIPS 2020, for the
     ideals; the sum in place of the maximum, and the game, are ours.
     """
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     memory_mb: int = param(4000, "memory for the ideals at most, in MB")
 
@@ -46,10 +52,13 @@ class LatencyDp(Method):
             raise UsageError(f"{self} has a parameter out of range.", "Use memory_mb of at least 1.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Note the bound, ask about the stages of the least sum, and about what the rounds propose."""
-        prove_bound(search, seconds=BOUND_S)
+        """Ask about the stages of some orders, prove a bound, ask about the least sum and what the rounds propose."""
         program = None if search.done else search.problem.derived(SeriesProgram.of)
-        if program is None:
+        if program is not None:
+            self._begin(search, program, seed)
+        if not search.done:
+            prove_bound(search, seconds=BOUND_S)
+        if program is None or search.done:
             return
         ideals = all_ideals(program.stages, self.memory_mb * MB, lambda: search.left_s > 0)
         if ideals is None and search.left_s > 0:
@@ -61,6 +70,19 @@ class LatencyDp(Method):
         if staged is not None:
             search.evaluate([program.placement(staged.device)])
         self._play(search)
+
+    def _begin(self, search: Search, program: SeriesProgram, seed: int) -> None:
+        """Ask about the least sum of stages that are intervals of an order, for several orders."""
+        elements, rng = program.stages.elements, np.random.default_rng(seed)
+        rank = -np.arange(float(elements.k))
+        with search.limited(search.author, seconds=ORDERING * search.left_s if math.isfinite(search.left_s) else None):
+            for _ in range(ORDERS):
+                ideals = prefixes_of(program.stages, order_of(elements, rank))
+                staged = program.least_sum(ideals, lambda: search.left_s > 0)
+                if staged is not None:
+                    search.evaluate([program.placement(staged.device)])
+                search.look()
+                rank = rng.random(elements.k)
 
     def _play(self, search: Search) -> None:
         """Let the rounds of the game propose placements, and prove bounds where they hold for the problem."""
@@ -77,8 +99,8 @@ class LatencyDp(Method):
                 search.prove(bound_s * (1 - SAFETY), "flow of paths")
 
     @staticmethod
-    def begin(search: Search) -> None:
+    def begin(search: Search, *, seconds: float) -> None:
         """Ask about calls in series where one inference is placed: a start for solvers, beside a device alone."""
         if isinstance(search.execution, LatencyModel) and not search.done:
-            with search.limited("latency_dp"):
+            with search.limited("latency_dp", seconds=seconds if math.isfinite(seconds) else None):
                 LatencyDp().run(search, seed=0)

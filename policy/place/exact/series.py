@@ -85,6 +85,8 @@ class SeriesProgram:
         )
         free = [list(kind) for kind in elements.kinds]
         while at > 0:
+            if not goes_on():
+                return None
             goal = np.array([at, state, -1, -1], np.int64)
             seen.fill(-1)
             series_of_ideals(series, value_s, seen, np.array([at, at + 1, 1], np.int64), goal)

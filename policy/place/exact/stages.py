@@ -42,8 +42,8 @@ STATES = 10_000  # states above which no program over stages is begun
 PRICING_S = 1.0  # seconds for the prices of unequal devices at most
 NOWHERE = np.full(4, -1, np.int64)  # no goal: all values are asked for
 BYTES_PER_COVER = 48  # of an ideal without one of its elements, while these are found and sorted
-PAIRS = 4_000_000  # of ideals, or of elements of an order, between two looks at the clock
-WORDS = 2_000_000  # that are looked at between two looks at the clock, while ideals are listed
+PAIRS = 1_000_000  # of ideals, or of elements of an order, between two looks at the clock
+WORDS = 500_000  # that are looked at between two looks at the clock, while ideals are listed
 LONG, PIECES = 2000, 1000  # elements of an order from which on it is divided by pieces first, and their number
 LOOSE = 1e-9  # share by which sums in another order may differ
 ORDER_PAIRS = 2e8  # of elements, in all orders together, where time is not limited
@@ -248,6 +248,22 @@ def all_ideals(program: StageProgram, memory_bytes: int, goes_on: Callable[[], b
     size = int(listing.counts[1])
     lattice = Lattice(listing.first, *by_above(listing), listing.priced_s[:size].copy())
     return Ideals(lattice, listing.words[:size].copy())
+
+
+def prefixes_of(program: StageProgram, order: Int64) -> Ideals:
+    """Return the ideals of elements that are prefixes of a topological order, int64 [k], of a program's elements."""
+    k = order.size
+    words = np.zeros((k + 1, max(1, -(-k // 64))), np.int64)
+    words[np.arange(1, k + 1), order >> 6] = np.int64(1) << (order & 63)
+    step = np.arange(k + 1)
+    lattice = Lattice(
+        np.append(step, k + 1),
+        np.concatenate([[0], step]),
+        step[:-1].astype(np.int32),
+        order.astype(np.int32),
+        np.concatenate([[0.0], np.cumsum(program.priced_s[order])]),
+    )
+    return Ideals(lattice, np.bitwise_or.accumulate(words, axis=0))
 
 
 def difference(ideals: Ideals, inner: int, outer: int) -> Int64:
