@@ -24,8 +24,8 @@ class History:
     """The placements of n nodes that were seen, each once.
 
     value_s: digest of a placement -> its median seconds. leader, best_s: the first placement of the least value, None
-    and inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what. single_s: the
-    least value of a placement on one device; nan while there is none.
+    and inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what.
+    single_s: the least value of a placement on one device; nan while there is none.
     """
 
     def __init__(self, n: int, devices: tuple[str, ...]) -> None:

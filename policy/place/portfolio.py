@@ -61,6 +61,7 @@ LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 WHOLE = 0.5  # share of what is left from which a slice takes all of it
+PROOF = 0.1  # what raising the bound counts beside improving the incumbent by as much
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
@@ -69,6 +70,7 @@ SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a me
     "dp": 0.1,
     "latency_dp": 0.2,
     "neural_list": 0.3,
+    "bound": 0.1,
     "milp": 0.1,
     "cpsat": 0.1,
 }
@@ -153,37 +155,32 @@ class Portfolio(Method):
         self._follow(search, self._members(search), seed + 2)
 
     def _scout(self, search: Search, seed: int) -> None:
-        """Give every other member a first slice, prove a bound, and then follow what pays."""
+        """Give every other member a first slice, and then follow what pays."""
         if self.workers == 1:
             self._rules(search, seed)
         members = self._members(search)
-        for name, method in members.items():
-            if name in SHARES:
-                _part(search, name, method, seed, share=SHARES[name])
-        with search.limited("bound"):
-            prove_bound(search)
         relaxed = self._unlimited(search, seed)
-        if relaxed is not None:
-            members["anneal"] = _Relaxed(relaxed)
-        self._follow(search, members, seed + 1)
+        self._follow(search, members if relaxed is None else {**members, "anneal": _Relaxed(relaxed)}, seed + 1)
 
     def _follow(self, search: Search, members: Mapping[str, Method], seed: int) -> None:
-        """Call the member that improved the incumbent most per second when it was called last, again and again.
+        """Give each member a slice, then call the one that improved the incumbent most per second when called last.
 
-        Slices of a member grow; one of half of what is left or more takes all of it.
+        Of several that improved nothing, the one that had least time. Slices of a member grow; one of half of what is left or more takes all of it.
         """
-        rate = dict.fromkeys(members, math.inf)
-        slices = dict.fromkeys(members, SLICE)
+        rate, used_s = dict.fromkeys(members, math.inf), dict.fromkeys(members, 0.0)
+        share = {**dict.fromkeys(members, SLICE), **SHARES}
         rng = np.random.default_rng(seed)
         while rate and not search.done:
             search.adopt()
-            name = max(rate, key=lambda name: (rate[name], name == "anneal"))
-            before_s, spent, began_s = search.best_s, search.spent, time.monotonic()
-            whole = slices[name] >= WHOLE
-            _part(search, name, members[name], int(rng.integers(2**31)), share=1.0 if whole else slices[name])
+            name = max(rate, key=lambda name: (rate[name], -used_s[name]))
+            before, spent, began_s = (search.best_s, search.bound_s), search.spent, time.monotonic()
+            _part(search, name, members[name], int(rng.integers(2**31)), share=share[name])
             took_s = max(time.monotonic() - began_s, LEAST_S)
-            rate[name] = _gain(before_s, search.best_s) / took_s
-            slices[name] *= 2
+            used_s[name] += took_s
+            first, rate[name] = math.isinf(rate[name]), _gain(before, (search.best_s, search.bound_s)) / took_s
+            share[name] = SLICE if first else 2 * share[name]
+            if share[name] >= WHOLE:
+                share[name] = 1.0
             if search.spent == spent:
                 del rate[name]
 
@@ -195,15 +192,16 @@ class Portfolio(Method):
             "dp": Dp(workers=1),
             "latency_dp": LatencyDp(),
             "neural_list": NeuralList(improve=False),
-            "milp": Milp(),
+            "bound": _Bound(),
             "cpsat": CpSat(largest=self.solvable, workers=1, effort=self.effort),
+            "milp": Milp(),
             "anneal": Anneal(),
         }
-        applicable = parts(search.problem.graph.n, search.execution)
+        applicable = {*parts(search.problem.graph.n, search.execution), "bound"}
         if not self.learned:
-            del methods["neural_list"]
+            applicable.discard("neural_list")
         if search.problem.costs is None or size_of(search) > self.solvable:
-            del methods["cpsat"], methods["milp"]
+            applicable -= {"cpsat", "milp"}
         return {name: method for name, method in methods.items() if name in applicable}
 
     def _cluster(self, search: Search, seed: int) -> None:
@@ -236,9 +234,11 @@ class Portfolio(Method):
 
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""
+        members = self._members(search)
+        if search.problem.topology.p == 2 and "min_cut" in members:  # proves itself
+            _part(search, "min_cut", members["min_cut"], seed)
         prove_bound(search)
         self._rules(search, seed)
-        members = self._members(search)
         for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list"):
             if name in members:
                 _part(search, name, members[name], seed, share=SHARES[name])
@@ -278,11 +278,15 @@ class Portfolio(Method):
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
 
 
-def _gain(before_s: float, after_s: float) -> float:
-    """Return by which share of itself a time fell; 1 for the first that is finite."""
-    if not math.isfinite(after_s):
+def _gain(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Return by which share of itself an incumbent fell, 1 for the first, and how much the bound rose towards it.
+
+    before, after: the incumbent and its bound, in seconds.
+    """
+    if not 0 < after[0] < math.inf:
         return 0.0
-    return 1.0 if math.isinf(before_s) else (before_s - after_s) / max(before_s, 1e-300)
+    fell = 1.0 if math.isinf(before[0]) else (before[0] - after[0]) / before[0]
+    return fell + PROOF * (after[1] - before[1]) / after[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,14 @@ class _SideBySide(Method):
         seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=len(self.methods) - 1).tolist()]
         parts = [partial(method.run, seed=s) for method, s in zip(self.methods, seeds, strict=True)]
         together(search, parts, workers=self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound(Method):
+    """Proves a lower bound, and places nothing."""
+
+    def run(self, search: Search, *, seed: int) -> None:
+        prove_bound(search)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,5 +328,5 @@ def _part(
         return
     evaluations = max(1, math.ceil(share * search.left))
     seconds = min(seconds, share * search.left_s)
-    with search.limited(name, evaluations=evaluations, seconds=seconds if math.isfinite(seconds) else None):
+    with search.limited(name, evaluations=evaluations, seconds=seconds):
         method.run(search, seed=seed)

@@ -25,6 +25,9 @@ from policy.place.history import ANSWERS, History
 MANY = 10**12  # evaluations, more than any search gets to
 
 
+Look = Callable[[], None]  # raises BudgetEndedError where there is no time left; see `Search.look`
+
+
 class BudgetEndedError(Exception):
     """What `Search.look` raises; `Search.limited` and `Method.place` end with what is known then."""
 
@@ -386,6 +389,10 @@ class Search:
                 details=dict(self.details),
             )
         )
+
+
+def unhurried() -> None:
+    """Let what takes long go on: nobody waits for it."""
 
 
 def policy_of(problem: Problem, placer: str) -> PolicyInputs:

@@ -42,13 +42,7 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     try:
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(LOOK_S / len(threads))
-            search.tell()
-            search.adopt()
-            if search.settled:
-                ended.set()
+        _wait(search, threads, ended)
     except BaseException:
         ended.set()
         raise
@@ -62,6 +56,17 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     if faults:
         raise faults[0]
     search.tell()
+
+
+def _wait(search: Search, threads: Sequence[threading.Thread], ended: threading.Event) -> None:
+    """Wait for threads; tell the progress, and end them all where what they have found is settled."""
+    while any(thread.is_alive() for thread in threads):
+        for thread in threads:
+            thread.join(LOOK_S / len(threads))
+        search.tell()
+        search.adopt()
+        if search.settled:
+            ended.set()
 
 
 def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faults: list[BaseException]) -> None:

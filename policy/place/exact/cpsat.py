@@ -74,7 +74,7 @@ class CpSat(Method):
             first = units.devices_of(mostly_on(problem, 0))
             search.evaluate([units.placement(units.repaired(first))])
         if search.best is None:  # the program counts weights alone, not what a simulator adds to them
-            with search.limited(search.author, seconds=ROOM * search.left_s if math.isfinite(search.left_s) else None):
+            with search.limited(search.author, seconds=ROOM * search.left_s):
                 make_room(search, seed=seed)
         if execution is not None and execution.concurrent:
             with search.limited("heft"):  # a start beside a device alone
@@ -108,7 +108,7 @@ class CpSat(Method):
 
         problem, execution = search.problem, search.execution
         objective = objective_of(execution)
-        with search.limited(search.author, seconds=REFUTING * search.left_s if math.isfinite(search.left_s) else None):
+        with search.limited(search.author, seconds=REFUTING * search.left_s):
             while not search.done and search.best is not None:
                 value_s = search.best_s * (1 - BETTER)
                 hint = Hint(units.devices_of(search.best), search.best_s, None)

@@ -41,7 +41,7 @@ class Cpop(Method):
         bias_s = np.zeros(work.op_s.shape)
         bias_s[path] = 2 * (work.mean_s.sum() + work.out_s.sum())
         bias_s[path, np.argmin(lost_s)] = 0.0
-        submit(search, work, (), (list_schedule(work, -length_s, bias_s, True),))
+        submit(search, work, (), (list_schedule(work, -length_s, bias_s, True, search.look),))
 
 
 @compiled

@@ -33,5 +33,5 @@ class CriticalPath(Method):
         whole = work_of(search.problem, execution=search.execution)
         joined = work_of(search.problem, search.problem.derived(fused), execution=search.execution)
         for work in (*contended(whole), joined):
-            schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
+            schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False, search.look)
             submit(search, work, (), (schedule,))

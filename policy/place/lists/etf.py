@@ -12,10 +12,20 @@ from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
 from pipeline.shared.graphs import longest
 from pipeline.shared.heaps import Heap, pop, push
-from policy.place.lists.listing import Partial, arrival, new_schedule, put, reads, settle_rest, usable
+from policy.place.lists.listing import (
+    Partial,
+    arrival,
+    new_schedule,
+    put,
+    reads,
+    ready_first,
+    settle_rest,
+    steps_between_looks,
+    usable,
+)
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, contended, work_of
-from policy.place.search import Method, Search
+from policy.place.search import Look, Method, Search, unhurried
 
 PARKED_S = 1e300  # the key of a pair put off because the device has no room
 
@@ -64,7 +74,9 @@ class Etf(Method):
         if search.done:
             return
         works = contended(work_of(search.problem, execution=search.execution))
-        submit(search, works[0], (), [earliest_first(work, static_level(work), no_favourites(work)) for work in works])
+        for work in works:
+            schedule = earliest_first(work, static_level(work), no_favourites(work), search.look)
+            submit(search, works[0], (), (schedule,))
 
 
 def static_level(work: ScheduleInputs) -> Float64:
@@ -168,31 +180,44 @@ def _offer(work: ScheduleInputs, heaps: Heaps, rank: Int64, i: int) -> None:
             push(_nth(heaps, 2 * d), 0.0, rank[i])
 
 
-def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64) -> Partial:
+def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, look: Look = unhurried) -> Partial:
     """Return the schedule that always takes the operation and device that start first, of equal ones the greatest
     level.
 
     favourite: int64 [n], an operation for which the device of each one waits as long as its output would need to
     arrive elsewhere; -1 for none.
     """
-    schedule = new_schedule(work)
-    _schedule(work, schedule, Precedence.of(level_s), favourite)
+    schedule, precedence, (n, p) = new_schedule(work), Precedence.of(level_s), work.op_s.shape
+    heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
+    first = ready_first(work, schedule)
+    for d in range(p):
+        rank = np.sort(precedence.rank[first[work.allowed[work.group[first], d]]])  # sorted, and so a heap
+        heaps.key[2 * d, : rank.size], heaps.node[2 * d, : rank.size], heaps.size[2 * d] = 0.0, rank, rank.size
+    last = np.full(p, -1, np.int64)
+    while not _schedule(work, schedule, precedence, favourite, heaps, last, steps_between_looks(work)):
+        look()
     return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, schedule: Partial, precedence: Precedence, favourite: Int64) -> None:
-    """Complete a schedule in which nothing is scheduled, as `earliest_first` says."""
-    n, p = work.op_s.shape
-    heaps = Heaps(np.empty((2 * p, n)), np.empty((2 * p, n), np.int64), np.zeros(2 * p, np.int64))
-    last = np.full(p, -1, np.int64)
-    for i in range(n):
-        if work.counts[i] and schedule.waiting[i] == 0:
-            _offer(work, heaps, precedence.rank, i)
-    while True:
+def _schedule(
+    work: ScheduleInputs,
+    schedule: Partial,
+    precedence: Precedence,
+    favourite: Int64,
+    heaps: Heaps,
+    last: Int64,
+    steps: int,
+) -> bool:
+    """Schedule so many operations more as `earliest_first` says; return whether these were all.
+
+    heaps: what is ready, by device. last: int64 [p], what each device ran last, -1 for nothing.
+    """
+    for _ in range(steps):
         node, device = _earliest(work, schedule, heaps, precedence, favourite, last)
         if node < 0:
-            break
+            settle_rest(schedule.homes)
+            return True
         put(work, schedule, node, device)
         schedule.waiting[node], last[device] = -1, node  # scheduled
         for e in range(work.out_ptr[node], work.out_ptr[node + 1]):
@@ -200,4 +225,4 @@ def _schedule(work: ScheduleInputs, schedule: Partial, precedence: Precedence, f
             schedule.waiting[j] -= 1
             if schedule.waiting[j] == 0:
                 _offer(work, heaps, precedence.rank, j)
-    settle_rest(schedule.homes)
+    return False

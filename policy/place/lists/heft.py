@@ -33,5 +33,5 @@ class Heft(Method):
         if search.done:
             return
         work = work_of(search.problem)
-        schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), self.insertion)
+        schedule = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), self.insertion, search.look)
         submit(search, work, (), (schedule,))

@@ -16,10 +16,12 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.simulation import T0, T1, T2
 from pipeline.shared.compiled import allocating, compiled, inlined, inner
-from pipeline.shared.heaps import new_heap, pop, push
+from pipeline.shared.heaps import Heap, new_heap, pop, push
 from policy.place.lists.work import ScheduleInputs
+from policy.place.search import Look, unhurried
 
 GAPS = 256  # idle gaps remembered per device for insertion
+CELLS = 8_000  # operations times devices that are scheduled between two looks at the clock
 NEAR = 1e-12  # relative difference below which two finishing times count as equal
 
 
@@ -252,26 +254,42 @@ def _best_device(work: ScheduleInputs, schedule: Partial, i: int, bias_s: Float6
     return chosen
 
 
-def list_schedule(work: ScheduleInputs, key: Float64, bias_s: Float64, insertion: bool) -> Partial:
+def steps_between_looks(work: ScheduleInputs) -> int:
+    """Return how many operations are scheduled between two looks at the clock, in about 20 ms."""
+    return max(1, CELLS // work.room.size)
+
+
+def ready_first(work: ScheduleInputs, schedule: Partial) -> Int64:
+    """Return int64, the operations that wait for nothing, in an empty schedule."""
+    return np.flatnonzero(work.counts & (schedule.waiting == 0))
+
+
+def list_schedule(
+    work: ScheduleInputs, key: Float64, bias_s: Float64, insertion: bool, look: Look = unhurried
+) -> Partial:
     """Return the schedule that takes, of the ready operations, the one of least key, and puts it where it ends first.
 
     key: float64 [n]. bias_s: float64 [n, p], added to an operation's end when devices are compared.
     insertion: use idle time between operations scheduled before; the last GAPS idle times of a device are known.
+    look: called now and then.
     """
     schedule = new_schedule(work, GAPS if insertion else 0)
-    _schedule(work, schedule, key, bias_s)
+    first = ready_first(work, schedule)
+    first = first[np.lexsort((first, key[first]))]  # sorted, and so a heap
+    heap = Heap(np.empty(key.size), np.empty(key.size, np.int64), np.array([first.size]))
+    heap.key[: first.size], heap.node[: first.size] = key[first], first
+    while not _schedule(work, schedule, key, bias_s, heap, steps_between_looks(work)):
+        look()
     return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, schedule: Partial, key: Float64, bias_s: Float64) -> None:
-    """Complete a schedule in which nothing is scheduled, as `list_schedule` says."""
-    n = key.size
-    heap = new_heap(n)
-    for i in range(n):
-        if work.counts[i] and schedule.waiting[i] == 0:
-            push(heap, key[i], i)
+def _schedule(work: ScheduleInputs, schedule: Partial, key: Float64, bias_s: Float64, heap: Heap, steps: int) -> bool:
+    """Schedule so many operations more as `list_schedule` says; return whether these were all. heap: what is ready."""
     while heap.size[0] > 0:
+        if steps == 0:
+            return False
+        steps -= 1
         i = pop(heap)
         put(work, schedule, i, _best_device(work, schedule, i, bias_s))
         for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
@@ -280,3 +298,4 @@ def _schedule(work: ScheduleInputs, schedule: Partial, key: Float64, bias_s: Flo
             if schedule.waiting[j] == 0:
                 push(heap, key[j], j)
     settle_rest(schedule.homes)
+    return True

@@ -32,5 +32,6 @@ class MEtf(Method):
         if search.done:
             return
         works = contended(baechi_work(search.problem, fuse=self.fuse, execution=search.execution))
-        schedules = [earliest_first(work, static_level(work), no_favourites(work)) for work in works]
-        submit(search, works[0], (), schedules)
+        for work in works:
+            schedule = earliest_first(work, static_level(work), no_favourites(work), search.look)
+            submit(search, works[0], (), (schedule,))

@@ -47,7 +47,7 @@ class MSct(Method):
             return
         work = baechi_work(search.problem, fuse=self.fuse)
         favourite = self._favourites(work)
-        submit(search, work, (), (earliest_first(work, static_level(work), favourite),))
+        submit(search, work, (), (earliest_first(work, static_level(work), favourite, search.look),))
 
     def _favourites(self, work: ScheduleInputs) -> Int64:
         """Return int64 [n], the favourite child of each operation, -1 for none."""

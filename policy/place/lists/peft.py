@@ -33,7 +33,7 @@ class Peft(Method):
         remains_s = optimistic(work)
         allowed = work.allowed[work.group]  # [n, p]
         mean_s = np.where(allowed, remains_s, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
-        submit(search, work, (), (list_schedule(work, -mean_s, remains_s, True),))
+        submit(search, work, (), (list_schedule(work, -mean_s, remains_s, True, search.look),))
 
 
 @compiled

@@ -15,9 +15,21 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inlined
-from pipeline.shared.heaps import Heap, new_heap, pop, push
-from policy.place.lists.listing import Partial, arrival, begin, new_schedule, put, reads, settle_rest, span, usable
+from pipeline.shared.heaps import Heap, pop, push
+from policy.place.lists.listing import (
+    Partial,
+    arrival,
+    begin,
+    new_schedule,
+    put,
+    reads,
+    settle_rest,
+    span,
+    steps_between_looks,
+    usable,
+)
 from policy.place.lists.work import ScheduleInputs
+from policy.place.search import Look, unhurried
 
 # What is known of a device for an operation, in the order of the columns; the weights in a file have these names.
 DEVICE_FIGURES = (
@@ -120,7 +132,8 @@ class State(NamedTuple):
     load_s: float64 [p]. last: int64 [p], the operation placed last on each device, -1 for none. partner: float64
     [n, p], bytes that each operation reads of what is placed, by device. child: float64 [n, p], readers of each
     operation that are placed, by device. raw: float64 [p, 7], what is computed of the devices first. queue_s: float64
-    [2, p], a copy of the links' queues. latest: int64 [1], the input that is ready last, -1 for none.
+    [2, p], a copy of the links' queues. latest: int64 [1], the input that is ready last, -1 for none. heap: what is
+    ready, by minus its key. placed: int64 [2], how many operations are placed, and how many are to be.
     """
 
     load_s: Float64
@@ -130,6 +143,8 @@ class State(NamedTuple):
     raw: Float64
     queue_s: Float64
     latest: Int64
+    heap: Heap
+    placed: Int64
 
 
 @inlined
@@ -364,22 +379,15 @@ def _note(work: ScheduleInputs, state: State, i: int, d: int) -> None:
         state.child[work.in_node[e], d] += 1.0
 
 
-def constructed(work: ScheduleInputs, scene: Scene, scores: Scores, script: Script, *, width: int = 1) -> Partial:
+def constructed(
+    work: ScheduleInputs, scene: Scene, scores: Scores, script: Script, *, width: int = 1, look: Look = unhurried
+) -> Partial:
     """Return the schedule that takes the ready operation of greatest key and puts it on the device of greatest score.
 
     width: so many ready operations of the greatest keys are compared as pairs with all devices, by key plus score.
+    look: called now and then.
     """
-    schedule = new_schedule(work)
-    _construct(work, schedule, scene, scores, script, width)
-    return schedule
-
-
-@compiled
-def _construct(
-    work: ScheduleInputs, schedule: Partial, scene: Scene, scores: Scores, script: Script, width: int
-) -> None:
-    """Complete a schedule in which nothing is scheduled, as `constructed` says."""
-    n, p = work.op_s.shape
+    schedule, (n, p) = new_schedule(work), work.op_s.shape
     state = State(
         np.zeros(p),
         np.full(p, -1, np.int64),
@@ -388,14 +396,38 @@ def _construct(
         np.zeros((p, 7)),
         np.zeros((2, p)),
         np.zeros(1, np.int64),
+        Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64)),
+        np.zeros(2, np.int64),
     )
-    heap, placed = new_heap(n), 0
+    while True:
+        state.placed[1] += steps_between_looks(work)
+        if _construct(work, schedule, scene, scores, script, state, width):
+            return schedule
+        look()
+
+
+@compiled
+def _construct(
+    work: ScheduleInputs,
+    schedule: Partial,
+    scene: Scene,
+    scores: Scores,
+    script: Script,
+    state: State,
+    width: int,
+) -> bool:
+    """Schedule operations as `constructed` says until so many are placed; return whether these are all."""
+    n, p = work.op_s.shape
+    heap, placed = state.heap, state.placed[0]
     given = width == 1 and script.device.size > 0 and script.figure.shape[0] == 0  # nobody looks at figures
     figure, node, key = np.empty((width, p, FIGURES)), np.empty(width, np.int64), np.empty(width)
-    for i in range(n):
+    for i in range(n if placed == 0 else 0):
         if work.counts[i] and schedule.waiting[i] == 0:
             push(heap, -_key(work, schedule, scene, scores, i, placed), i)
     while heap.size[0] > 0:
+        if placed == state.placed[1]:
+            state.placed[0] = placed
+            return False
         count, crowd = min(width, heap.size[0]), heap.size[0] / (heap.size[0] + p)
         for c in range(count):
             key[c] = -heap.key[0]
@@ -425,6 +457,7 @@ def _construct(
             if schedule.waiting[j] == 0:
                 push(heap, -_key(work, schedule, scene, scores, j, placed), j)
     settle_rest(schedule.homes)
+    return True
 
 
 @inlined

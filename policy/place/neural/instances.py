@@ -14,7 +14,7 @@ from policy.place.lists.work import ScheduleInputs, work_of
 from policy.place.local.room import tight
 from policy.place.neural.constructing import FIGURES, KEY_FIGURES, Scene, Scores, Script, constructed
 from policy.place.neural.scenes import context_of, scene_after, scene_of
-from policy.place.search import Search
+from policy.place.search import Look, Search, unhurried
 
 # Operations in the order in which they become ready; of two at one moment that of the greater b-level.
 READY_FIRST = Scores(
@@ -26,16 +26,17 @@ READY_FIRST = Scores(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListInstance:
-    """A problem as the constructor sees it: its work, and what scores know of it."""
+    """A problem as the constructor sees it: its work, and what scores know of it; look: called while it schedules."""
 
     work: ScheduleInputs
     scene: Scene
     context: Float64
+    look: Look = unhurried
 
     @classmethod
-    def of(cls, work: ScheduleInputs) -> ListInstance:
+    def of(cls, work: ScheduleInputs, look: Look = unhurried) -> ListInstance:
         """Return the instance of a problem's work."""
-        return cls(work, scene_of(work), context_of(work))
+        return cls(work, scene_of(work), context_of(work), look)
 
     def on(self, search: Search, grouping: Grouping) -> ListInstance:
         """Return the instance of the same problem with other groups; what scores know of operations stays."""
@@ -46,21 +47,22 @@ class ListInstance:
         n, p = self.work.op_s.shape
         scene = self.scene if before is None else scene_after(self.work, self.scene, before)
         script = Script(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
-        return constructed(self.work, scene, scores, script, width=width)
+        return constructed(self.work, scene, scores, script, width=width, look=self.look)
 
     def replayed_s(self, device: Int64) -> float:
         """Return when all ends if operations, on devices int64 [n], run in the order in which they become ready."""
         n, p = self.work.op_s.shape
         script = Script(device, np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
-        return float(constructed(self.work, self.scene, READY_FIRST, script).finish_s.max(initial=0.0))
+        schedule = constructed(self.work, self.scene, READY_FIRST, script, look=self.look)
+        return float(schedule.finish_s.max(initial=0.0))
 
 
 def list_instances(search: Search) -> list[ListInstance]:
     """Return the problem as it is, and with neighbours joined if any are."""
     whole, joined = work_on(search), search.problem.derived(fused)
-    instances = [ListInstance.of(whole)]
+    instances = [ListInstance.of(whole, search.look)]
     if joined.k < whole.demand.size:
-        instances.append(ListInstance.of(work_on(search, joined)))
+        instances.append(ListInstance.of(work_on(search, joined), search.look))
     return instances
 
 

@@ -17,13 +17,14 @@ from policy.place.local.anneal import Anneal
 from policy.place.local.room import make_room
 from policy.place.neural.instances import list_instances
 from policy.place.neural.list_policy import ListPolicy, shipped
-from policy.place.neural.planning import CELLS, Parents, plans
+from policy.place.neural.planning import CELLS, Parents, Plan, plans
 from policy.place.neural.sampling import Noise, asked
 from policy.place.search import Method, Search
 
 ORIGINS = ("learned", "untrained", "uniform")
 PASSES = 4  # schedules without noise that are asked about at most
 FIRST = 16  # samples after which half as many schedules are planned for each
+PLANNING = 0.3  # share of the time that plans may take before any is asked about
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 
 
@@ -82,10 +83,12 @@ class NeuralList(Method):
         if search.done:
             return
         rng, instances = np.random.default_rng(seed), list_instances(search)
-        made = plans(instances, self.policies(rng), self.noise, rng)
+        made = list[Plan]()
+        with search.limited(search.author, seconds=PLANNING * search.left_s):
+            made = plans(instances, self.policies(rng), self.noise, rng)
         for plan in made[: self.passes]:
             submit(search, plan.instance.work, (), (plan.schedule,))
-        if self.samples and not (self.improve and search.best is None):  # making room needs the whole budget
+        if made and self.samples and not (self.improve and search.best is None):  # making room needs the whole budget
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
             with search.limited(search.author, evaluations=evaluations, seconds=seconds):

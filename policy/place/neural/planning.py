@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +17,7 @@ from policy.place.neural.constructing import Scores
 from policy.place.neural.instances import ListInstance
 from policy.place.neural.list_policy import ListPolicy
 from policy.place.neural.sampling import BEST, FOLLOWED, SWEEPS, ListDraft, Noise, Sample, ways_of
+from policy.place.search import BudgetEndedError, Look
 
 CELLS = 80_000  # operations times devices that are planned for, of all plans together, before a first question
 LARGE, FEW = 10_000, 2  # operations times devices beyond which there are no more plans than FEW; 0.1 s for all
@@ -72,15 +74,21 @@ def scored(instance: ListInstance, width: int, scores: Scores) -> Plan:
 def plans(instances: Sequence[ListInstance], policies: Sequence[ListPolicy], noise: Noise, rng: Rng) -> list[Plan]:
     """Return what policies and rules plan, what is expected to end first first; fewer plans on large problems.
 
+    Where the time ends meanwhile, those that were made by then.
+
     The first ones are made again, seeing where they put operations themselves. Where a policy prefers nothing, its
     plans are draws.
     """
     cells = instances[0].work.op_s.size
     most = FEW if cells > LARGE else CELLS // max(1, cells)
     makers = list(_makers(instances, policies, noise, rng))[:most]
-    made = sorted((make() for make in makers), key=lambda plan: plan.expected_s)
-    again = [_again(plan) for plan in made[: min(AGAIN, most - len(made))]]
-    return sorted([*made, *(plan for several in again for plan in several)], key=lambda plan: plan.expected_s)
+    made = list[Plan]()
+    with suppress(BudgetEndedError):
+        made.extend(make() for make in makers)
+        made.sort(key=lambda plan: plan.expected_s)
+        for plan in made[: min(AGAIN, most - len(made))]:
+            made.extend(_again(plan))
+    return sorted(made, key=lambda plan: plan.expected_s)
 
 
 def _makers(
@@ -129,16 +137,16 @@ def rule_plans(instances: Sequence[ListInstance]) -> list[Plan]:
     return [_ruled(instance, rule) for rule in RULES for instance in instances]
 
 
-def _ruled(instance: ListInstance, rule: Callable[[ScheduleInputs], Partial]) -> Plan:
-    return Plan.of(ListDraft(instance, rule(instance.work)), None, 1)
+def _ruled(instance: ListInstance, rule: Callable[[ScheduleInputs, Look], Partial]) -> Plan:
+    return Plan.of(ListDraft(instance, rule(instance.work, instance.look)), None, 1)
 
 
-def _critical_path(work: ScheduleInputs) -> Partial:
-    return list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
+def _critical_path(work: ScheduleInputs, look: Look) -> Partial:
+    return list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False, look)
 
 
-def _etf(work: ScheduleInputs) -> Partial:
-    return earliest_first(work, static_level(work), no_favourites(work))
+def _etf(work: ScheduleInputs, look: Look) -> Partial:
+    return earliest_first(work, static_level(work), no_favourites(work), look)
 
 
 RULES = (_critical_path, _etf)
