@@ -49,8 +49,8 @@ class Run:
     """What a method came to on a cell.
 
     value_s: the best that it had by the limit, lateness that is allowed included; None where nothing was feasible.
-    final_s: of its answer, whenever that came. seconds: from the call to the answer. stopped: whether it was stopped
-    before it answered. failed: why there is no answer, in the method's own words, or "". version: of the method.
+    final_s: of its answer, whenever that came. seconds: from the call to the answer; cpu_s: of processors meanwhile, so
+    that a run which others disturbed can be told. stopped: whether it was stopped before it answered. failed: why there is no answer, in the method's own words, or "". version: of the method.
     """
 
     method: str
@@ -63,6 +63,7 @@ class Run:
     evaluations: int = 0
     stopped: bool = False
     failed: str = ""
+    cpu_s: float = 0.0
 
     def late(self, limit_s: float) -> bool:
         """Return whether it took longer than a limit allows."""
@@ -124,13 +125,13 @@ def allowed_s(limit_s: float) -> float:
 def run_cell(cell: Cell, lanes: Lanes, known: Mapping[str, Run], say: Say) -> Row:
     """Return what the methods come to on a cell, in an order that its seed draws, each on a problem of its own.
 
-    known: runs of members that need not be repeated.
+    known: runs of members that need not be repeated; what is left of them is run by one process.
 
     Raises:
         PlacewrightError: the instance cannot be made.
     """
     load = psutil.getloadavg()[0]
-    with _Processes(cell, most=2 if lanes.side_by_side else 1) as processes:
+    with _Processes(cell, most=2 if lanes.side_by_side and not known else 1) as processes:
         instance = processes.ready()
         members = lanes.members or instance.members
         methods = [PORTFOLIO, *(name for name in members if not _is_known(name, known))]
@@ -298,12 +299,12 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
             in_time_s = min(in_time_s, progress.value_s)
 
     gc.collect()
-    begun = time.monotonic()
+    begun, cpu_begun_s = time.monotonic(), time.process_time()
     try:
         found = placer.place(problem, simulator, Budget(seconds=cell.seconds), seed=cell.seed, progress=hook)
     except PlacewrightError as error:
         return Run(name, placer.version, time.monotonic() - begun, failed=error.cause)
-    seconds = time.monotonic() - begun
+    seconds, cpu_s = time.monotonic() - begun, time.process_time() - cpu_begun_s
     final_s = found.value_s
     return Run(
         name,
@@ -315,6 +316,7 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
         proven=found.proven,
         evaluations=simulator.evaluations if found.evaluations is None else found.evaluations,
         failed=_fault(case, lifted(found, grouping)),
+        cpu_s=cpu_s,
     )
 
 
