@@ -49,8 +49,9 @@ class Run:
     """What a method came to on a cell.
 
     value_s: the best that it had by the limit, lateness that is allowed included; None where nothing was feasible.
-    final_s: of its answer, whenever that came. seconds: from the call to the answer; cpu_s: of processors meanwhile, so
-    that a run which others disturbed can be told. stopped: whether it was stopped before it answered. failed: why there is no answer, in the method's own words, or "". version: of the method.
+    final_s: of its answer, whenever that came. seconds: from the call to the answer; cpu_s: of processors meanwhile,
+    so that a run which others disturbed can be told. stopped: whether it was stopped before it answered. failed: why
+    there is no answer, in the method's own words, or "". version: of the method.
     """
 
     method: str
