@@ -165,7 +165,8 @@ class Portfolio(Method):
     def _follow(self, search: Search, members: Mapping[str, Method], seed: int) -> None:
         """Give each member a slice, then call the one that improved the incumbent most per second when called last.
 
-        Of several that improved nothing, the one that had least time. Slices of a member grow; one of half of what is left or more takes all of it.
+        Of several that improved nothing, the one that had least time. Slices of a member grow; one of half of what is
+        left or more takes all of it.
         """
         rate, used_s = dict.fromkeys(members, math.inf), dict.fromkeys(members, 0.0)
         share = {**dict.fromkeys(members, SLICE), **SHARES}
