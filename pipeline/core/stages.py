@@ -172,6 +172,22 @@ class SimulatesStarts(Protocol):
         """
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """What a simulator may do in addition: end an evaluation that takes long, because another thread says so."""
+
+    def interrupt(self) -> None:
+        """End what it does, and let all that follows end at once: with failures of kind timeout, or moves not tried."""
+
+    def resume(self) -> None:
+        """Let it work again."""
+
+
+def is_interruptible(simulator: Simulator) -> TypeGuard[Interruptible]:
+    """Return whether what a simulator does can be interrupted."""
+    return isinstance(simulator, Interruptible)
+
+
 def is_simulator(evaluator: Evaluator) -> TypeGuard[Simulator]:
     """Return whether an evaluator is a simulator; no property of it is computed to find out."""
     return isinstance(evaluator, Simulates)

@@ -68,7 +68,7 @@ SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a me
     "min_cut": 0.5,
     "dpl": 0.05,
     "dp": 0.1,
-    "latency_dp": 0.2,
+    "latency_dp": 0.4,
     "neural_list": 0.3,
     "bound": 0.1,
     "milp": 0.1,

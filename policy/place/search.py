@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,13 +16,24 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.measurement import Prediction
+from pipeline.core.measurement import Prediction, is_transient
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Answer, Candidate, Evaluator, Simulator, is_proven, is_simulator, tells_starts
+from pipeline.core.stages import (
+    Answer,
+    Candidate,
+    Evaluator,
+    Simulator,
+    is_interruptible,
+    is_proven,
+    is_simulator,
+    tells_starts,
+)
 from policy.place.history import ANSWERS, History
 
+SLOW = 2000  # operations from which one evaluation may take longer than a look at the clock may wait
+FIRST_S = 1.0  # seconds that an evaluation may take in any case while nothing is known
 MANY = 10**12  # evaluations, more than any search gets to
 
 
@@ -256,7 +268,8 @@ class Search:
         """
         if self.simulator is None:
             return self._local_search_asking(start, moves)
-        local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
+        with self._in_time():
+            local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
         self.spent += local_search.evaluations
         key = local_search.best.digest()
         if math.isfinite(local_search.best_s) and key not in self._history.value_s:
@@ -276,7 +289,9 @@ class Search:
         if self.simulator is None:
             raise UsageError("Only a simulator tells how much memory a placement needs.", "Call `evaluate`.")
         device = np.ascontiguousarray(device[: max(0, self.left)])
-        return self._simulated(device, self.simulator.simulate(device), author)
+        with self._in_time():
+            simulation = self.simulator.simulate(device)
+        return self._simulated(device, simulation, author)
 
     def simulate_starts(self, device: Int32) -> tuple[Simulation, Float64 | None]:
         """Return what `simulate` does, and float64 [b, n], when each node starts; None where nobody tells that.
@@ -370,11 +385,31 @@ class Search:
         waiting = iter(fresh.items())
         step = None if math.isinf(self._last_s) else 1
         while self.left > 0 and (batch := list(islice(waiting, step or self.left))):
-            answers = self._evaluator.evaluate([placement for _, (placement, _) in batch])
+            with self._in_time():
+                answers = self._evaluator.evaluate([placement for _, (placement, _) in batch])
             self.spent += len(batch)
             for (key, (placement, planned_s)), answer in zip(batch, answers, strict=True):
+                if self.simulator is not None and is_transient(answer):
+                    continue  # there was no time for it
                 self._history.note(key, Candidate(placement, answer, author, planned_s))
             self._tell()
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Interrupt what the simulator does meanwhile when the time is up, if it can be interrupted."""
+        simulator, left_s = self.simulator, self.left_s
+        if simulator is None or math.isinf(left_s) or self.problem.graph.n < SLOW or not is_interruptible(simulator):
+            yield
+            return
+        timer = threading.Timer(max(left_s, FIRST_S if self.best is None else 0.0), simulator.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            simulator.resume()
 
     def _tell(self) -> None:
         self._told = self.spent + sum(fork.spent for fork in self._forks)

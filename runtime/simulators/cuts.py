@@ -73,7 +73,8 @@ class Desk(NamedTuple):
     parts: int64 [2, p], those that compute of one knot: FIRST_PARTS before its cycles are broken, PARTS by now.
 
     keys: uint64 [u], of the knots. room: for the units. piece: for one knot. boundary: bool [m], of each edge between
-    nodes, where one of the knots that were broken last has it; others are left as they were.
+    nodes, where one of the knots that were broken last has it; others are left as they were. stop: int64 [1], set by
+    another thread to a number other than 0 while cycles are broken, which ends that; see `count`.
     """
 
     facts: Int32
@@ -82,6 +83,7 @@ class Desk(NamedTuple):
     room: Int32
     piece: Piece
     boundary: Bool
+    stop: Int64
 
 
 class Counter(NamedTuple):
@@ -115,7 +117,8 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
     device: int32 [b, u], of b placements. One on one device counts as one.
 
     Returns:
-        Whether all was counted; otherwise one of them takes longer than the bound allows.
+        Whether all was counted; otherwise one of them takes longer than the bound allows, or it was stopped. Where it
+        was stopped, the first count of that placement and of those behind it is -1.
     """
     model, desk, memo = counter.model, counter.desk, counter.memo
     for b in range(device.shape[0]):
@@ -134,6 +137,8 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
                 if outcome == UNKNOWN:
                     outcome = _broken(model.each, desk, device[b], c, counts[b], bound)
                 if outcome == NO:
+                    for z in range(b, counts.shape[0] if desk.stop[0] else b):
+                        counts[z, 0] = -1
                     return False
                 memo.key[place] = desk.keys[c]
                 for d in range(counts.shape[1]):
@@ -216,7 +221,8 @@ def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64
     counts: int64 [p], the parts of the placement with those of the knot before its cycles are broken.
 
     Returns:
-        YES; or NO if that makes the placement exceed the bound, UNKNOWN if it needs nodes that are merged less.
+        YES; or NO if that makes the placement exceed the bound, or it was stopped, UNKNOWN if it needs nodes that are
+        merged less.
     """
     piece = desk.piece
     size = cut_out(nodes, device, desk.facts[KNOT], c, piece)
@@ -224,7 +230,7 @@ def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64
     k, cuts = joined(piece.edges, edges, size + 1, piece.room)
     _count_pieces(nodes, desk, device, size, desk.parts[FIRST_PARTS])
     promoting = True
-    while True:
+    while desk.stop[0] == 0:
         if promoting:
             outcome = promote_meeting_edges(nodes, piece, size, k)
         else:
@@ -241,6 +247,8 @@ def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64
             promoting = False
         else:
             break
+    if desk.stop[0]:
+        return NO
     for y in range(edges):
         desk.boundary[piece.edges[EDGE, y]] = piece.edges[BOUNDARY, y]
     _count_pieces(nodes, desk, device, size, desk.parts[PARTS])

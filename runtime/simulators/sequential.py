@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping, contract, leaders, makers, row_ptr, topological_order, weight_side
-from pipeline.core.measurement import Evaluation
+from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
@@ -22,6 +23,8 @@ from runtime.simulators.local_search import changes_of, diary_of, local_search_o
 from runtime.simulators.merging import CONSTANT, of_type
 from runtime.simulators.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 from runtime.simulators.subgraphs import Cutter
+
+INTERRUPTED = MeasurementFailed("timeout", "The time ended while sub-graphs were counted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,14 @@ class SequentialEvaluator:
         machine, graph = self._machine, self._subject.graph
         return digest("sequential", *machine[:6], self._node, graph.edges, graph.edge_bytes)
 
+    def interrupt(self) -> None:
+        """End what another thread has this simulator do; see the Protocol `Interruptible`."""
+        self._whole.counter.desk.stop[0] = 1
+
+    def resume(self) -> None:
+        """Let it work again."""
+        self._whole.counter.desk.stop[0] = 0
+
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing."""
         self.evaluations += len(device)
@@ -120,7 +131,9 @@ class SequentialEvaluator:
             return []
         figures = self._figures(np.stack([placement.device for placement in placements]), counted=True)
         return [
-            self._nodes.answer(placement, float(value_s), held, counts > 0, int(counts.sum()))
+            INTERRUPTED
+            if counts[0] < 0
+            else self._nodes.answer(placement, float(value_s), held, counts > 0, int(counts.sum()))
             for placement, value_s, held, counts in zip(
                 placements, figures.value_s, figures.held_bytes, figures.counts, strict=True
             )
@@ -132,9 +145,12 @@ class SequentialEvaluator:
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         if self._whole.launching:
             self._count(diary.best[None], state.counts)
+        started = state.counts[0, 0] >= 0
         kernels.local_search(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
         local_search = local_search_of(start, moves, diary, state.device)
         self.evaluations += local_search.evaluations
+        if not started:  # interrupted while its sub-graphs were counted
+            return replace(local_search, end_s=math.inf, best_s=math.inf)
         return local_search
 
     def timeline(self, placement: Placement) -> Timeline:
@@ -206,6 +222,7 @@ class SequentialEvaluator:
         if counted or self._whole.launching:
             self._count(placements, figures.counts)
         kernels.simulate(self._machine, kernels.blank(self._machine), placements, figures)
+        figures.value_s[figures.counts[:, 0] < 0] = math.inf  # nobody knows what was not counted
         return figures
 
     def _count(self, placements: Int32, counts: Int64) -> None:

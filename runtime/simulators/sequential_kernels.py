@@ -173,7 +173,7 @@ def local_search(
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
-        if left <= 0 or target == -2:
+        if left <= 0 or target == -2 or whole.counter.desk.stop[0]:
             continue
         left -= 1
         first = changes.ptr[i]

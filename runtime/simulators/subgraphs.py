@@ -82,6 +82,7 @@ class Cutter:
             room=room_of(units, self.model.links.shape[1]),
             piece=piece_of(self.graph.n, self.graph.m),
             boundary=np.zeros(self.graph.m, bool),
+            stop=np.zeros(1, np.int64),
         )
         return cuts.Counter(self.model, desk, memo)
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.graph import row_ptr
+from pipeline.core.graph import is_acyclic, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from policy.place.exact.elements import Elements
 from policy.place.exact.series_kernels import Series, series_of_ideals
-from policy.place.exact.stages import NO_LIMIT_S, PAIRS, Ideals, Replication, StageProgram, difference, stage_program
+from policy.place.exact.stages import NO_LIMIT_S, PAIRS, Ideals, Replication, StageProgram, difference
 
 
 class Staged(NamedTuple):
@@ -43,13 +43,13 @@ class SeriesProgram:
     @classmethod
     def of(cls, problem: Problem) -> SeriesProgram | None:
         """Return the program of a problem; None without costs, on a cyclic graph, or with too many states."""
-        if stage_program(problem, Replication()) is None:
+        if problem.costs is None or not is_acyclic(problem.graph):
             return None
         elements = problem.derived(Elements.of)
         devices = problem.topology.devices
         cpu = np.array([devices[kind[0]].kind == "cpu" for kind in elements.kinds], np.int64)
         kinds = tuple(kind[:1] if on else kind for kind, on in zip(elements.kinds, cpu.tolist(), strict=True))
-        stages = StageProgram.of(replace(elements, kinds=kinds), Replication())
+        stages = StageProgram.of(replace(elements, kinds=kinds), Replication(), priced=False)
         if stages is None:
             return None
         shift = np.where(cpu[stages.choices.kind] == 1, 0, stages.choices.shift)

@@ -94,8 +94,11 @@ class StageProgram:
     priced_s: Float64
 
     @classmethod
-    def of(cls, elements: Elements, replication: Replication) -> StageProgram | None:
-        """Return the program of elements; None where it has more than STATES states."""
+    def of(cls, elements: Elements, replication: Replication, *, priced: bool = True) -> StageProgram | None:
+        """Return the program of elements; None where it has more than STATES states.
+
+        priced: whether prices are worked out, by which states are told that cannot be of use for the largest load.
+        """
         counts = np.array(elements.counts, np.int64)
         ways = [(q, r) for q in range(counts.size) for r in range(1, _most_replicas(elements, q, replication) + 1)]
         kind, replicas = np.array(ways, np.int64).T
@@ -105,7 +108,7 @@ class StageProgram:
             return None
         stride = np.concatenate([[1], np.cumprod(width)])
         used = np.arange(stride[-1])[:, None] // stride[:-1] % width  # [S, K]
-        price, priced_s = _prices(elements)
+        price, priced_s = _prices(elements) if priced else (np.ones(counts.size), np.zeros(elements.k))
         worth = np.where((used <= counts).all(axis=1), used @ price, math.nan)
         sync_s = 4.0 * (replicas - 1) / replicas * replication.sync_s_per_byte
         shift, full = replicas * stride[kind], int(counts @ stride[:-1])
