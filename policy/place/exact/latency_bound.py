@@ -194,6 +194,8 @@ class PathCalls:
             if not rough or time.monotonic() >= until:
                 return value_s
             for call in rough:
+                if time.monotonic() >= until:
+                    return value_s
                 self.least_s[call] = max(float(self.least_s[call]), self.cut_s(*call))
                 self.exact[call] = True
 

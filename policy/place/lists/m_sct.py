@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ from policy.place.lists.etf import earliest_first, static_level
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs
 from policy.place.search import Method, Search
+
+SOLVING = 0.3  # share of the time left that the linear program may take
+TIMED_OUT = 1  # the status of a linear program that reached its limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +50,22 @@ class MSct(Method):
         if search.done:
             return
         work = baechi_work(search.problem, fuse=self.fuse)
-        favourite = self._favourites(work)
+        favourite = self._favourites(work, SOLVING * search.left_s)
         submit(search, work, (), (earliest_first(work, static_level(work), favourite, search.look),))
 
-    def _favourites(self, work: ScheduleInputs) -> Int64:
-        """Return int64 [n], the favourite child of each operation, -1 for none."""
+    def _favourites(self, work: ScheduleInputs, seconds: float) -> Int64:
+        """Return int64 [n], the favourite child of each operation, -1 for none; seconds: for the linear program."""
         producer = np.repeat(np.arange(work.order.size), np.diff(work.out_ptr))
         apart = (work.group[producer] != work.group[work.out_node]) & work.counts[producer]
-        paid = relaxed(work, producer, apart) if 0 < apart.sum() <= self.edges else None
+        paid = relaxed(work, producer, apart, seconds) if 0 < apart.sum() <= self.edges else None
         if paid is None:
             first = np.argsort(-work.out_s, kind="stable")
             return paired(work.order.size, producer, work.out_node, first, apart)
         return paired(work.order.size, producer, work.out_node, np.argsort(paid, kind="stable"), paid <= self.threshold)
 
 
-def relaxed(work: ScheduleInputs, producer: Int64, apart: Bool) -> Float64 | None:
-    """Return float64 [m], x of each edge in [0, 1], 2 where it is not `apart`; None if the solver gives up.
+def relaxed(work: ScheduleInputs, producer: Int64, apart: Bool, seconds: float = math.inf) -> Float64 | None:
+    """Return float64 [m], x of each edge in [0, 1], 2 where it is not `apart`; None if the solver gives up in time.
 
     Minimises w where operations i of p_i seconds start at s_i: s_i + p_i + c_ij x_ij <= s_j along each edge,
     s_i + p_i <= w, and of the edges that leave an operation, and of those that enter one, at most one goes without
@@ -92,8 +96,15 @@ def relaxed(work: ScheduleInputs, producer: Int64, apart: Bool) -> Float64 | Non
     goal[-1] = 1.0
     bounds = np.stack([np.zeros(width), upper], axis=1)
     answer = linprog(
-        goal, A_ub=vstack(blocks, format="csr"), b_ub=np.concatenate(limits), bounds=bounds, method="highs"
+        goal,
+        A_ub=vstack(blocks, format="csr"),
+        b_ub=np.concatenate(limits),
+        bounds=bounds,
+        method="highs",
+        options={"time_limit": max(seconds, 0.0)} if math.isfinite(seconds) else {},
     )
+    if answer.status == TIMED_OUT:
+        return None
     if answer.x is None:
         return None
     paid = np.full(m, 2.0)

@@ -27,6 +27,7 @@ LOADS = 8  # times as many as CHUNK where a move changes loads alone, and drawin
 PRESSED = 0.5  # share of moves forbidden by memory from which a short budget pays for excess; a full one always does
 FREE = 0.3  # share of the budget in which a start that need not fit is annealed as though memory were unlimited
 KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
+ALONE = 0.5  # share of the budget from which a local search goes on from what others find, if that is better
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
 ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
@@ -137,8 +138,18 @@ class Anneal(Method):
             if short and not search.done and forbidden > PRESSED:
                 self._squeeze(search, rng, moves, levelled(search.best or local_search.end), cooling)
                 return
-            placement = levelled(local_search.end)
+            placement = self._adopted(search, cooling) or levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
+
+    def _adopted(self, search: Search, cooling: Cooling) -> Placement | None:
+        """Return what another search has found meanwhile, if that is better, in the colder half of the budget."""
+        before_s = search.best_s
+        if cooling.clock.share() < ALONE:
+            return None
+        search.adopt()
+        if search.best is None or not search.best_s < before_s:
+            return None
+        return levelled(with_order(search, search.best) if search.problem.ordered else search.best)
 
     def _squeeze(
         self,
@@ -169,7 +180,7 @@ class Anneal(Method):
             local_search = self._local_search(search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price_s)
             if share >= free:
                 price.learn(local_search)
-            placement = levelled(local_search.end)
+            placement = self._adopted(search, cooling) or levelled(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _local_search(
