@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Int32
+from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.graph import Grouping
-from pipeline.core.measurement import Prediction, seconds_of
+from pipeline.core.measurement import Evaluation, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
+from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
 from pipeline.registry import build
 from pipeline.testing.graphs import graph_of
@@ -30,6 +32,8 @@ SIMULATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 DATAFLOW = ("T0", "T1", "T2")  # those to which priorities matter
 EVALUATIONS = 60
+DEADLINE_S = 0.05
+THREADS = 2  # of which each may have looked at the clock just before
 BUDGETS = (1, 2, 5, EVALUATIONS)
 OPERATIONS = 18
 COLOCATED, PINNED = (2, 9), (5, 1)  # operations that share a device; an operation and the one device that it may use
@@ -129,11 +133,75 @@ def check_activations(placer: Placer) -> None:
             require(over_bytes == 0, placer, f"answers with a placement {over_bytes} bytes over memory")
 
 
+def check_deadline(placer: Placer) -> None:
+    """Require that, once the time is up, no thread asks about more than one placement, batch or local search."""
+    problem = _chains_problem()
+    asked = _Clocked(simulator_of(problem, "T2"), [])
+    until_s = time.monotonic() + DEADLINE_S
+    placer.place(problem, asked, Budget(seconds=DEADLINE_S), seed=0, progress=silent)
+    late = sum(at_s > until_s for at_s in asked.asked_s[1:])  # the first question is asked in any case
+    require(late <= THREADS, placer, f"asks its evaluator {late} times after its time is up")
+
+
+class _Clocked:
+    """A simulator that notes when it is asked something; its forks note it in the same list."""
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, simulator: Simulator, asked_s: list[float]) -> None:
+        self._simulator, self.asked_s = simulator, asked_s
+
+    @property
+    def fingerprint(self) -> str:
+        return self._simulator.fingerprint
+
+    @property
+    def evaluations(self) -> int:
+        return self._simulator.evaluations
+
+    @property
+    def execution(self) -> ExecutionModel:
+        return self._simulator.execution
+
+    def fork(self) -> _Clocked:
+        return _Clocked(self._simulator.fork(), self.asked_s)
+
+    def absorb(self, fork: Simulator) -> None:
+        self._simulator.absorb(fork)
+
+    def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
+        self.asked_s.append(time.monotonic())
+        return self._simulator.evaluate(placements)
+
+    def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
+        self.asked_s.append(time.monotonic())
+        return self._simulator.simulate(device, priority)
+
+    def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
+        self.asked_s.append(time.monotonic())
+        return self._simulator.local_search(start, moves, allowed=allowed, limit=limit)
+
+    def timeline(self, placement: Placement) -> Timeline:
+        self.asked_s.append(time.monotonic())
+        return self._simulator.timeline(placement)
+
+
+def _chains_problem() -> Problem:
+    """Return 12 chains of 25 operations between a source and a sink, on three devices."""
+    n, rng = 12 * 25 + 2, np.random.default_rng(1)
+    chains = [[1 + 25 * c + i for i in range(25)] for c in range(12)]
+    edges = [(0, c[0]) for c in chains] + [(c[-1], n - 1) for c in chains]
+    edges += [pair for c in chains for pair in itertools.pairwise(c)]
+    graph = graph_of(n, edges, weight_bytes=[10] * n, out_bytes=[4] * n)
+    return small_problem(graph, 1e-3 * (0.5 + rng.random((n, 3))), topology=small_topology(3), group="edge_score")
+
+
 SIMULATED_PROMISES = (
     check_on_every_simulator,
     check_priorities,
     check_budgets_with_priorities,
     check_activations,
+    check_deadline,
 )
 
 

@@ -66,7 +66,7 @@ MEASURED = 0.3  # share of what is left that climbing gets where the evaluator i
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
     "min_cut": 0.5,
-    "dpl": 0.05,
+    "dpl": 0.2,
     "dp": 0.1,
     "latency_dp": 0.4,
     "neural_list": 0.3,
@@ -123,7 +123,7 @@ class Portfolio(Method):
 
     annealing: float = param(0.6, "without a time limit: share of what is left for the first round of annealing")
     solving: float = param(0.6, "without a time limit: share of the rest for the solver, where a glance of it has paid")
-    solvable: int = param(1500, "variables of the solver's program up to which it is asked; see cpsat.largest")
+    solvable: int = param(1500, "variables of the solver's program up to which it is asked, for each second there is")
     effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
     workers: int = param(2, "threads: with a time limit, lanes of members")
     learned: bool = param(True, "sample schedules by learned scores, where devices work at the same time")
@@ -187,6 +187,7 @@ class Portfolio(Method):
 
     def _members(self, search: Search) -> dict[str, Method]:
         """Return the members besides rules of thumb that apply to a search."""
+        solvable = self.solvable * (max(1.0, search.left_s) if math.isfinite(search.left_s) else 1.0)
         methods: dict[str, Method] = {
             "min_cut": MinCut(),
             "dpl": Dpl(),
@@ -194,14 +195,14 @@ class Portfolio(Method):
             "latency_dp": LatencyDp(),
             "neural_list": NeuralList(improve=False),
             "bound": _Bound(),
-            "cpsat": CpSat(largest=self.solvable, workers=1, effort=self.effort),
+            "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
             "milp": Milp(),
-            "anneal": Anneal(),
+            "anneal": _Further(),
         }
         applicable = {*parts(search.problem.graph.n, search.execution), "bound"}
         if not self.learned:
             applicable.discard("neural_list")
-        if search.problem.costs is None or size_of(search) > self.solvable:
+        if search.problem.costs is None or size_of(search) > solvable:
             applicable -= {"cpsat", "milp"}
         return {name: method for name, method in methods.items() if name in applicable}
 
@@ -309,6 +310,14 @@ class _Bound(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         prove_bound(search)
+
+
+@dataclass(frozen=True, slots=True)
+class _Further(Method):
+    """Anneals from the incumbent, once more."""
+
+    def run(self, search: Search, *, seed: int) -> None:
+        Anneal().improve(search, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

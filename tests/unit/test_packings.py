@@ -31,7 +31,7 @@ def searched(problem: Problem) -> Search:
 
 def test_packings_are_distinct_and_every_one_names_a_device_for_every_operation() -> None:
     search = searched(braided(90))
-    found = packings(search)
+    found = np.stack(list(packings(search)))
     assert len(np.unique(found, axis=0)) == len(found) > 4
     assert found.min() >= 0
     assert found.max() < CHAINS
@@ -44,12 +44,12 @@ def test_partitions_keep_chains_whole_where_only_whole_chains_fit() -> None:
     chain = np.arange(CHAINS * LENGTH) % CHAINS
     whole = [all(len(set(row[chain == c])) == 1 for c in range(CHAINS)) for row in partitioned]
     assert any(whole)
-    assert search.simulate(packings(search)).over_bytes.min() == 0
+    assert search.simulate(np.stack(list(packings(search)))).over_bytes.min() == 0
 
 
 def test_operations_stay_where_they_may_run() -> None:
     problem = braided(90)
     allowed = np.ones((problem.graph.n, CHAINS), bool)
     allowed[:5, 1:] = False  # five operations of three chains run on the first device alone
-    found = packings(searched(problem.on(allowed=allowed)))
+    found = np.stack(list(packings(searched(problem.on(allowed=allowed)))))
     assert (found[:, :5] == 0).all()

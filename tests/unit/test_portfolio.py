@@ -129,7 +129,7 @@ def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.Mo
 
 def test_packings_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = wide_problem(memory_bytes=200)
-    made = counting(monkeypatch, packings, "_packed")
+    made = counting(monkeypatch, packings, "_clustered")
     for _ in range(2):
         placed(problem, "T2", Budget(400))
     assert len(made) == 1

@@ -96,7 +96,7 @@ def test_the_grouper_and_the_packings_go_on() -> None:
     grouping: Grouping = MetisGrouper(parts=3).build(1, seed=0)._partition(problem.graph)
     assert grouping.k == 3
     search = searched(problem)
-    assert search.simulate(packings(search)).over_bytes.min() == 0
+    assert search.simulate(np.stack(list(packings(search)))).over_bytes.min() == 0
 
 
 def test_the_portfolio_leaves_the_placer_out_which_alone_is_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -58,12 +58,13 @@ class Dp(Method):
             )
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Note the bound, ask about the best stages of some orders, and about the best of all."""
-        prove_bound(search)
+        """Ask about the best stages of some orders, note the bound, and ask about the best of all."""
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())
         if program is None:
             return
         stages = linearised(search, program, self.orders, seed=seed)
+        if search.left > 0:
+            prove_bound(search)
         best = self.best_stages(search, program, stages)
         if best is None:
             return

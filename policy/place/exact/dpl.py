@@ -46,11 +46,12 @@ class Dpl(Method):
             raise UsageError(f"{self.orders} orders were asked for.", "Set orders to 1 or more.")
 
     def run(self, search: Search, *, seed: int) -> None:
-        """Note the bound, and ask about the best division of all orders that there is time for."""
-        prove_bound(search)
+        """Ask about the best division of all orders that there is time for, and note the bound."""
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())
         if program is not None:
             linearised(search, program, self.orders, seed=seed)
+        if search.left > 0:
+            prove_bound(search)
 
     @staticmethod
     def begin(search: Search, *, seed: int) -> None:

@@ -84,6 +84,13 @@ class Anneal(Method):
         make_room(search, seed=seed)
         self._begin(search, None, seed)
 
+    def improve(self, search: Search, *, seed: int) -> None:
+        """Anneal from the incumbent where there is one, without asking about packings again."""
+        if search.best is None:
+            self.run(search, seed=seed)
+        elif not search.done:
+            self._begin(search, None, seed)
+
     def relax(self, search: Search, start: Placement, *, seed: int) -> None:
         """Anneal as though memory were unlimited at first, from a start that need not fit; then as where it is short.
 

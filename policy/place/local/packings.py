@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,26 +25,48 @@ CUTTING_S = 0.2  # seconds for all partitions, roughly; one of each balance and 
 DRAWS = 8  # partitions of each balance and size at most
 
 
-def packings(search: Search) -> Int32:
-    """Return int32 [b, n], distinct devices of the operations that share out bytes by what devices hold.
+def packings(search: Search) -> Iterator[Int32]:
+    """Yield int32 [n], distinct devices of the operations that share out bytes by what devices hold.
 
-    Bytes are weights and, where the simulator counts activations, the part of the outputs by which a device alone holds
-    more than the weights. What is packed are clusters of every size: the heaviest first to the device with the most
-    room for its size, and in the order of their first operations, each device filled in turn. Coarse clusters keep
-    neighbours together, and so need few copies. Partitions of METIS, even in bytes, need the fewest copies (without
-    pymetis: parts of an order of the units).
+    They are made when they are asked for, once per problem. Bytes are weights and, where the simulator counts
+    activations, the part of the outputs by which a device alone holds more than the weights. What is packed are
+    clusters of every size: the heaviest first to the device with the most room for its size, and in the order of their
+    first operations, each device filled in turn. Coarse clusters keep neighbours together, and so need few copies.
+    Partitions of METIS, even in bytes, need the fewest copies (without pymetis: parts of an order of the units).
     """
     graph = search.problem.graph
     alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
     share = max(0.0, float(alone) - float(graph.weight_bytes.sum())) / max(float(graph.out_bytes.sum()), 1.0)
-    return search.problem.derived(_packed, share)
+    return iter(search.problem.derived(_Packings, share))
 
 
-def _packed(problem: Problem, share: float) -> Int32:
-    """Return the packings of a problem's weights and a share of its outputs."""
-    starts = [*_clustered(problem, share), *_partitioned(problem, share)]
-    _, first = np.unique(np.stack(starts), axis=0, return_index=True)
-    return np.stack([starts[i] for i in np.sort(first)])
+class _Packings:
+    """The packings of a problem's weights and a share of its outputs, as far as anybody has asked for them."""
+
+    def __init__(self, problem: Problem, share: float) -> None:
+        self._made: list[Int32] = []
+        self._known: set[bytes] = set()
+        self._more = itertools.chain(_clustered(problem, share), _partitioned(problem, share))
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[Int32]:
+        """Yield those that were made, and then others as they are made."""
+        for i in itertools.count():
+            if i == len(self._made) and not self._another(i):
+                return
+            yield self._made[i]
+
+    def _another(self, count: int) -> bool:
+        """Make one more than so many, unless another thread has; return whether there is one."""
+        with self._lock:
+            while len(self._made) == count:
+                device = next(self._more, None)
+                if device is None:
+                    return False
+                if (key := device.tobytes()) not in self._known:
+                    self._known.add(key)
+                    self._made.append(device)
+        return True
 
 
 def _clustered(problem: Problem, share: float) -> Iterator[Int32]:

@@ -26,6 +26,7 @@ FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
 )
 WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+PACKING, PACKED = 0.3, 0.1  # share of the time for packings; where one of them fits
 SHARE = 0.9  # share of the budget that may go into a first placement that fits
 FITTING = 0.5  # share of the moves taken that should lead to placements that fit
 STEP = 1.3  # factor by which the price rises or falls after a local search
@@ -58,13 +59,18 @@ def make_room(search: Search, *, seed: int) -> None:
     """
     if search.done or not tight(search):
         return
-    starts = packings(search)
-    over = search.simulate(starts).over_bytes.tolist()
-    pool = list(zip(over, starts, strict=False))  # as far as the budget went
+    pool, left_s = list[tuple[int, Int32]](), search.left_s
+    for start in packings(search):
+        over = search.simulate(start[None]).over_bytes.tolist()
+        pool.extend((bytes_over, start) for bytes_over in over)  # none at the end of the budget
+        spent_s = left_s - search.left_s
+        if not over or (math.isfinite(left_s) and spent_s > left_s * (PACKING if search.best is None else PACKED)):
+            break
     rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
     with search.limited(search.author, evaluations=math.ceil(SHARE * search.left), seconds=SHARE * search.left_s):
         steps, stalled = FIRST, False
         while search.best is None and search.left > 0 and moves.free.size and pool:
+            search.adopt()
             least, nearest = min(pool, key=lambda entry: entry[0])
             begun = pool[rng.integers(len(pool))][1] if stalled else nearest
             spent = search.spent
