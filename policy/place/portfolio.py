@@ -44,23 +44,24 @@ from policy.place.together import together
 
 # Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
 RULES: Mapping[str, tuple[Method, float]] = {
-    "heft": (Heft(), 1e5),
+    "heft": (Heft(), 2e5),
     "expert": (Expert(), 3e5),
-    "critical_path": (CriticalPath(), 4e4),
-    "cpop": (Cpop(), 1e5),
-    "m_topo": (MTopo(), 2e5),
-    "peft": (Peft(), 2e4),
+    "m_topo": (MTopo(), 3e5),
+    "cpop": (Cpop(), 1.5e5),
+    "peft": (Peft(), 1.5e5),
+    "metis": (Metis(), 1e5),
+    "critical_path": (CriticalPath(), 5e4),
     "etf": (Etf(), 1e4),
     "m_etf": (MEtf(), 1e4),
-    "metis": (Metis(), 1e4),
     "m_sct": (MSct(), 1e3),
 }
-RULING = 0.25  # share of the time that goes to rules of thumb at most
+RULING, RULING_LARGE = 0.25, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 WHOLE = 0.5  # share of what is left from which a slice takes all of it
+BOUNDED = 1e5  # operations that a bound takes in a second, roughly
 PROOF = 0.1  # what raising the bound counts beside improving the incumbent by as much
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
@@ -73,6 +74,8 @@ SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a me
     "bound": 0.1,
     "milp": 0.1,
     "cpsat": 0.1,
+    "anneal": 0.5,
+    "multilevel": 1.0,
 }
 
 
@@ -99,12 +102,13 @@ class Portfolio(Method):
     """Runs the other placers on one budget, from the incumbent, and says which one found it.
 
     Every placement, if there are so few. Else, with a time limit, two lanes on a thread each, which tell one another
-    what they find. The first runs rules of thumb, those that a quarter of the time suffices for, and then anneals from
-    the incumbent to the end. The second gives every other member a first slice: exact methods, schedules by learned
-    scores, the lower bound and a solver, if its program is small enough; then it follows what pays. Of local search and
-    of those members the one goes on that improved the incumbent most per second when it ran last, each time twice as
-    long as before, and at last to the end. On large graphs `multilevel` follows the rules. Ends at once at a proven
-    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
+    what they find. The first anneals as `anneal` would alone, and from half of the time on from the incumbent of both.
+    The second runs rules of thumb, those that a quarter of the time suffices for, and gives every other member a first
+    slice: exact methods, schedules by learned scores, the lower bound, a solver if its program is small enough, and
+    local search from the incumbent. Then it follows what pays: the member goes on that improved the incumbent most per
+    second when it ran last, each time twice as long as before, and at last to the end. On large graphs `multilevel` is
+    the local search. Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that
+    ran, or its start.
 
     Where memory is short, local searches of the second lane begin at the best that the rules of thumb find with memory
     left aside, and mind memory only after a while: what they go through first is the same however much the devices
@@ -140,27 +144,27 @@ class Portfolio(Method):
             return
         if search.simulator is None:
             self._climb(search, seed)
-        elif search.problem.graph.n > LARGE:
-            self._cluster(search, seed)
         elif math.isfinite(search.left_s):
-            lanes = [partial(self._descend, seed=seed), partial(self._scout, seed=seed)]
-            together(search, lanes if self.workers > 1 else [partial(self._scout, seed=seed)], workers=self.workers)
+            lanes = [self._descend, self._scout] if self.workers > 1 else [self._scout]
+            together(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
         else:
             self._in_turn(search, seed)
 
-    def _descend(self, search: Search, seed: int) -> None:
-        """Rules of thumb, then local search from the incumbent to the end."""
-        self._rules(search, seed)
-        _part(search, "anneal", Anneal(), seed)
+    def _descend(self, search: Search, *, seed: int) -> None:
+        """Local search as it would go alone, from which the other lane's incumbent takes over if that is better."""
+        method = Multilevel() if search.problem.graph.n > LARGE else Anneal()
+        _part(search, "multilevel" if search.problem.graph.n > LARGE else "anneal", method, seed)
+        search.adopt()
         self._follow(search, self._members(search), seed + 2)
 
-    def _scout(self, search: Search, seed: int) -> None:
-        """Give every other member a first slice, and then follow what pays."""
-        if self.workers == 1:
-            self._rules(search, seed)
+    def _scout(self, search: Search, *, seed: int) -> None:
+        """Rules of thumb, a first slice for every other member, and then what pays."""
+        self._rules(search, seed)
         members = self._members(search)
         relaxed = self._unlimited(search, seed)
-        self._follow(search, members if relaxed is None else {**members, "anneal": _Relaxed(relaxed)}, seed + 1)
+        if relaxed is not None and "anneal" in members:
+            members["anneal"] = _Relaxed(relaxed)
+        self._follow(search, members, seed + 1)
 
     def _follow(self, search: Search, members: Mapping[str, Method], seed: int) -> None:
         """Give each member a slice, then call the one that improved the incumbent most per second when called last.
@@ -175,14 +179,16 @@ class Portfolio(Method):
             search.adopt()
             name = max(rate, key=lambda name: (rate[name], -used_s[name]))
             before, spent, began_s = (search.best_s, search.bound_s), search.spent, time.monotonic()
+            given = share[name] * (search.left_s if math.isfinite(search.left_s) else search.left)
             _part(search, name, members[name], int(rng.integers(2**31)), share=share[name])
             took_s = max(time.monotonic() - began_s, LEAST_S)
+            interrupted = (took_s if math.isfinite(search.left_s) else search.spent - spent) >= WHOLE * given
             used_s[name] += took_s
             first, rate[name] = math.isinf(rate[name]), _gain(before, (search.best_s, search.bound_s)) / took_s
             share[name] = SLICE if first else 2 * share[name]
             if share[name] >= WHOLE:
                 share[name] = 1.0
-            if search.spent == spent:
+            if search.spent == spent or (rate[name] == 0 and not interrupted):  # it has nothing more to offer
                 del rate[name]
 
     def _members(self, search: Search) -> dict[str, Method]:
@@ -198,27 +204,19 @@ class Portfolio(Method):
             "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
             "milp": Milp(),
             "anneal": _Further(),
+            "multilevel": Multilevel(),
         }
         applicable = {*parts(search.problem.graph.n, search.execution), "bound"}
         if not self.learned:
             applicable.discard("neural_list")
-        if search.problem.costs is None or size_of(search) > solvable:
+        if search.problem.costs is None or "cpsat" not in applicable or size_of(search) > solvable:
             applicable -= {"cpsat", "milp"}
         return {name: method for name, method in methods.items() if name in applicable}
 
-    def _cluster(self, search: Search, seed: int) -> None:
-        """Large graphs: rules of thumb, what divides them in one pass, and local search of clusters."""
-        self._rules(search, seed)
-        members = self._members(search)
-        for name in ("min_cut", "dpl"):
-            if name in members:
-                _part(search, name, members[name], seed, share=SHARES[name])
-        make_room(search, seed=seed)
-        _part(search, "multilevel", Multilevel(workers=self.workers), seed)
-
     def _rules(self, search: Search, seed: int) -> None:
         timed = math.isfinite(search.left_s)
-        until_s = time.monotonic() + RULING * search.left_s
+        large = search.problem.graph.n > LARGE
+        until_s = time.monotonic() + (RULING_LARGE if large else RULING) * search.left_s
         for name, (method, per_second) in RULES.items():
             if isinstance(method, Metis) and not has_metis():
                 tell_once("pymetis is not installed: portfolio leaves the placer metis out.")
@@ -244,6 +242,9 @@ class Portfolio(Method):
         for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list"):
             if name in members:
                 _part(search, name, members[name], seed, share=SHARES[name])
+        if "multilevel" in members:
+            _part(search, "multilevel", members["multilevel"], seed)
+            return
         make_room(search, seed=seed)
         before = search.best_s, search.bound_s
         solvers = [name for name in ("cpsat", "milp") if name in members]
@@ -306,10 +307,11 @@ class _SideBySide(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Bound(Method):
-    """Proves a lower bound, and places nothing."""
+    """Proves a lower bound, if there is time for the least of it, and places nothing."""
 
     def run(self, search: Search, *, seed: int) -> None:
-        prove_bound(search)
+        if search.problem.graph.n <= BOUNDED * search.left_s:
+            prove_bound(search)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class Dpl(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the best division of all orders that there is time for, and note the bound."""
+        if search.left > 0 and (quick := search.problem.derived(stage_program, Replication(), priced=False)):
+            linearised(search, quick, 1, seed=seed)  # an answer that is there early
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())
         if program is not None:
             linearised(search, program, self.orders, seed=seed)

@@ -350,8 +350,8 @@ def orders_worth(k: int, orders: int) -> int:
     return int(np.clip(ORDER_PAIRS / max(k, 1) ** 2, 1, orders))
 
 
-def stage_program(problem: Problem, replication: Replication) -> StageProgram | None:
+def stage_program(problem: Problem, replication: Replication, *, priced: bool = True) -> StageProgram | None:
     """Return the program of a problem; None without costs, on a cyclic graph, or with too many states."""
     if problem.costs is None or not is_acyclic(problem.graph):
         return None
-    return StageProgram.of(problem.derived(Elements.of), replication)
+    return StageProgram.of(problem.derived(Elements.of), replication, priced=priced)
