@@ -247,6 +247,7 @@ class Search:
         A placement seen before costs nothing. author: who came up with them, the search's own unless given.
         planned_s: what their author planned for each.
         """
+        self._goes_on()
         keys, seen = [placement.digest() for placement in placements], self._history.value_s
         values = np.full(len(placements), math.nan)
         fresh: dict[bytes, tuple[Placement, float]] = {}
@@ -266,6 +267,7 @@ class Search:
 
         On a simulator the whole local search is compiled; any other evaluator is asked about one move after the other.
         """
+        self._goes_on()
         if self.simulator is None:
             return self._local_search_asking(start, moves)
         with self._in_time():
@@ -288,6 +290,7 @@ class Search:
         """
         if self.simulator is None:
             raise UsageError("Only a simulator tells how much memory a placement needs.", "Call `evaluate`.")
+        self._goes_on()
         device = np.ascontiguousarray(device[: max(0, self.left)])
         with self._in_time():
             simulation = self.simulator.simulate(device)
@@ -305,6 +308,11 @@ class Search:
         device = np.ascontiguousarray(device[: max(0, self.left)])
         simulation, start_s = simulator.simulate_starts(device)
         return self._simulated(device, simulation, ""), start_s
+
+    def _goes_on(self) -> None:
+        """End a part of a search that nobody waits for any more, whatever it does."""
+        if self.stopped():
+            raise BudgetEndedError
 
     def _simulated(self, device: Int32, simulation: Simulation, author: str) -> Simulation:
         """Count what was simulated, and keep the best of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from policy.place.exact.objectives import Hint, objective_of
 from policy.place.exact.proofs import lower_bound, one_to_one, timeline_of
 from policy.place.lists.heft import Heft
 from policy.place.local.room import make_room
-from policy.place.search import Method, Search
+from policy.place.search import BudgetEndedError, Method, Search
 from policy.place.units import Units, mostly_on
 
 REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
@@ -202,7 +202,8 @@ class _Asking:
         if self.program.turn:
             turn = np.array([value(t) for t in self.program.turn], np.float64)
             placements = [Placement(placements[0].device, placements[0].devices, turn)]
-        self.search.evaluate(placements, planned_s=[objective * self.program.tick_s] * len(placements))
+        with suppress(BudgetEndedError):  # which must not pass through the solver
+            self.search.evaluate(placements, planned_s=[objective * self.program.tick_s] * len(placements))
         return not self.search.done
 
 
