@@ -61,13 +61,13 @@ class Scenario:
 
     graph: str
     topology: str = ""
-    costs: Path | None = None
+    costs: str | Path | None = None
     evaluator: str = "listsched"
     level: str = ""
     memory: bool = True
     ties: bool = True
     ordered: bool = False
-    pins: Path | None = None
+    pins: str | Path | None = None
     cost_scale: float = 1.0
     contiguity: str = ""
     calls: int = 1
@@ -211,9 +211,9 @@ def load(scenario: Scenario) -> LoadedScenario:
     if not scenario.memory:
         devices = devices.without_memory_limits()
     topology = devices.topology
-    given = None if scenario.costs is None else read_costs(scenario.costs, graph.names, topology.devices)
+    given = None if scenario.costs is None else read_costs(Path(scenario.costs), graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
-    pins = {} if scenario.pins is None else _pins(scenario.pins, graph, source.members)
+    pins = {} if scenario.pins is None else _pins(Path(scenario.pins), graph, source.members)
     ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is
     problem = problem_of(graph, topology, costs, pins=pins, ordered=ordered, tags=workload.tags)
     _check_ties(problem)
