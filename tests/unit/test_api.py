@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -36,10 +37,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Aske
         raise AskedError
 
     def answer(call: Callable[[], Any]) -> Asked:
-        try:
+        with contextlib.suppress(AskedError):
             call()
-        except AskedError:
-            pass
         return seen.pop()
 
     monkeypatch.setattr(api, "advance", advance)
