@@ -31,9 +31,13 @@ STORED = frozenset({"Variable", "Constant"})  # what they put out is the weight 
 class ListSched:
     """Predicts latency on devices and links that all work at once.
 
-    An operation is ready when everything it reads has arrived. A free device never waits while something is ready:
-    it takes what was ready first, or, if the placement has priorities, the least one; equals by index. What is read
-    on the producer's device is there at once. Elsewhere:
+    An operation is ready when everything it reads has arrived, and joins the queue of its device. A free device never
+    waits while something is ready: if the placement has priorities, it takes the least, of equals the one of the least
+    index. Without priorities it takes what joined its queue first. At the start operations join by index. Later, at one
+    moment, those join first that read what ended on the device, then those that read what arrives, in the order in
+    which it was sent. The outputs of one operation go to their readers, and are sent, from the one of the fewest bytes
+    to that of the most, equals as the operation numbers them; the readers of one output join by index. What is read on
+    the producer's device is there at once. Elsewhere:
 
         T0  a tensor arrives latency + bytes / bandwidth after it was made, whatever else is sent
         T1  a device sends one tensor at a time, first come, first served, one send for all readers of a tensor
