@@ -52,6 +52,15 @@ class Nodes:
             capacity_bytes(subject.topology, memory=memory),
         )
 
+    def check(self, placements: Sequence[Placement]) -> None:
+        """Check that all are placements of these nodes, before a kernel takes their numbers for indices.
+
+        Raises:
+            UsageError: one is not.
+        """
+        for placement in placements:
+            placement.check(len(self.names), self.devices)
+
     def answer(self, placement: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Evaluation:
         """Return what an evaluator says of a placement.
 
