@@ -20,8 +20,9 @@ from pipeline.report.text import (
     value_text,
 )
 from pipeline.runs.deployment import Deployment
-from pipeline.runs.emit import TARGETS, library_of, python_literal
+from pipeline.runs.emit import TARGETS, library_of
 from pipeline.runs.records import CandidateRecord, PlacementRecord
+from pipeline.runs.rendering import python_literal
 from pipeline.runs.words import compared, failure_text, is_untried
 from runtime.measuring.claims import TWIN
 
