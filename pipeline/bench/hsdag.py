@@ -34,7 +34,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
 
-SCHEMA = "placewright.bench/1"
+SCHEMA = "placewright.bench/2"
 WORKER = "pipeline.bench.beside"  # the module whose processes run cells
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)

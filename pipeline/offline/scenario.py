@@ -16,6 +16,7 @@ from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
+from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
@@ -335,8 +336,8 @@ def _check_room(problem: Problem) -> None:
         names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         what = "needs" if members.size == 1 else "must share a device and need"
         raise UsageError(
-            f"{names} {what} {held[over[0]] / 1e6:.6g} MB, and no device that may run this holds more than "
-            f"{most[over[0]] / 1e6:.6g} MB.",
+            f"{names} {what} {bytes_text(held[over[0]], 6)}, and no device that may run this holds more than "
+            f"{bytes_text(most[over[0]], 6)}.",
             "Add a device with more memory, or a CPU; or use --no-memory.",
         )
 

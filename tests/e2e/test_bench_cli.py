@@ -72,7 +72,7 @@ def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path
     document = ran(*arguments(model, tmp_path, *METHODS))
     out = tmp_path / "out"
     assert document == json.loads((out / "results.json").read_text())
-    assert document["schema"] == "placewright.bench/1"
+    assert document["schema"] == "placewright.bench/2"
     assert {(c["method"], c["seed"]) for c in document["cells"]} == {tuple(split(name)) for name in ALL}
     assert all(c["evaluations"] <= 30 for c in document["cells"])
     (case,) = document["cases"]

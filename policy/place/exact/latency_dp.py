@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.simulation import LatencyModel
 from policy.place.exact.bounds import SAFETY
-from policy.place.exact.dp import MB
 from policy.place.exact.flow_bound import game_of, rounds_of
 from policy.place.exact.proofs import is_finest, prove_bound
 from policy.place.exact.series import SeriesProgram
