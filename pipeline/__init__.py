@@ -8,11 +8,9 @@ compiled = result.compile()
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import ShadowedPackageError
+from placewright_entry import check_packages
 
 if TYPE_CHECKING:
     from pipeline.api import tune as tune
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Result as Result
     from pipeline.runs.split import load as load
 
-SIBLINGS = ("coarsen", "embed", "policy", "runtime")
 PUBLIC = {
     "tune": "pipeline.api",
     "Result": "pipeline.runs.result",
@@ -36,21 +33,7 @@ PUBLIC = {
     "bound": "pipeline.offline.search",
 }
 
-
-def _check_siblings() -> None:
-    """Raise ShadowedPackageError unless the packages we would import are the ones that lie beside this one."""
-    home = Path(__file__).resolve().parent.parent
-    for name in SIBLINGS:
-        spec = importlib.util.find_spec(name)
-        actual = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
-        if actual != home / name:
-            raise ShadowedPackageError(
-                f"The package {name!r} of placewright lies in {home / name}, but Python finds {actual or 'none'}.",
-                "Remove the other package, or install placewright into an environment of its own.",
-            )
-
-
-_check_siblings()
+check_packages()
 
 
 def __getattr__(name: str) -> Any:

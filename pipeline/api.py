@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from pipeline.artifacts.store import Store, default_store, leaving_nothing
 from pipeline.artifacts.task import Outcome, Progress
-from pipeline.config import Settings
+from pipeline.config import Settings, from_environment
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
@@ -35,23 +36,26 @@ class Advance:
 def tune(
     model: str | Path,
     *,
-    devices: Sequence[str] = (),
-    budget_s: float = 120.0,
+    devices: str | Sequence[str] = (),
+    budget_s: float | None = None,
     out: str | Path | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
     store: str | Path | None = None,
 ) -> Result:
     """Return the best measured way to run a model on the devices; never worse than the best single device.
 
     model: an OpenVINO IR, ONNX, or whatever OpenVINO reads, or "zoo:NAME". devices: as the command line writes them;
-    none for what the machine has. out: run directory. settings: dotted keys, such as {"coarsen.metis.parts": 8}.
+    none for what the machine has. budget_s: 120 if nothing says otherwise. out: run directory. settings: dotted keys,
+    such as {"coarsen.metis.parts": 8}. What is not given is as the environment has it, as on the command line:
+    PLACEWRIGHT_STORE the store, PLACEWRIGHT__COARSEN__METIS__PARTS a setting; arguments count before `settings`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    values = {"devices": tuple(devices), "budget": budget_s, "seed": seed, **(settings or {})}
-    chosen = Settings().updated(values, "the arguments of tune")
+    given = {"devices": devices or None, "budget": budget_s, "seed": seed}
+    chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
+    chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune")
     place = Store(Path(store) if store is not None else default_store())
     path = model_path(str(model), place)
     folder = Path(out) if out is not None else default_run_directory(str(model))

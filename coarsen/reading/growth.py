@@ -13,12 +13,12 @@ from typing import Any
 
 from coarsen.reading.flops import elements
 from pipeline.core.errors import ModelError
+from pipeline.core.figures import bytes_text
 from pipeline.core.settings import CoarsenSettings
 
 FACTOR = 8  # weights stored as int4 take 8 times as much once they are f32; more is no unpacking of what a file holds
 ROOM_BYTES = 512 << 20  # what a process takes to load OpenVINO and to read a small model, with some to spare
 TRIAL_BYTES = 2 << 30  # what an inference with the sizes of a dynamic model may take
-MB = 1e6
 
 # Their outputs are not known before the model runs, even if all their inputs are.
 _AT_RUN_TIME = frozenset({"Parameter", "ReadValue", "Assign", "RandomUniform", "Multinomial", "Result"})
@@ -110,8 +110,8 @@ def check_growth(grown: Growth, path: Path, *, file_bytes: int, limits: ReadLimi
     if needed <= allowed:
         return
     raise ModelError(
-        f"Folded, the constants of {path} take {needed / MB:.0f} MB, {grown.largest!r} alone "
-        f"{grown.largest_bytes / MB:.0f} MB; allowed are {allowed / MB:.0f} MB, {FACTOR} times its files "
-        f"({file_bytes / MB:.3g} MB) and coarsen.growth_bytes.",
+        f"Folded, the constants of {path} take {bytes_text(needed)}, {grown.largest!r} alone "
+        f"{bytes_text(grown.largest_bytes)}; allowed are {bytes_text(allowed)}, {FACTOR} times its files "
+        f"({bytes_text(file_bytes)}) and coarsen.growth_bytes.",
         f"If they are meant to be that large: --set coarsen.growth_bytes={needed - FACTOR * file_bytes}",
     )

@@ -18,10 +18,11 @@ from typing import IO, Any
 import psutil
 
 from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
-from coarsen.reading.growth import MB, ReadLimits
+from coarsen.reading.growth import ReadLimits
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
+from pipeline.core.figures import bytes_text
 from pipeline.core.process import LAST_WORDS, ending, python_command
 
 logger = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, mem
             )
         if _own_bytes(process.pid) > memory_bytes:
             raise ModelError(
-                f"Reading {path} takes more than {memory_bytes / MB:.0f} MB of memory.",
+                f"Reading {path} takes more than {bytes_text(memory_bytes)} of memory.",
                 f"If it is that large: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
             )
 

@@ -37,11 +37,12 @@ SCHEMA = 1
 ENTRY = "entry.json"
 PARTS = re.compile("locks|tmp|partial|series|sent|zoo|[0-9a-f]{2}")  # what lies in the folder of a store
 OTHERS = 0o077
+STORE = "PLACEWRIGHT_STORE"  # environment variable: the folder of the store, if no other is named
 
 
 def default_store() -> Path:
-    """Return the user's cache folder for artifacts."""
-    return Path(platformdirs.user_cache_dir("placewright")) / "store"
+    """Return the folder of artifacts that the environment names, or else the one in the user's cache."""
+    return Path(os.environ.get(STORE) or Path(platformdirs.user_cache_dir("placewright")) / "store")
 
 
 def canonical_json(value: Any) -> str:

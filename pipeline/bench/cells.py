@@ -15,6 +15,7 @@ from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, versions_of
 from pipeline.core.errors import DeviceError, PlacewrightError
+from pipeline.core.figures import times_as_fast
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
@@ -195,7 +196,7 @@ def run_cell(
         "seeded": cell.method.seeded,
         "single_s": best_single_s if alone else None,
         **outcome,
-        "ratio": best_single_s / value_s if value_s and alone else None,
+        "ratio": times_as_fast(value_s, best_single_s) if value_s and alone else None,
         "seconds": time.monotonic() - begun,
         "cpu_s": time.process_time() - begun_cpu,
         "settings": cell.settings,

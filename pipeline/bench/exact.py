@@ -23,6 +23,7 @@ from pipeline.bench.cells import on_file
 from pipeline.bench.intervals import over_graphs
 from pipeline.bench.pages import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.core.figures import bytes_text, gap_text
 from pipeline.core.private import write_whole
 from pipeline.core.workers import serve
 from pipeline.fleet.engine import Command, Engine
@@ -36,7 +37,7 @@ WORKER = "pipeline.bench.exact"  # the module whose processes run cells
 RESULTS, PAGE, CELLS = "results.json", "results.md", "cells"
 SCOTCH = "Scotch"  # the partitioner of the paper; METIS, which also cuts few bytes in equal parts, stands for it
 LATENCY = "latency"  # what the folder of a file is called that is meant for latency
-MS, MB = 1e3, 1e6
+MS = 1e3
 
 
 class ExactMethod(NamedTuple):
@@ -235,7 +236,8 @@ def write(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
 
 def page(rows: Sequence[ExactRow]) -> str:
     """Return the rows as one table in Markdown."""
-    lines = ["| graph | objective | method | value ms | bound ms | gap | s | MB |", "|---|---|---|---|---|---|---|---|"]
+    columns = ("graph", "objective", "method", "value ms", "bound ms", "gap", "s", "memory")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     lines += [f"| {' | '.join((row.graph, row.evaluator, row.method, *figures(row)))} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -256,9 +258,9 @@ def figures(row: ExactRow) -> tuple[str, str, str, str, str]:
     """Return value, bound, gap, seconds and memory as people read them."""
     if row.value_s is None:
         return row.failed, "", "", "", ""
-    gap = "proven" if row.proven else f"{row.gap:.2%}"
+    gap = "proven" if row.proven else f"{gap_text(row.gap)}"
     value, bound = f"{row.value_s * MS:.4f}", f"{row.lower_bound_s * MS:.4f}"
-    return value, bound, gap, f"{row.seconds:.1f}", f"{row.memory_bytes / MB:.0f}"
+    return value, bound, gap, f"{row.seconds:.1f}", bytes_text(row.memory_bytes)
 
 
 def _is_graph(path: Path) -> bool:

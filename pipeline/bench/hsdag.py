@@ -34,7 +34,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
 
-SCHEMA = "placewright.bench/1"
+SCHEMA = "placewright.bench/2"
 WORKER = "pipeline.bench.beside"  # the module whose processes run cells
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
@@ -68,7 +68,7 @@ QUICK = BenchEffort(quick=True, seeds=2, evaluations=300, measurements=6, real_s
 class Question:
     """What is compared on what; names as the user gives them, none for all.
 
-    tables: whether the rows of the paper's tables 2 and 3 are, on its three networks.
+    tables: whether the rows of the paper's tables 2 and 3 are; names choose among their networks, evaluators and rows.
     """
 
     models: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Question:
         """Return the models, evaluators and methods.
 
         Raises:
-            UsageError: a name is unknown, or two files of models share one name.
+            UsageError: a name is unknown, not of the tables that are asked for, or two files of models share one name.
         """
         from runtime import zoo
 
@@ -94,8 +94,12 @@ class Question:
         for name in self.evaluators:
             if name not in EVALUATORS:
                 raise UnknownNameError("evaluator of this benchmark", name, EVALUATORS)
-        evaluators = [name for name in EVALUATORS if name in self.evaluators or not self.evaluators]
-        return models, evaluators, table.chosen(self.methods)
+        usual = (SIMULATOR, REAL) if self.tables else EVALUATORS
+        evaluators = [name for name in EVALUATORS if name in (self.evaluators or usual)]
+        methods = table.chosen(self.methods or (table.of_the_paper() if self.tables else ()))
+        if self.tables:
+            paper_tables.check_rows(models, [method.name for method in methods])
+        return models, evaluators, methods
 
 
 def _model_name(text: str, known: Sequence[str]) -> str:
@@ -144,9 +148,9 @@ def bench(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    if question.tables:
-        question, settings = _of_the_paper(question, settings or plain_settings())
     models, evaluators, methods = question.checked()
+    if question.tables:
+        settings = replace(settings or plain_settings(), devices=PAPER_DEVICES)
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
     check_writable(out / "results.json")
     run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [], fleet)
@@ -166,22 +170,10 @@ def bench(
         _measure(run, paths, methods)
     document = _document(run, asked)
     if question.tables:
-        document["tables"] = paper_tables.tables_of(document)
+        document["tables"] = paper_tables.tables_of(document, question.methods)
         write_text(out / "tables.md", paper_tables.page(document))
     _write(run, document)
     return document
-
-
-def _of_the_paper(question: Question, settings: Settings) -> tuple[Question, Settings]:
-    """Return the question of the paper's tables: its methods, simulated, and measured on a CPU and a GPU.
-
-    Raises:
-        UsageError: models, evaluators or methods are asked for, which the tables have of their own.
-    """
-    if question.models or question.evaluators or question.methods:
-        raise UsageError("The tables of the paper have their own models and methods.", "Leave those options out.")
-    asked = Question((), (SIMULATOR, REAL), tuple(table.of_the_paper()), tables=True)
-    return asked, replace(settings, devices=PAPER_DEVICES)
 
 
 def _in_zoo(model: str) -> bool:

@@ -5,17 +5,24 @@ Source: Duan et al., NeurIPS 2024, tables 2 (latencies in seconds) and 3 (the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from pipeline.bench.cases import PUBLISHED
+from pipeline.bench.methods import SINGLE
 from pipeline.bench.pages import markdown
+from pipeline.core.errors import UsageError, listed
 
 Table = Mapping[str, Any]
 MODELS = ("inception-v3", "resnet50", "bert-base")
-SIMULATED, MEASURED = "sequential", "hetero"
+MEASURED = "hetero"  # all other evaluators simulate
+HOW = {
+    "sequential": "simulated",
+    "shared": "simulated, devices that share their memory",
+    MEASURED: "measured on this machine",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +66,44 @@ TABLES: Mapping[str, tuple[PaperRow, ...]] = MappingProxyType(
 )
 
 
-def tables_of(document: Table) -> list[dict[str, Any]]:
-    """Return the two tables of a benchmark's document, simulated, and measured where devices were."""
+def check_rows(models: Iterable[str], methods: Iterable[str]) -> None:
+    """Check that all that is asked for has a place in the tables.
+
+    Raises:
+        UsageError: a model is none of the paper's, or a method has no row; it is named.
+    """
+    foreign = [model for model in models if model not in MODELS]
+    if foreign:
+        raise UsageError(
+            f"--tables compares with what the paper printed, which has no {listed(foreign)}.",
+            f"Choose of {', '.join(MODELS)}, or leave --tables out.",
+        )
+    rows = [SINGLE, *(row.method for rows in TABLES.values() for row in rows if row.method)]
+    without = [method for method in methods if method not in rows]
+    if without:
+        raise UsageError(
+            f"--tables has no row for {listed(without)}.",
+            f"Choose of {', '.join(dict.fromkeys(rows))}, or leave --tables out.",
+        )
+
+
+def tables_of(document: Table, methods: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the two tables of a benchmark's document, simulated, and measured where devices were.
+
+    methods: those that were asked for; none for all.
+    """
+    cases = {case["evaluator"] for case in document["cases"]}
     return [
-        {"table": name, "evaluator": evaluator, "rows": [_row(row, document, evaluator) for row in rows]}
-        for evaluator in (SIMULATED, MEASURED)
-        if evaluator == SIMULATED or document["finals"]
+        {"table": name, "evaluator": evaluator, "rows": [_row(row, document, evaluator, methods) for row in rows]}
+        for evaluator in HOW
+        if (document["finals"] if evaluator == MEASURED else evaluator in cases)
         for name, rows in TABLES.items()
     ]
 
 
-def _row(row: PaperRow, document: Table, evaluator: str) -> dict[str, Any]:
+def _row(row: PaperRow, document: Table, evaluator: str, methods: Sequence[str]) -> dict[str, Any]:
     models = [m for m in MODELS if any(case["model"] == m for case in document["cases"])]
-    seconds = _simulated_s if evaluator == SIMULATED else _measured_s
-    values = {model: seconds(row, document, model) for model in models}
+    values = {model: _value_s(row, document, evaluator, model) for model in models}
     published = dict(zip(MODELS, row.published, strict=False))
     there = any(value is not None for value in values.values())
     return {
@@ -80,12 +111,14 @@ def _row(row: PaperRow, document: Table, evaluator: str) -> dict[str, Any]:
         "method": row.method,
         "published_s": {model: published[model] for model in models if model in published},
         "value_s": values,
-        "why": "" if there else _why(row, document, evaluator),
+        "why": "" if there else _why(row, document, evaluator, methods),
     }
 
 
-def _why(row: PaperRow, document: Table, evaluator: str) -> str:
+def _why(row: PaperRow, document: Table, evaluator: str, methods: Sequence[str]) -> str:
     """Return why a row is unavailable."""
+    if row.method and methods and row.method not in methods:
+        return "unavailable: not among --methods"
     failed = [f for r in document["summary"] if r["method"] == row.method for f in r["failed"]]
     if failed:
         return f"failed: {failed[0]}"
@@ -94,12 +127,14 @@ def _why(row: PaperRow, document: Table, evaluator: str) -> str:
     return "unavailable: not measured" if evaluator == MEASURED else "unavailable: not asked about"
 
 
-def _simulated_s(row: PaperRow, document: Table, model: str) -> float | None:
-    """Return the seconds of a row in the simulator, median over seeds."""
+def _value_s(row: PaperRow, document: Table, evaluator: str, model: str) -> float | None:
+    """Return the seconds of a row: in a simulator the median over seeds, on devices see `_measured_s`."""
+    if evaluator == MEASURED:
+        return _measured_s(row, document, model)
     if row.device:
-        alone = {c["model"]: c["single_s"] for c in document["cases"] if c["evaluator"] == SIMULATED}
+        alone = {c["model"]: c["single_s"] for c in document["cases"] if c["evaluator"] == evaluator}
         return alone[model].get(row.device) if model in alone else None
-    rows = (r for r in document["summary"] if (r["model"], r["evaluator"]) == (model, SIMULATED))
+    rows = (r for r in document["summary"] if (r["model"], r["evaluator"]) == (model, evaluator))
     return next((r["value_s"] for r in rows if r["method"] == row.method), None)
 
 
@@ -126,8 +161,12 @@ def page(document: Table) -> str:
     ]
     base_s = {t["evaluator"]: t["rows"][0]["value_s"] for t in document["tables"] if t["table"] == "Table 2"}
     for table in document["tables"]:
-        how = "simulated" if table["evaluator"] == SIMULATED else "measured on this machine"
-        lines += ["", f"## {table['table']}, {how}", "", *_markdown(table, base_s[table["evaluator"]])]
+        lines += [
+            "",
+            f"## {table['table']}, {HOW[table['evaluator']]}",
+            "",
+            *_markdown(table, base_s[table["evaluator"]]),
+        ]
     missing = [f"- {row['row']}: {row['why']}" for table in document["tables"] for row in table["rows"] if row["why"]]
     lines += ["", "Rows that are missing:", "", *dict.fromkeys(missing)] if missing else []
     lines += [f"\nNote: {note}" for note in document["notes"]]

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.bench.cells import Optimum
 from pipeline.core.arrays import Float64
+from pipeline.core.figures import gap_of
 
 NEAR = 0.01  # share above the best within which a method counts as having arrived
 LEVEL = 0.95
@@ -32,9 +33,10 @@ class Row:
     """A method on one model and evaluator, over its seeds.
 
     ratio: best single device over the method's value, geometric mean over seeds, and its interval; None where
-    every seed failed. gap: median of value / optimum - 1; None without a proven optimum. evaluations, seconds: medians
-    of a whole run. near_evaluations, near_s: medians of what it took to come within 1 % of the best, over the seeds
-    that did; None where none did. arrived: how many did. value_s: median. failed: what the failed ones say.
+    every seed failed. gap: of the median value to the optimum, see `gap_of`; None without a proven optimum.
+    evaluations, seconds: medians of a whole run. near_evaluations, near_s: medians of what it took to come within 1 %
+    of the best, over the seeds that did; None where none did. arrived: how many did. value_s: median. failed: what the
+    failed ones say.
     """
 
     method: str
@@ -102,7 +104,7 @@ def _row(records: Sequence[Record], best_s: float | None, *, proven: bool) -> Ro
         learned=records[0]["learned"],
         seeds=len(records),
         ratio=geometric_mean([ratios]) if ratios.size else None,
-        gap=float(np.median(values)) / best_s - 1 if proven and best_s and alive else None,
+        gap=gap_of(float(np.median(values)), best_s) if proven and best_s and alive else None,
         value_s=_median(values),
         evaluations=_median([r["evaluations"] for r in alive]),
         seconds=_median([r["seconds"] for r in alive]),

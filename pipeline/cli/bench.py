@@ -12,6 +12,7 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, on_option, open_store, store_option
+from pipeline.core.figures import gap_text
 
 if TYPE_CHECKING:
     from pipeline.bench.hsdag import BenchEffort
@@ -137,7 +138,7 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     document = exact.write(rows, out)
     for name in dict.fromkeys(row.graph for row in rows):
         mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
-        console.table(name, ["method", "value ms", "bound ms", "gap", "s", "MB"], mine)
+        console.table(name, ["method", "value ms", "bound ms", "gap", "s", "memory"], mine)
     console.say(f"Written to {out}: results.md, results.json and figures")
     return document
 
@@ -194,7 +195,7 @@ def _show(document: Mapping[str, Any]) -> None:
             [
                 row["method"],
                 "-" if row["ratio"] is None else f"{row['ratio']['median']:.4f}",
-                "-" if row["gap"] is None else f"{max(row['gap'], 0.0):.2%}",
+                "-" if row["gap"] is None else gap_text(row["gap"]),
                 "-" if row["near_evaluations"] is None else f"{row['near_evaluations']:g}",
                 "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
             ]
@@ -202,4 +203,4 @@ def _show(document: Mapping[str, Any]) -> None:
             if (row["model"], row["evaluator"]) == (case["model"], case["evaluator"])
         ]
         title = f"{case['model']}, {case['evaluator']}"
-        console.table(title, ["method", "ratio to best single", "above optimum", "evaluations to 1 %", "s"], rows)
+        console.table(title, ["method", "times as fast as best single", "gap", "evaluations to 1 %", "s"], rows)

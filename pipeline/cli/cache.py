@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.core.figures import bytes_text
 
 DAY_S = 86400.0
 
@@ -54,11 +55,11 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
             r["stage"],
             r["name"],
             time.strftime("%Y-%m-%d %H:%M", time.localtime(r["made_at"])),
-            f"{r['bytes'] / 1e6:.2f}",
+            bytes_text(r["bytes"]),
         ]
         for r in sorted(rows, key=lambda r: r["made_at"])
     ]
-    console.table(f"{place.root}", ["key", "stage", "name", "made", "MB"], shown)
+    console.table(f"{place.root}", ["key", "stage", "name", "made", "size"], shown)
 
 
 @cache.command("gc")
@@ -74,7 +75,7 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
     if as_json:
         console.print_json({"removed": [key for key, _ in swept], "bytes": freed, "dry_run": dry_run})
         return
-    console.say(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {freed / 1e6:.1f} MB")
+    console.say(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {bytes_text(freed)}")
 
 
 @cache.command("why")

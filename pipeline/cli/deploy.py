@@ -18,6 +18,7 @@ from pipeline.cli.options import (
     store_option,
 )
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import share_text, shares_of
 
 if TYPE_CHECKING:
     from pipeline.runs.where import WhereRecord
@@ -156,11 +157,12 @@ def where(
 def _show(located: WhereRecord, *, every: bool) -> None:
     """Write the sums by device, and the slowest operations."""
     counted = sum(total.seconds for total in located.devices)
+    shares = shares_of({total.device: total.seconds for total in located.devices})
     totals = [
-        [total.device, f"{total.seconds * 1e3:.3f}", f"{total.seconds / (counted or 1.0):.0%}", f"{total.operations}"]
+        [total.device, f"{total.seconds * 1e3:.3f}", share_text(shares[total.device]), f"{total.operations}"]
         for total in located.devices
     ]
-    console.table("", ["device", "ms", "share", "operations"], totals)
+    console.table("", ["device", "ms", "share of the time", "operations"], totals)
     shown = located.operations if every else located.operations[:SLOWEST]
     rows = [
         [row.operation, row.type, row.device or "-", f"{row.seconds * 1e3:.3f}", row.precision or "-", row.why]
@@ -171,5 +173,5 @@ def _show(located: WhereRecord, *, every: bool) -> None:
         console.say(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
     console.say(
         f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
-        f"of which kernels are {min(counted / located.latency_s, 1.0):.0%}."
+        f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."
     )

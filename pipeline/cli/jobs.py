@@ -63,7 +63,7 @@ def batch(
         ]
         for r in rows
     ]
-    console.table("", ["job", "best", "median ms", "over best single", "failed"], shown)
+    console.table("", ["job", "best", "median ms", "times as fast as best single", "failed"], shown)
     written = "batch.html, table.csv, table.jsonl, intervals-*.svg, and a run directory per job"
     console.say(f"Written to {folder}: {written}")
     if any(r["failed"] for r in rows):

@@ -14,6 +14,7 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.core.figures import bytes_text
 
 if TYPE_CHECKING:
     from pipeline.core.processors import UsableProcessors
@@ -45,10 +46,9 @@ def devices(as_json: bool, debug: bool) -> None:
         console.print_json({"devices": listed, "processors": cores.to_json(), "default": default})
         return
     rows = [
-        [p.name, p.full_name, p.driver, f"{p.memory_bytes / 2**30:.1f}", ", ".join(p.precisions)]
-        for p in plugins.values()
+        [p.name, p.full_name, p.driver, bytes_text(p.memory_bytes), ", ".join(p.precisions)] for p in plugins.values()
     ]
-    console.table("Devices", ["name", "full name", "driver", "memory GiB", "precisions"], rows)
+    console.table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
     console.say(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
     console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)

@@ -119,7 +119,6 @@ def shared(command: Command) -> Command:
             click.option(
                 "--store",
                 type=click.Path(path_type=Path),
-                envvar="PLACEWRIGHT_STORE",
                 help="Folder of cached artifacts.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
@@ -152,9 +151,7 @@ on_option = click.option(
     "those that a batch system starts.",
 )
 debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
-store_option = click.option(
-    "--store", type=click.Path(path_type=Path), envvar="PLACEWRIGHT_STORE", help="Folder of cached artifacts."
-)
+store_option = click.option("--store", type=click.Path(path_type=Path), help="Folder of cached artifacts.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 
 
@@ -180,7 +177,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
 
 def open_store(path: Path | None) -> Any:
-    """Return the store at a path, or the user's."""
+    """Return the store at a path, or the one that the environment or the user's cache has."""
     from pipeline.artifacts.store import Store, default_store
 
     return Store(path if path is not None else default_store())

@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     shape_option,
     store_option,
 )
+from pipeline.core.figures import bytes_text, gap_text, share_text
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
-MB = 1e6
 # Options that name files or folders to write.
 WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
@@ -292,8 +292,8 @@ def _of_search(document: SearchDocument) -> list[str]:
     if document["proven"]:
         standing = f"proven optimal by {document['bound_by']}"
     elif bound_s > 0:
-        above = f"at most {value_s / bound_s - 1:.2%} above the optimum"
-        standing = f"no placement is faster than {_ms(bound_s)} ({document['bound_by']}): {above}"
+        gap = gap_text(document["gap"])
+        standing = f"no placement is faster than {_ms(bound_s)} ({document['bound_by']}): gap {gap}"
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
@@ -312,7 +312,7 @@ def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
 
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
-    fits = "" if over == 0 else f"; does not fit: {over / MB:.6g} MB too much"
+    fits = "" if over == 0 else f"; does not fit: {bytes_text(over, 6)} too much"
     lines = [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
     if document["official"] is not None:
         lines.append("; ".join(document["official"]["faults"]) or "as it is stated, and nothing is wrong with it")
@@ -333,14 +333,14 @@ def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
 
 
 def _device_table(document: SearchDocument | SimulateRecord) -> None:
-    share = document["value_s"] or 1.0
+    whole_s = document["value_s"] or 1.0
     peak = document["peak_bytes"]
     rows = [
-        [name, f"{busy_s * 1e3:.4g}", f"{busy_s / share:.1%}", f"{peak[name] / MB:.4g}"]
+        [name, f"{busy_s * 1e3:.4g}", share_text(busy_s / whole_s), bytes_text(peak[name])]
         for name, busy_s in document["busy_s"].items()
     ]
-    console.table("", ["device", "busy ms", "share", "peak MB"], rows)
-    console.say(f"{document['cut_bytes'] / MB:.6g} MB sent between devices")
+    console.table("", ["device", "busy ms", "utilization", "peak memory"], rows)
+    console.say(f"{bytes_text(document['cut_bytes'], 6)} sent between devices")
 
 
 def _ms(seconds: float) -> str:

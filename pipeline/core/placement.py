@@ -109,15 +109,35 @@ class Placement:
         """Return the number of operations placed."""
         return int(self.device.size)
 
+    def check(self, n: int, devices: tuple[str, ...]) -> None:
+        """Check that this is a placement of n nodes on devices of these names.
+
+        Raises:
+            UsageError: it is not.
+        """
+        check_size(self.n, n)
+        if self.devices != devices:
+            raise UsageError(
+                f"A placement on {', '.join(self.devices)} was given where the devices are {', '.join(devices)}.",
+                "Make it with the names of the problem's topology, in their order.",
+            )
+
     @property
     def devices_used(self) -> tuple[str, ...]:
         """Return the names of the devices that run at least one operation."""
         return tuple(self.devices[d] for d in np.unique(self.device))
 
     def lift(self, grouping: Grouping) -> Placement:
-        """Return the placement of a grouping's members from this one of its groups."""
+        """Return the placement of a grouping's members from this one of its groups.
+
+        Raises:
+            UsageError: it is of another number of groups.
+        """
         if grouping.k != self.n:
-            raise ValueError(f"a placement of {self.n} groups does not fit a grouping into {grouping.k}")
+            raise UsageError(
+                f"A placement of {self.n} groups does not fit a grouping into {grouping.k}.",
+                "Lift a placement once, by the grouping whose groups it places.",
+            )
         priority = None if self.priority is None else self.priority[grouping.group]
         return Placement(self.device[grouping.group], self.devices, priority)
 
@@ -128,6 +148,19 @@ class Placement:
     def digest(self) -> bytes:
         """Return 16 bytes that are equal for equal placements, and different for others but for a chance in 2**64."""
         return hashlib.blake2b(self.key(), digest_size=16).digest()
+
+
+def check_size(given: int, n: int) -> None:
+    """Check that as many nodes have a device as are placed.
+
+    Raises:
+        UsageError: they have not.
+    """
+    if given != n:
+        raise UsageError(
+            f"A placement of {given} nodes was given where {n} are placed.",
+            "A placement of groups is made one of their members by `placement.lift(grouping)`.",
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -174,7 +174,12 @@ class Problem:
         return allowed
 
     def fits(self, placement: Placement) -> bool:
-        """Return whether each node's device is allowed and no device must hold more weights than its memory."""
+        """Return whether each node's device is allowed and no device must hold more weights than its memory.
+
+        Raises:
+            UsageError: it is no placement of these nodes, but of groups of them, or on other devices.
+        """
+        placement.check(self.graph.n, self.topology.names)
         if not bool(self.allowed[np.arange(self.graph.n), placement.device].all()):
             return False
         held = np.bincount(placement.device, weights=self.graph.weight_bytes, minlength=self.topology.p)

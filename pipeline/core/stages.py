@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
 
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, Topology
+from pipeline.core.figures import gap_of
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, seconds_of
 from pipeline.core.placement import Placement
@@ -90,10 +91,8 @@ class Answer:
 
     @property
     def gap(self) -> float:
-        """Return the share of the best time by which another could be faster at most; 1 if no placement has a time."""
-        if self.value_s == 0 or math.isinf(self.value_s):
-            return 0.0 if self.value_s == 0 else 1.0
-        return max(0.0, 1.0 - self.lower_bound_s / self.value_s)
+        """Return the share of the best time by which another could be less at most; 1 if no placement has a time."""
+        return gap_of(self.value_s, self.lower_bound_s)
 
     @property
     def proven(self) -> bool:

@@ -23,7 +23,6 @@ from pipeline.runs.plan import HostMachine, look_at_machine
 from pipeline.runs.result import versions
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
-STORE = "PLACEWRIGHT_STORE"  # environment variable: the store of a worker that does not see the one of the batch
 CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age
 # Set by Dask for the processes it starts, unless told otherwise; they change how long inferences take.
 ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -54,7 +53,7 @@ def _own_store() -> Store:
     Raises:
         StoreError: it cannot.
     """
-    store = Store(Path(os.environ.get(STORE) or default_store()))
+    store = Store(default_store())  # which may be moved by an environment variable of this worker
     store.prepare()
     return store
 

@@ -12,6 +12,7 @@ from typing import cast
 
 from pipeline import registry
 from pipeline.core.errors import MeasurementError
+from pipeline.core.figures import gap_of
 from pipeline.core.stages import is_proven
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine, Say
@@ -84,7 +85,7 @@ def combined(documents: Sequence[SearchDocument]) -> TogetherDocument:
     together: TogetherDocument = {**best, "members": members}
     together["lower_bound_s"] = bound_s
     together["bound_by"] = bound["bound_by"]
-    together["gap"] = max(0.0, 1.0 - bound_s / value_s) if value_s > 0 else 0.0
+    together["gap"] = gap_of(value_s, bound_s)
     together["proven"] = is_proven(value_s, bound_s)
     together["evaluations"] = sum(d["evaluations"] for d in ordered)
     together["seconds"] = max(d["seconds"] for d in ordered)

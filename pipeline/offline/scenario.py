@@ -16,6 +16,7 @@ from pipeline import registry
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
+from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
@@ -61,13 +62,13 @@ class Scenario:
 
     graph: str
     topology: str = ""
-    costs: Path | None = None
+    costs: str | Path | None = None
     evaluator: str = "listsched"
     level: str = ""
     memory: bool = True
     ties: bool = True
     ordered: bool = False
-    pins: Path | None = None
+    pins: str | Path | None = None
     cost_scale: float = 1.0
     contiguity: str = ""
     calls: int = 1
@@ -211,9 +212,9 @@ def load(scenario: Scenario) -> LoadedScenario:
     if not scenario.memory:
         devices = devices.without_memory_limits()
     topology = devices.topology
-    given = None if scenario.costs is None else read_costs(scenario.costs, graph.names, topology.devices)
+    given = None if scenario.costs is None else read_costs(Path(scenario.costs), graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
-    pins = {} if scenario.pins is None else _pins(scenario.pins, graph, source.members)
+    pins = {} if scenario.pins is None else _pins(Path(scenario.pins), graph, source.members)
     ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is
     problem = problem_of(graph, topology, costs, pins=pins, ordered=ordered, tags=workload.tags)
     _check_ties(problem)
@@ -335,8 +336,8 @@ def _check_room(problem: Problem) -> None:
         names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         what = "needs" if members.size == 1 else "must share a device and need"
         raise UsageError(
-            f"{names} {what} {held[over[0]] / 1e6:.6g} MB, and no device that may run this holds more than "
-            f"{most[over[0]] / 1e6:.6g} MB.",
+            f"{names} {what} {bytes_text(held[over[0]], 6)}, and no device that may run this holds more than "
+            f"{bytes_text(most[over[0]], 6)}.",
             "Add a device with more memory, or a CPU; or use --no-memory.",
         )
 

@@ -58,8 +58,8 @@ class Effort:
     placer: str = "portfolio"
     budget_s: float | None = None
     evaluations: int | None = None
-    checkpoint: Path | None = None
-    policy: Path | None = None
+    checkpoint: str | Path | None = None
+    policy: str | Path | None = None
     replicate: int | None = None
     gap: float = 0.0
 
@@ -110,7 +110,7 @@ def _search(
     if official is not None:
         official_document(scenario.graph)
     placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
-    learned = None if effort.policy is None else read_policy(effort.policy)
+    learned = None if effort.policy is None else read_policy(Path(effort.policy))
     case = load(scenario)
     if isinstance(placer, LearningPlacer):
         case = case.with_policy(learned=learned)
@@ -166,7 +166,7 @@ def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: Prog
 
 
 def simulate(
-    scenario: Scenario, placement: Path, *, official: bool = False, trace: str | Path | None = None
+    scenario: Scenario, placement: str | Path, *, official: bool = False, trace: str | Path | None = None
 ) -> SimulateRecord:
     """Return what the placement in a file costs; docs/search.md lists the keys.
 
@@ -178,8 +178,8 @@ def simulate(
     if trace is not None:
         check_writable(Path(trace))
     case = load(scenario)
-    simulator = case.simulator()
-    given, checked = read_official(placement, case) if official else (read_placement(placement, case), None)
+    simulator, path = case.simulator(), Path(placement)
+    given, checked = read_official(path, case) if official else (read_placement(path, case), None)
     unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), given.device])
     if unsupported.size:
         pairs = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
@@ -349,10 +349,11 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
         )
     if effort.checkpoint is None:
         return case
-    check_writable(effort.checkpoint / "state.safetensors")
+    folder = Path(effort.checkpoint)
+    check_writable(folder / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
     params = registry.canonical(placer)
     called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
     asked = (effort.placer, placer.version, params, scenario.seed, *called)
     rules = (scenario.evaluator, measurer.version, registry.canonical(measurer))
-    return replace(case, problem=kept(case.problem, effort.checkpoint, *asked, *rules))
+    return replace(case, problem=kept(case.problem, folder, *asked, *rules))

@@ -25,7 +25,7 @@ def to_command(scenario: Scenario, effort: Effort) -> dict[str, Any]:
     """Return what a worker is handed; paths are absolute, so that they hold wherever it runs."""
     asked = {"scenario": asdict(scenario), "effort": asdict(effort)}
     for part in asked.values():
-        part.update({name: str(part[name].absolute()) for name in PATHS if part.get(name) is not None})
+        part.update({name: str(Path(part[name]).absolute()) for name in PATHS if part.get(name) is not None})
     for name in ("graph", "topology"):
         path = Path(asked["scenario"][name])
         if asked["scenario"][name] and path.is_file():

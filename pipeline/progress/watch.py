@@ -11,6 +11,7 @@ from pathlib import Path
 from pipeline.artifacts.checkpoint import POLICY, replace_file
 from pipeline.artifacts.store import Entry
 from pipeline.artifacts.task import Outcome, Task
+from pipeline.core.figures import gap_of, gap_text, times_as_fast
 from pipeline.core.problem import Progress
 from pipeline.core.stages import is_proven
 from pipeline.progress.curve import LINES, Curve, check_curve_path, read_rows, write_curve
@@ -42,16 +43,16 @@ def progress_text(placer: str, p: Progress) -> str:
     """Return a line about a search that goes on; what is not known is left out.
 
     >>> progress_text("hsdag", Progress(120, 5000, 0.012, single_s=0.015, bound_s=0.009, left_s=35.2))
-    'hsdag: best 12 ms, 1.250x the best single device, gap 25.0 %; 120 of 5000 evaluations; 35 s left'
+    'hsdag: best 12 ms, 1.250x the best single device, gap 25.00 %; 120 of 5000 evaluations; 35 s left'
     """
     best = [f"best {p.value_s * 1e3:.6g} ms" if p.value_s < math.inf else "nothing that fits yet"]
     if 0 < p.value_s < math.inf:
         if p.single_s > 0:
-            best.append(f"{p.single_s / p.value_s:.3f}x the best single device")
+            best.append(f"{times_as_fast(p.value_s, p.single_s):.3f}x the best single device")
         if is_proven(p.value_s, p.bound_s):
             best.append("proven optimal")
         elif p.bound_s > 0:
-            best.append(f"gap {1 - p.bound_s / p.value_s:.1%}".replace("%", " %"))
+            best.append(f"gap {gap_text(gap_of(p.value_s, p.bound_s))}")
     done = f"{p.done} evaluation{'' if p.done == 1 else 's'}"
     parts = [", ".join(best), done if p.total is None else f"{p.done} of {p.total} evaluations"]
     return f"{placer}: {'; '.join([*parts, *_details(p), *_left(p.left_s)])}"

@@ -11,10 +11,11 @@ import numpy as np
 from markupsafe import Markup
 
 from pipeline.core.arrays import Float64
+from pipeline.core.figures import share_text
 from pipeline.placing.comparison import PERCENTILES
 from pipeline.progress.curve import points_of, rows_by_placer
 from pipeline.report import svg
-from pipeline.report.text import seconds_text, share_text, shortened
+from pipeline.report.text import seconds_text, shortened
 
 LEFT, RIGHT = 270.0, 190.0
 ROW = 24.0
@@ -65,8 +66,9 @@ def forest(rows: Sequence[RatioInterval], *, label: str, reference: str, better:
 def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
     """Return how often each latency came, a row per candidate, with percentiles; samples: float64 [r], seconds."""
     every = np.concatenate(list(samples.values()))
-    low, high = np.quantile(every, [0.001, 0.999])
-    scale = svg.over([float(low), float(high)], LEFT, svg.WIDTH - 20, log=True)
+    marked = {name: _percentiles(values) for name, values in samples.items()}
+    ends = [*np.quantile(every, [0.001, 0.999]).tolist(), *(at for each in marked.values() for at in each.values())]
+    scale = svg.over(ends, LEFT, svg.WIDTH - 20, log=True)
     row, height = 56.0, 56.0 * len(samples) + 44
     parts = [*_bottom_axis(scale, height - 30, seconds_text, top=4.0)]
     edges = np.geomspace(scale.low, scale.high, BINS + 1)
@@ -83,13 +85,22 @@ def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
         parts.append(svg.text(LEFT - 12, base - 14, shortened(name, NAMED), anchor="end", kind=f"label {kind}"))
         parts.append(svg.text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
         free = 0.0
-        for share in (share for share, least in PERCENTILES.items() if values.size >= least):
-            at = scale(float(np.percentile(values, float(share))))
+        for share, value_s in marked[name].items():
+            at = scale(value_s)
             parts.append(svg.line(at, base - row + 16, at, base, "percentile"))
             if at >= free:  # a label that would cover the one before is left to the table
                 parts.append(svg.text(at + 2, base - row + 22, f"p{share}", kind="small"))
                 free = at + 30
     return svg.drawing("Latencies of candidates", height, parts)
+
+
+def _percentiles(values: Float64) -> dict[str, float]:
+    """Return the percentiles that there are inferences enough for."""
+    return {
+        share: float(np.percentile(values, float(share)))
+        for share, least in PERCENTILES.items()
+        if values.size >= least
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +164,8 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     top = 16.0 * len(lines) + 14
     base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
     x = svg.Scale(0.0, float(max(end, 1)), 90, right)
-    y = svg.over([float(np.quantile(values, 0.0)), float(np.quantile(values, 0.98))], base, top, log=True)
+    marked = [*level.values(), *(drawn[-1] for _, drawn in lines.values())]
+    y = svg.over([min(values), float(np.quantile(values, 0.98)), *marked], base, top, log=True)
     parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, seconds_text)]
     for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
         parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "reference"))

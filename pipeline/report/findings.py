@@ -7,21 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import bytes_text, share_text
 from pipeline.report.charts import RatioInterval, front_of
 from pipeline.report.run import TAKEN, RunRecords
-from pipeline.report.text import (
-    bytes_text,
-    change_text,
-    count_text,
-    interval_text,
-    number_text,
-    seconds_text,
-    share_text,
-    value_text,
-)
+from pipeline.report.text import change_text, count_text, interval_text, number_text, seconds_text, value_text
 from pipeline.runs.deployment import Deployment
-from pipeline.runs.emit import TARGETS, library_of, python_literal
+from pipeline.runs.emit import TARGETS, library_of
 from pipeline.runs.records import CandidateRecord, PlacementRecord
+from pipeline.runs.rendering import python_literal
 from pipeline.runs.words import compared, failure_text, is_untried
 from runtime.measuring.claims import TWIN
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
+from pipeline.core.figures import shares_of
 from pipeline.core.graph import Graph, weight_side
 from pipeline.report.hierarchy import folded
 
@@ -82,9 +83,8 @@ class PlacedGraph:
         """Return by device the share of all known seconds, the largest first; of operations where none are known."""
         own_s = np.where(np.isfinite(self.own_s), self.own_s, 0.0)
         weight = own_s if self.timed else np.ones_like(own_s)
-        total = np.bincount(self.device, weight, minlength=len(self.devices)) / weight.sum()
-        used = np.unique(self.device)
-        return {self.devices[j]: float(total[j]) for j in sorted(used.tolist(), key=lambda j: -total[j])}
+        total = np.bincount(self.device, weight, minlength=len(self.devices)).tolist()
+        return shares_of({self.devices[j]: total[j] for j in np.unique(self.device).tolist()})
 
     @property
     def cuts(self) -> list[tuple[int, int, int]]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import PlacewrightError
+from pipeline.core.figures import share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, rendered, write_page
 from pipeline.report.run import RunRecords, page_key
-from pipeline.report.text import seconds_text, share_text, value_text
+from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.runs.result import Result
 from pipeline.runs.words import alone_text, pipelines_text, search_text, winner_text

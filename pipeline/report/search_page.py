@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from pipeline.core.figures import bytes_text, gap_text, share_text
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -15,7 +16,7 @@ from pipeline.report import charts
 from pipeline.report.page import graph_context, write_page
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.plain import PlainPage, Section
-from pipeline.report.text import bytes_text, count_text, seconds_text, share_text, value_text
+from pipeline.report.text import count_text, seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 
 Answer = SearchDocument | SimulateRecord
@@ -48,9 +49,9 @@ def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Se
         sections=[
             Section(
                 "Devices",
-                columns=("device", "busy", "share of the time", "peak memory"),
-                rows=_devices(answer),
-                numbers=(1, 2, 3),
+                columns=("device", "share of the time", "busy", "utilization", "peak memory"),
+                rows=_devices(answer, placed),
+                numbers=(1, 2, 3, 4),
             ),
         ],
         after=[
@@ -83,10 +84,7 @@ def _verdict(answer: Answer) -> str:
     bound_s = answer["lower_bound_s"]
     if bound_s <= 0:
         return f"{takes} No bound is known."
-    above = 100 * (answer["value_s"] / bound_s - 1)
-    return (
-        f"{takes} No placement takes less than {seconds_text(bound_s)}: it is at most {above:.2f} % above the optimum."
-    )
+    return f"{takes} No placement takes less than {seconds_text(bound_s)}: the gap is {gap_text(answer['gap'])}."
 
 
 def _glance(answer: Answer) -> list[tuple[str, str]]:
@@ -113,10 +111,13 @@ def _glance(answer: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def _devices(answer: Answer) -> list[tuple[str, str, str, str]]:
-    whole = answer["value_s"] or 1.0
-    peak = answer["peak_bytes"]
-    return [(d, seconds_text(s), share_text(s / whole), bytes_text(peak[d])) for d, s in answer["busy_s"].items()]
+def _devices(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
+    """Return by device its share of the time, how long it is busy, that over the whole, and its peak memory."""
+    whole_s, peak, shares = answer["value_s"] or 1.0, answer["peak_bytes"], placed.shares
+    return [
+        (d, share_text(shares.get(d, 0.0)), seconds_text(s), share_text(s / whole_s), bytes_text(peak[d]))
+        for d, s in answer["busy_s"].items()
+    ]
 
 
 def _provenance(answer: Answer) -> list[tuple[str, str]]:
@@ -135,4 +136,5 @@ def _provenance(answer: Answer) -> list[tuple[str, str]]:
         "proven",
     )
     known: Mapping[str, Any] = {**answer}
-    return [(key, value_text(known[key])) for key in keys if key in known]
+    written = {"gap": gap_text}
+    return [(key, written.get(key, value_text)(known[key])) for key in keys if key in known]

@@ -71,7 +71,11 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the place of a value, kept within both ends."""
+        """Return the place of a value; one beyond an end stands just outside of it.
+
+        What a chart marks and names (a level, a percentile, a candidate) is among the values its scale was made over,
+        so that it stands where its words say; an outlier of a line or a histogram may not be.
+        """
         low, high, at = (self._spread(v) for v in (self.low, self.high, value))
         share = 0.5 if high <= low else (at - low) / (high - low)
         return self.begin + (self.end - self.begin) * min(max(share, -0.02), 1.02)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 LAYOUT = "\n\t"  # the only controls that may reach a page
 
 
@@ -53,20 +52,6 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else f"{seconds:.2g} s"
 
 
-def bytes_text(size: float | None) -> str:
-    """Return bytes in the unit in which people read them.
-
-    >>> bytes_text(1536), bytes_text(12)
-    ('1.5 KiB', '12 B')
-    """
-    if size is None:
-        return ""
-    for unit, name in SIZES:
-        if abs(size) >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size:.0f} B"
-
-
 def number_text(number: float | None) -> str:
     """Return a number with four digits, "" for none.
 
@@ -74,19 +59,6 @@ def number_text(number: float | None) -> str:
     ('166.7', '')
     """
     return "" if number is None else f"{number:.4g}"
-
-
-def share_text(share: float | None) -> str:
-    """Return a share as a percentage; never 0 or 100 % of what is only almost that.
-
-    >>> share_text(0.1234), share_text(0.0001), share_text(0.9999), share_text(1 - 1e-12)
-    ('12 %', 'under 1 %', 'over 99 %', '100 %')
-    """
-    if share is None:
-        return ""
-    if 0 < share < 0.01:
-        return "under 1 %"
-    return "over 99 %" if 0.99 < share < 1 - 1e-9 else f"{100 * share:.0f} %"
 
 
 def change_text(new: float | None, old: float | None) -> str:

@@ -12,11 +12,12 @@ from markupsafe import Markup
 
 from pipeline.core.arrays import Bool, Float64, Int64
 from pipeline.core.errors import StoreError
+from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import Timeline
 from pipeline.progress.trace import trace_of
 from pipeline.report import svg
-from pipeline.report.text import bytes_text, count_text, seconds_text, shortened
+from pipeline.report.text import count_text, seconds_text, shortened
 from pipeline.shared.payload import read_json
 
 SCHEMA: Literal["placewright.timeline/1"] = "placewright.timeline/1"

@@ -9,7 +9,6 @@ Source: microsoft/onnxruntime, docs/annotated_partitioning/PartitioningWithAnnot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.private import copy_whole, make_alike, write_whole
 from pipeline.runs.deployment import EVERYTHING, Deployment
 from pipeline.runs.directory import RunDirectory
+from pipeline.runs.rendering import rendered
 
 ANNOTATION, ASSIGNMENT = "layer_ann", "session.layer_assignment_settings"
 DESIGNATORS = ("cpu", "gpu", "npu")  # of ONNX Runtime's devices, which OpenVINO calls the same in capitals
@@ -34,6 +34,8 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
         UsageError: the model is not an ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
         StoreError: the model is not there any more, or has changed.
     """
+    from runtime.measuring.tensor_names import input_shapes
+
     source = _source(deployment)
     designators = _designators(deployment)
     onnx = _onnx()
@@ -45,11 +47,11 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     session = {
         "config": {ASSIGNMENT: "; ".join(f"{kind}(={name})" for name, kind in designators.items())},
         "intra_op_num_threads": int(max(threads, key=int)) if threads else None,
+        "measured_shapes": input_shapes(deployment.model),
     }
     written = _with_weights(source, out, model.SerializeToString())
     write_json(out / OUT_SESSION, session)
-    program = files("pipeline.runs").joinpath("emitted", "run_onnx.py.j2").read_text(encoding="utf-8")
-    write_text(out / OUT_PROGRAM, program)
+    write_text(out / OUT_PROGRAM, rendered("run_onnx.py.j2"))
     return [out / OUT_PROGRAM, out / OUT_SESSION, *written]
 
 

@@ -94,14 +94,14 @@ def refuse_slower(comparison: ComparisonRecord) -> None:
     if comparison.verdict == "slower":
         raise SlowerError(
             comparison.text,
-            f"See what changed between the runs; --least allows more than {share_text(comparison.least)}.",
+            f"See what changed between the runs; --least allows more than {tolerance_text(comparison.least)}.",
         )
 
 
-def share_text(share: float) -> str:
-    """Return a share as a percentage.
+def tolerance_text(share: float) -> str:
+    """Return by how much a run may be slower, exactly as it was asked for.
 
-    >>> share_text(0.02)
+    >>> tolerance_text(0.02)
     '2 %'
     """
     return f"{100 * share:g} %"
@@ -109,7 +109,7 @@ def share_text(share: float) -> str:
 
 def _text(comparison: ComparisonRecord) -> str:
     """Return the verdict in one sentence."""
-    allowed, ratio = share_text(comparison.least), f"it takes {comparison.ratio:.3f} times as long"
+    allowed, ratio = tolerance_text(comparison.least), f"it takes {comparison.ratio:.3f} times as long"
     words = {
         "slower": f"is slower: {ratio}",
         "faster": f"is faster: {ratio}",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pprint
 import shlex
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.private import copy_whole, make_alike
 from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
+from pipeline.runs.rendering import rendered
 from pipeline.runs.served import server_pipeline
 
 TOOL_MODEL = "model.xml"
@@ -174,19 +173,13 @@ def _model(deployment: Deployment, path: Path) -> list[Path]:
 
 def _rendered(template: str, deployment: Deployment) -> str:
     """Return a program for what a run found."""
-    import jinja2
-
-    text = files("pipeline.runs").joinpath("emitted", template).read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
-    )  # no HTML, so nothing to escape for it: every value passes one of the two filters
-    environment.filters |= {"python": python_literal, "cpp": cpp_literal}
     record = deployment.record
     devices = {
         d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
         for d in record.devices.values()
     }
-    return environment.from_string(text).render(
+    return rendered(
+        template,
         candidate=record.candidate,
         target=record.target,
         properties=record.properties,
@@ -202,25 +195,6 @@ def library_of(plugin: str) -> str:
     from runtime.machines.devices import LIBRARIES
 
     return LIBRARIES[plugin.partition(".")[0]]
-
-
-def python_literal(value: Any) -> str:
-    r"""Return a value as Python source, on one line unless that is very long.
-
-    >>> python_literal('a "b"\n')
-    '\'a "b"\\n\''
-    """
-    return pprint.pformat(value, width=400, sort_dicts=False)
-
-
-def cpp_literal(text: str) -> str:
-    r"""Return text as a C++ string literal of ASCII alone: any other byte of its UTF-8 is an octal escape.
-
-    >>> print(cpp_literal('a "b"\\ ä??/'))
-    "a \"b\"\\ \303\244\?\?/"
-    """
-    escaped = {0x22: '\\"', 0x3F: "\\?", 0x5C: "\\\\"}
-    return '"' + "".join(escaped.get(b, chr(b) if 0x20 <= b < 0x7F else f"\\{b:03o}") for b in text.encode()) + '"'
 
 
 TARGETS: Mapping[str, Writer] = {

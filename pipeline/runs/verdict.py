@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.core.figures import bytes_text
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
@@ -49,7 +50,7 @@ class Limits:
         if self.min_rate and c.rate is not None and c.rate < self.min_rate:
             broken.append(f"{c.rate:.1f} inferences per second, {self.min_rate:g} wanted")
         if self.max_memory_bytes and c.peak_bytes is not None and c.peak_bytes > self.max_memory_bytes:
-            broken.append(f"{c.peak_bytes / 1e6:.0f} MB of memory, {self.max_memory_bytes / 1e6:.0f} MB allowed")
+            broken.append(f"{bytes_text(c.peak_bytes)} of memory, {bytes_text(self.max_memory_bytes)} allowed")
         if self.max_load_s and c.compile_s is not None and c.compile_s > self.max_load_s:
             broken.append(f"loads in {c.compile_s:.2f} s, {self.max_load_s:g} s allowed")
         return "; ".join(broken)

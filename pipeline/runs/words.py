@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pipeline.core.devices import CostTable, DeviceDocument
+from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.rows import MeasuredRow
@@ -53,8 +54,7 @@ def time_shares(placement: Mapping[str, str], graph: Graph, costs: CostTable) ->
         device = placement[name]
         seconds = float(costs.op_s[row[name], column[device]])
         total[device] = total.get(device, 0.0) + (seconds if np.isfinite(seconds) else 0.0)
-    whole = sum(total.values()) or 1.0
-    return {device: s / whole for device, s in sorted(total.items(), key=lambda item: -item[1])}
+    return shares_of(total)
 
 
 def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
@@ -103,7 +103,7 @@ def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
     parts = row.get("subgraphs") or 1
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
     if shares:
-        return ", ".join(f"{device} {_percent(share)}" for device, share in shares.items()) + pieces
+        return ", ".join(f"{device} {share_text(share)}" for device, share in shares.items()) + pieces
     if row.get("kind") in ("default", "hint"):
         return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
@@ -111,10 +111,6 @@ def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
         return _device_text(row["devices"][0]) + together
     ran = " and ".join(row.get("executed_on", ()))
     return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"
 
 
 def _device_text(device: DeviceDocument) -> str:
@@ -172,7 +168,7 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "
     if c.cpu_s is not None:
         words.append(f"{c.cpu_s * 1e3:.2f} ms of processor time an inference")
     if c.peak_bytes is not None:
-        words.append(f"{c.peak_bytes / 1e6:.0f} MB at most")
+        words.append(f"{bytes_text(c.peak_bytes)} at most")
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
     if c.difference is not None:

@@ -185,6 +185,7 @@ class SumEvaluator:
 
     def value_s(self, placement: Placement) -> float:
         """Return what a placement costs, in seconds."""
+        placement.check(self.graph.n, self.topology.names)
         device = placement.device
         source, target = device[self.graph.edges]
         latency_s = self.topology.link_latency_s[source, target]

@@ -246,6 +246,9 @@ class Search:
         inf: the evaluator failed, or the placement does not fit and was not sent. nan: the budget ran out before it.
         A placement seen before costs nothing. author: who came up with them, the search's own unless given.
         planned_s: what their author planned for each.
+
+        Raises:
+            UsageError: one is no placement of the problem's nodes, but of groups of them, or on other devices.
         """
         self._goes_on()
         keys, seen = [placement.digest() for placement in placements], self._history.value_s

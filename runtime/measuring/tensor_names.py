@@ -1,4 +1,4 @@
-"""Which operation of an IR gives a tensor that has a name: what a model keeps of the names in the file it came from."""
+"""Tensors of an IR by the names that it keeps of the file it came from: what gives them, and inputs' shapes."""
 
 from __future__ import annotations
 
@@ -18,3 +18,12 @@ def producers(xml: Path) -> dict[str, str]:
             name = op.get_friendly_name()
             by_name.update({tensor: name for output in op.outputs() for tensor in output.get_names()})
     return by_name
+
+
+def input_shapes(xml: Path) -> dict[str, list[int]]:
+    """Return {name of an input: its sizes}, under each of its names; a dimension that is open has its least size."""
+    return {
+        name: [size.get_min_length() for size in port.get_partial_shape()]
+        for port in ov.Core().read_model(xml).inputs
+        for name in sorted(port.get_names())
+    }

@@ -40,6 +40,7 @@ import openvino as ov
 import psutil
 
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.figures import bytes_text
 from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
@@ -330,7 +331,7 @@ def _fault(error: Exception) -> dict[str, Any]:
     message = in_words(str(error))
     limit, used = int(os.environ.get(MEMORY_LIMIT, "0")), psutil.Process().memory_info().vms
     if limit and used > limit - HEADROOM_BYTES:
-        said = f"{used >> 20} MiB of address space are in use, {limit >> 20} MiB are allowed; then: {message}"
+        said = f"{bytes_text(used)} of address space are in use, {bytes_text(limit)} are allowed; then: {message}"
         return {"error": {"kind": "out_of_memory", "message": said}}
     return {"error": {"kind": "refused", "message": message}}
 

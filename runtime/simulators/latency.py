@@ -15,7 +15,7 @@ from pipeline.core.errors import UsageError, listed
 from pipeline.core.graph import adjacency, topological_order
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
+from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import CallsModel, LatencyModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import backward_operations
@@ -120,6 +120,7 @@ class LatencyEvaluator:
 
         busy_s is what the calls of an accelerator take, transfers included, and what a CPU computes.
         """
+        check_size(device.shape[1], len(self._nodes.names))
         b, p = len(device), len(self._nodes.devices)
         self.evaluations += b
         figures = kernels.LatencyFigures(
@@ -134,6 +135,7 @@ class LatencyEvaluator:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why the devices cannot run it."""
+        self._nodes.check(placements)
         answers: dict[int, Evaluation] = {}
         edges, group = self._subject.graph.edges, self._subject.grouping.group
         for rows, device, priority in batches(placements):
@@ -154,6 +156,7 @@ class LatencyEvaluator:
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see the Protocol."""
+        self._nodes.check([start])
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         if start.priority is not None:
@@ -172,6 +175,7 @@ class LatencyEvaluator:
         Raises:
             UsageError: the placement puts an operation where it is not supported, or calls wait for one another.
         """
+        self._nodes.check([placement])
         graph, machine = self._subject.graph, self._machine
         took_s = running_s(self._subject, self._costs, placement)
         self.evaluations += 1

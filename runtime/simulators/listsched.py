@@ -14,7 +14,7 @@ from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import row_ptr
 from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
+from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow import run
@@ -31,9 +31,13 @@ STORED = frozenset({"Variable", "Constant"})  # what they put out is the weight 
 class ListSched:
     """Predicts latency on devices and links that all work at once.
 
-    An operation is ready when everything it reads has arrived. A free device never waits while something is ready:
-    it takes what was ready first, or, if the placement has priorities, the least one; equals by index. What is read
-    on the producer's device is there at once. Elsewhere:
+    An operation is ready when everything it reads has arrived, and joins the queue of its device. A free device never
+    waits while something is ready: if the placement has priorities, it takes the least, of equals the one of the least
+    index. Without priorities it takes what joined its queue first. At the start operations join by index. Later, at one
+    moment, those join first that read what ended on the device, then those that read what arrives, in the order in
+    which it was sent. The outputs of one operation go to their readers, and are sent, from the one of the fewest bytes
+    to that of the most, equals as the operation numbers them; the readers of one output join by index. What is read on
+    the producer's device is there at once. Elsewhere:
 
         T0  a tensor arrives latency + bytes / bandwidth after it was made, whatever else is sent
         T1  a device sends one tensor at a time, first come, first served, one send for all readers of a tensor
@@ -127,6 +131,7 @@ class ListSchedEvaluator:
 
     def _run(self, device: Int32, priority: Float64 | None, *, starts: bool = False) -> DataflowFigures:
         """Run b placements, and count them."""
+        check_size(device.shape[1], len(self._nodes.names))
         self.evaluations += device.shape[0]
         group, ordered = self._grouping.group, priority is not None
         order = np.zeros((1, group.size)) if priority is None else owned(priority[:, group])
@@ -134,6 +139,7 @@ class ListSchedEvaluator:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why it cannot run."""
+        self._nodes.check(placements)
         answers: dict[int, Evaluation] = {}
         edges, group = self._subject.graph.edges, self._grouping.group
         for rows, device, priority in batches(placements):
@@ -148,6 +154,7 @@ class ListSchedEvaluator:
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see `LocalSearch`."""
+        self._nodes.check([start])
         group, ordered = self._grouping.group, start.priority is not None
         trials = MoveTrials(changes_of(expanded(moves, self._grouping)), owned(allowed[group]), limit)
         order = np.zeros(group.size) if start.priority is None else owned(start.priority[group])
@@ -172,6 +179,7 @@ class ListSchedEvaluator:
         Raises:
             UsageError: the placement puts an operation where it is not supported.
         """
+        self._nodes.check([placement])
         self.evaluations += 1
         device = owned(placement.device[self._grouping.group])
         ordered = placement.priority is not None

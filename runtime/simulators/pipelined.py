@@ -14,7 +14,7 @@ from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, makers, row_ptr, sum_per_group, topological_order
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
+from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
@@ -135,11 +135,13 @@ class PipelinedEvaluator:
 
         busy_s is the load of each device, what it sends and receives included.
         """
+        check_size(device.shape[1], len(self._nodes.names))
         self.evaluations += len(device)
         return self._figures(device)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted seconds between two inferences for each placement, or why the devices cannot run it."""
+        self._nodes.check(placements)
         if not placements:
             return []
         devices = np.stack([placement.device for placement in placements])
@@ -162,6 +164,7 @@ class PipelinedEvaluator:
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see the Protocol."""
+        self._nodes.check([start])
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
@@ -178,6 +181,7 @@ class PipelinedEvaluator:
         Raises:
             UsageError: the placement puts an operation where it is not supported.
         """
+        self._nodes.check([placement])
         graph, topology = self._subject.graph, self._subject.topology
         device = placement.device[self._subject.grouping.group]
         op_s = running_s(self._subject, self._costs, placement)

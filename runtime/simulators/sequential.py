@@ -14,7 +14,7 @@ from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping, contract, leaders, makers, row_ptr, topological_order, weight_side
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
+from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators import cuts
@@ -119,6 +119,7 @@ class SequentialEvaluator:
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing."""
+        check_size(device.shape[1], len(self._nodes.names))
         self.evaluations += len(device)
         figures = self._figures(device)
         over = over_bytes(figures.held_bytes, self._nodes.capacity_bytes)
@@ -126,6 +127,7 @@ class SequentialEvaluator:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the predicted latency of each placement, or why the devices cannot run it."""
+        self._nodes.check(placements)
         self.evaluations += len(placements)
         if not placements:
             return []
@@ -141,6 +143,7 @@ class SequentialEvaluator:
 
     def local_search(self, start: Placement, moves: Moves, *, allowed: Bool, limit: int) -> LocalSearch:
         """Return where moves lead from a placement; see the Protocol."""
+        self._nodes.check([start])
         ordered = start.priority is not None
         state, diary = kernels.blank(self._machine), diary_of(moves, start)
         if self._whole.launching:
@@ -162,6 +165,7 @@ class SequentialEvaluator:
         Raises:
             UsageError: the placement puts an operation where it is not supported.
         """
+        self._nodes.check([placement])
         graph, topology = self._subject.graph, self._subject.topology
         op_s = running_s(self._subject, self._costs, placement)
         device = placement.device[self._node]

@@ -17,13 +17,12 @@ import numpy.typing as npt
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, UsageError
+from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Grouping, Number, components, contract, row_ptr, sum_per_group
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-
-MB = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +51,15 @@ class Nodes:
             capacity_bytes(subject.topology, memory=memory),
         )
 
+    def check(self, placements: Sequence[Placement]) -> None:
+        """Check that all are placements of these nodes, before a kernel takes their numbers for indices.
+
+        Raises:
+            UsageError: one is not.
+        """
+        for placement in placements:
+            placement.check(len(self.names), self.devices)
+
     def answer(self, placement: Placement, seconds: float, held_bytes: Int64, used: Bool, subgraphs: int) -> Evaluation:
         """Return what an evaluator says of a placement.
 
@@ -74,7 +82,7 @@ class Nodes:
     def _shortage(self, short: Int64) -> MeasurementFailed:
         full = np.flatnonzero(short > 0)[:NAMED]
         return MeasurementFailed(
-            "out_of_memory", "; ".join(f"{self.devices[d]} lacks {short[d] / MB:.6g} MB of memory" for d in full)
+            "out_of_memory", "; ".join(f"{self.devices[d]} lacks {bytes_text(short[d], 6)} of memory" for d in full)
         )
 
 

@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("pipeline", "coarsen", "embed", "policy", "runtime")
-SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+ENTRY = ROOT / "placewright_entry.py"
+SOURCES = [ENTRY, *sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
 
 
 def python(code: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -72,7 +72,7 @@ def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path
     document = ran(*arguments(model, tmp_path, *METHODS))
     out = tmp_path / "out"
     assert document == json.loads((out / "results.json").read_text())
-    assert document["schema"] == "placewright.bench/1"
+    assert document["schema"] == "placewright.bench/2"
     assert {(c["method"], c["seed"]) for c in document["cells"]} == {tuple(split(name)) for name in ALL}
     assert all(c["evaluations"] <= 30 for c in document["cells"])
     (case,) = document["cases"]
@@ -142,6 +142,27 @@ def test_the_tables_of_the_paper_are_one_command(
     assert "| OpenVINO-GPU | 13.8 (-7.8) |" in text
     if not document["finals"]:
         assert "Nothing was measured on devices" in text
+
+
+def test_the_tables_of_the_paper_are_of_the_models_evaluators_and_methods_that_are_asked_for(
+    model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = {str(model): Latency(0.0128, 0.0120), "another.xml": Latency(0.01, 0.01)}
+    for module in (suite, paper_tables):
+        monkeypatch.setattr(module, "PUBLISHED", published)
+    monkeypatch.setattr(paper_tables, "MODELS", tuple(published))
+    words = [*arguments(model, tmp_path, evaluators="shared"), "--tables", "--methods", "min_cut"]
+    document = ran(*words)
+    assert document["settings"]["models"] == [str(model)]
+    assert {table["evaluator"] for table in document["tables"]} == {"shared"}
+    rows = {row["row"]: row for row in document["tables"][0]["rows"]}
+    assert list(rows["minimum cut"]["value_s"]) == [str(model)]
+    assert rows["minimum cut"]["value_s"][str(model)] <= rows["GPU-only"]["value_s"][str(model)]
+    assert rows["HSDAG"]["why"] == "unavailable: not among --methods"
+    text = (tmp_path / "out" / "tables.md").read_text()
+    assert "## Table 2, simulated, devices that share their memory" in text
+    assert "another.xml" not in text
+    assert "measured on this machine" not in text
 
 
 LEARN = ("--methods", "random,hsdag_paper", "--seeds", "2")
@@ -271,7 +292,12 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
         (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not use place.evaluations", "measure.KEY"),
         (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),
-        (["bench", "hsdag", "--tables", "--methods", "random"], "tables of the paper have their own", "Leave those"),
+        (
+            ["bench", "hsdag", "--tables", "--methods", "random"],
+            "--tables has no row for random",
+            "hsdag_paper without",
+        ),
+        (["bench", "hsdag", "--tables", "--models", "bilstm-128"], "which has no bilstm-128", "resnet50, bert-base"),
         (["bench", "hsdag", "--seeds", "0"], "'--seeds'", "--help"),
     ],
 )

@@ -352,7 +352,7 @@ def test_the_memory_that_an_error_names_suffices(tmp_path: Path, ran: Ran, fails
     graph = written(tmp_path / "graph.json", weights_only(memory_bytes=9_000))
     options = [str(graph), "--topology", "equal:2", "--level", "T0", *QUICK]
     cause, fix = fails(4, "search", *options)
-    assert "0.02 MB" in cause
+    assert "20 kB" in cause
     needed = int(fix.split()[1])
     assert needed == 11_000  # 9 + 2 and 6 + 3, or 9 and 6 + 3 + 2
     written(graph, weights_only(memory_bytes=needed))

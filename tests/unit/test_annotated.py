@@ -141,7 +141,11 @@ def test_a_run_on_one_device_names_it_and_its_threads(tmp_path: Path) -> None:
     placement = dict.fromkeys([op.get_friendly_name() for op in model.get_ordered_ops()], "A")
     out, _ = emit(placed_run(tmp_path / "run", source, placement, one_cpu()), "onnxruntime")
     session = json.loads((out / "session.json").read_text(encoding="utf-8"))
-    assert session == {"config": {SETTING: "cpu(=A)"}, "intra_op_num_threads": 1}
+    assert session == {
+        "config": {SETTING: "cpu(=A)"},
+        "intra_op_num_threads": 1,
+        "measured_shapes": {"x": [1, 3, 8, 8]},
+    }
 
 
 def test_the_program_runs_the_model_and_says_where(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_an_artifact_without_a_curve_gives_no_files(tmp_path: Path) -> None:
         (Progress(7, 9, 0.5, 1.0), "p: best 500 ms, 2.000x the best single device; 7 of 9 evaluations"),
         (
             Progress(7, 9, 0.5, 0.5, 0.4),
-            "p: best 500 ms, 1.000x the best single device, gap 20.0 %; 7 of 9 evaluations",
+            "p: best 500 ms, 1.000x the best single device, gap 20.00 %; 7 of 9 evaluations",
         ),
         (Progress(7, 9, 0.5, bound_s=0.5), "p: best 500 ms, proven optimal; 7 of 9 evaluations"),
         (Progress(7, 9, math.inf, bound_s=0.5), "p: nothing that fits yet; 7 of 9 evaluations"),

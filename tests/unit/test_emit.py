@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,15 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import openvino as ov
 import pytest
 from pydantic import BaseModel
 
-from coarsen.reading.read import read_model
+from coarsen.reading.files import model_sha256
+from coarsen.reading.read import read_model, read_shaped
+from coarsen.reading.shapes import InputShapes
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.runs.deployment import Deployment
-from pipeline.runs.emit import TARGETS, cpp_literal, emit, python_literal
+from pipeline.runs.emit import TARGETS, emit
+from pipeline.runs.rendering import cpp_literal, python_literal
 from runtime.machines.devices import discover, make_spec, parse_devices
 from runtime.measuring.deploy import compile_placed
 from tests.deployments import deployed, halves, write
@@ -56,6 +61,39 @@ def executed(command: list[str], folder: Path) -> str:
     )
     assert found.returncode == 0, found.stdout + found.stderr
     return found.stdout
+
+
+def flat_model() -> ov.Model:
+    """Return a model of one input x, float32 [1, 16]."""
+    x = ov.opset13.parameter([1, 16], np.float32, name="x")
+    x.output(0).set_names({"x"})
+    return ov.Model([ov.opset13.relu(ov.opset13.exp(x))], [x], "flat")
+
+
+def flat_onnx(path: Path, batch: int | str = 1) -> Path:
+    """Write an ONNX file of one input x, float32 [batch, 16]."""
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [batch, 16]) for n in "xy")
+    nodes = [onnx.helper.make_node("Exp", ["x"], ["e"], "n0"), onnx.helper.make_node("Relu", ["e"], ["y"], "n1")]
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "flat", [x], [y]), opset_imports=opset, ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def said_of_mistake(folder: Path, *arguments: str) -> str:
+    """Return the one line that an emitted program says of a mistake, after which it ends."""
+    found = subprocess.run(
+        [sys.executable, str(folder / "run.py"), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CI": "true"},
+    )
+    assert found.returncode == 2, found.stdout + found.stderr
+    (line,) = found.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
 
 
 def quick(program: Path) -> None:
@@ -215,7 +253,8 @@ def test_the_python_program_asks_of_openvino_what_the_placed_model_is_compiled_w
     out, _ = emit(run, "python")
     monkeypatch.setattr(ov, "Core", RecordingCore)
     expected: Any = compile_placed(run / "placed.xml", json.loads((run / "placement.json").read_text(encoding="utf-8")))
-    compiling = (out / "run.py").read_text(encoding="utf-8").split("given = ")[0]
+    compiling = (out / "run.py").read_text(encoding="utf-8").split("ports = ")[0]
+    monkeypatch.setattr(sys, "argv", ["run.py"])
     names: dict[str, Any] = {"__file__": str(out / "run.py")}
     exec(compiling, names)
     assert names["compiled"].calls == expected.calls
@@ -304,6 +343,9 @@ def test_the_cpp_program_is_built_and_runs(requests: int, tmp_path: Path) -> Non
     linked = ["-o", "placed", "main.cpp", f"-isystem{HEADERS}", str(library), f"-Wl,-rpath,{LIBRARIES}"]
     executed([compiler(), "-std=c++17", *linked], out)
     assert "best: median latency " in executed([str(out / "placed")], out)
+    missing = subprocess.run([str(out / "placed"), "none.xml"], cwd=out, capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("error: none.xml cannot be read. Give the path of the model")
 
 
 class OliveWorkflow(BaseModel, extra="forbid", protected_namespaces=()):
@@ -386,3 +428,108 @@ def test_a_placement_that_was_written_before_requests_counted_has_one(tmp_path: 
     document = json.loads((run / "placement.json").read_text(encoding="utf-8"))
     write(run / "placement.json", {k: v for k, v in document.items() if k not in ("requests", "objective")})
     assert (Deployment.load(run).record.requests, Deployment.load(run).record.objective) == (1, "latency")
+
+
+X = np.zeros((1, 16), np.float32)
+MISTAKES: dict[str, tuple[Any, str, str]] = {  # what INPUTS.npz holds -> what is said, with {x}: the model's inputs
+    "another name": ({"y": X}, "in.npz has y, which is no input of the model", "Inputs are: {x}"),
+    "a name too much": ({"{name}": X, "label": X}, "in.npz has label, which is no input", "Inputs are: {x}"),
+    "none": ({}, "in.npz has no array {name}", "Inputs are: {x}"),
+    "another shape": ({"{name}": X[:, :5]}, "{name} in in.npz is float32 [1, 5]", "The model takes {x}"),
+    "another rank": ({"{name}": X[0]}, "{name} in in.npz is float32 [16]", "The model takes {x}"),
+    "another type": ({"{name}": X.astype(np.float64)}, "{name} in in.npz is float64 [1, 16]", "The model takes {x}"),
+    "text": (b"x,y\n1,2\n", "in.npz holds no arrays by name", "Give an .npz file"),
+    "an array alone": (X, "in.npz holds no arrays by name", "Give an .npz file"),
+    "nothing": (b"", "in.npz holds no arrays by name", "Give an .npz file"),
+    "no file": (None, "in.npz cannot be read: No such file", "Give an .npz file"),
+}
+
+
+@pytest.fixture(scope="module", params=["python", "onnxruntime"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a program that takes one input of float32, [1, 16]."""
+    folder = tmp_path_factory.mktemp("program")
+    if request.param == "python":
+        out, _ = emit(deployed(folder / "run", through_file(flat_model(), folder), one_cpu()), "python", folder / "out")
+    else:
+        pytest.importorskip("onnxruntime")
+        source = flat_onnx(folder / "flat.onnx")
+        model, _ = read_shaped(source, InputShapes())
+        placement = dict.fromkeys([op.get_friendly_name() for op in model.get_ordered_ops()], "A")
+        run = deployed(
+            folder / "run", model, one_cpu(), placement=placement, source=str(source), sha256=model_sha256(source)
+        )
+        out, _ = emit(run, "onnxruntime", folder / "out")
+    quick(out / "run.py")
+    return out
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_inputs_is_one_line_of_the_program(mistake: str, program: Path) -> None:
+    content, cause, remedy = MISTAKES[mistake]
+    file = program / "in.npz"
+    file.unlink(missing_ok=True)
+    if isinstance(content, dict):
+        np.savez(file, **{name.format(name="x"): array for name, array in content.items()})
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        with file.open("wb") as stream:
+            np.save(stream, content)
+    line = said_of_mistake(program, "in.npz")
+    for words in (cause, remedy):
+        assert words.format(name="x", x="x float32 [1, 16]") in line
+
+
+def test_a_command_line_and_an_output_that_cannot_be_are_one_line(program: Path) -> None:
+    np.savez(program / "in.npz", x=X)
+    assert "3 arguments were given. Usage: python run.py" in said_of_mistake(program, "a", "b", "c")
+    assert "cannot be written" in said_of_mistake(program, "in.npz", "nowhere/out.npz")
+    assert "median latency" in executed([sys.executable, "run.py", "in.npz"], program)
+
+
+def test_a_file_that_was_left_behind_is_one_line(program: Path, tmp_path: Path) -> None:
+    for path in program.iterdir():
+        if path.suffix not in (".xml", ".onnx"):
+            shutil.copy(path, tmp_path)
+    assert re.search(r"model\.(xml|onnx) is missing\. Copy the whole folder", said_of_mistake(tmp_path))
+
+
+def test_what_is_assumed_of_an_open_dimension_is_said(tmp_path: Path) -> None:
+    out, _ = emit(deployed(tmp_path / "run", through_file(dynamic(), tmp_path), one_cpu()), "python", tmp_path / "out")
+    quick(out / "run.py")
+    assert "INPUTS.npz gives other shapes" in executed([sys.executable, "run.py"], out)
+
+
+def test_onnx_runtime_gets_the_sizes_that_were_measured_where_dimensions_are_open(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    source = flat_onnx(tmp_path / "flat.onnx", batch="batch")
+    model, _ = read_shaped(source, InputShapes(("x=5x16",)))
+    placement = dict.fromkeys([op.get_friendly_name() for op in model.get_ordered_ops()], "A")
+    run = deployed(
+        tmp_path / "run", model, one_cpu(), placement=placement, source=str(source), sha256=model_sha256(source)
+    )
+    out, _ = emit(run, "onnxruntime", tmp_path / "out")
+    quick(out / "run.py")
+    said = executed([sys.executable, "run.py"], out)
+    assert "x float32 [?, 16]: taken as [5, 16]; INPUTS.npz gives other shapes" in said
+
+
+def test_an_input_without_dimensions_stays_one(tmp_path: Path) -> None:
+    x = ov.opset13.parameter([], np.float32, name="x")
+    x.output(0).set_names({"x"})
+    model = ov.Model([ov.opset13.exp(x)], [x], "scalar")
+    out, _ = emit(deployed(tmp_path / "run", model, one_cpu()), "python", tmp_path / "out")
+    quick(out / "run.py")
+    np.savez(tmp_path / "in.npz", x=np.float32(0))
+    executed([sys.executable, str(out / "run.py"), "in.npz", "out.npz"], tmp_path)
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["output_0"].shape == ()
+
+
+def test_affinities_of_another_model_are_one_line(tmp_path: Path) -> None:
+    out, _ = emit(split_run(tmp_path), "python", tmp_path / "out")
+    affinities = json.loads((out / "affinities.json").read_text(encoding="utf-8"))
+    name = next(iter(affinities))
+    write(out / "affinities.json", {k: v for k, v in affinities.items() if k != name})
+    assert f"affinities.json has no {name} of model.xml" in said_of_mistake(out)

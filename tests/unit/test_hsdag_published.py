@@ -33,7 +33,7 @@ FIXED = ParsingRounds(to_fixed_point=True, noisy_scores=True, score_layers=2, po
 PAPER = Design(hidden=16, rounds=ONCE, dropped_edges=0.2, state="embeddings")
 RELEASED = Design(hidden=16, rounds=FIXED, dropped_edges=0.0, state="features")
 COURSE = Course(
-    episodes=1, steps=3, learning_rate=1e-3, gamma=0.5, shared_return=False, refuse_uniform=False, patience=9
+    episodes=1, steps=3, epochs=1, learning_rate=1e-3, gamma=0.5, shared_return=False, refuse_uniform=False, patience=9
 )
 SHARED = dataclasses.replace(COURSE, shared_return=True)
 
@@ -67,7 +67,10 @@ class Scripted(nn.Module):
         self.starts += 1
 
     def step(self) -> Step:
-        return Step(next(self.placements), nn.functional.logsigmoid(self.logit), entropy=0.5, groups=4)
+        return Step(next(self.placements), self.log_prob(), entropy=0.5, groups=4, again=self.log_prob)
+
+    def log_prob(self) -> Tensor:
+        return nn.functional.logsigmoid(self.logit)
 
 
 def placements(problem: Problem, *first: int) -> list[Placement]:
@@ -105,6 +108,56 @@ def test_in_the_released_code_the_return_of_the_episode_is_shared():
     a, b, c = seconds(problem, 3, 5, 7)
     expected = -(1 / c + 0.5 / b + 0.25 / a) * 3 / 2
     assert gradient(problem, SHARED, 3, 5, 7) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("course", [COURSE, SHARED])
+def test_every_epoch_learns_from_the_same_draws_under_what_was_learned_by_then(course: Course):
+    # d log sigmoid(logit) / d logit = 1 - sigmoid(logit); Adam's steps from here on are by the book.
+    problem = chain_problem()
+    course = dataclasses.replace(course, epochs=4, learning_rate=0.1)
+    rewards = [1 / s for s in seconds(problem, 3, 5, 7)]
+    credit = course.scale(rewards) * sum(course.weight(i, r) for i, r in enumerate(rewards, 1))
+    logit = m = v = 0.0
+    for t in range(1, 5):
+        slope = -credit * (1 - 1 / (1 + math.exp(-logit)))
+        m, v = 0.9 * m + 0.1 * slope, 0.999 * v + 0.001 * slope**2
+        logit -= 0.1 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    evaluator, scripted = ToyEvaluator.of(problem), Scripted(placements(problem, 3, 5, 7))
+    search = search_on(problem, evaluator)
+    before = search.spent
+    learn(search, scripted, course)
+    assert float(scripted.logit.detach()) == pytest.approx(logit, rel=1e-4)
+    assert search.spent - before == 3  # epochs cost no evaluation
+
+
+def test_a_draw_has_the_same_probability_again_until_something_is_learned():
+    problem = prepared_by(branches_problem(), HsdagPaper(hidden=16).recipe)
+    torch.manual_seed(0)
+    found = agent(PAPER, problem)
+    steps = [found.step() for _ in range(3)]
+    before = [float(step.log_prob.detach()) for step in steps]
+    for step, known in zip(steps, before, strict=True):
+        assert float(step.again().detach()) == pytest.approx(known, rel=1e-6)
+    optimiser = torch.optim.Adam(found.parameters(), lr=1e-2)
+    steps[1].again().backward()  # log p of one draw is raised
+    torch.nn.utils.clip_grad_norm_(found.parameters(), 1.0)
+    for group in optimiser.param_groups:
+        group["maximize"] = True
+    optimiser.step()
+    state = found.state.clone()
+    assert float(steps[1].again().detach()) > before[1]
+    assert torch.equal(found.state, state)
+
+
+def test_a_draw_whose_clusters_were_taken_apart_has_the_same_probability_again():
+    allowed = np.ones((12, 2), bool)
+    allowed[2, 0] = allowed[3, 1] = False
+    problem = prepared_by(chain_problem(allowed=allowed), HsdagPaper(hidden=16).recipe)
+    torch.manual_seed(0)
+    found = agent(PAPER, problem)
+    for _ in range(10):
+        step = found.step()
+        assert float(step.again().detach()) == pytest.approx(float(step.log_prob.detach()), rel=1e-6)
 
 
 def test_a_failed_placement_and_one_that_does_not_fit_have_reward_0():
@@ -280,6 +333,8 @@ def test_parameters_that_make_no_sense_are_refused():
         for wrong in ({"episodes": 0}, {"learning_rate": 0.0}, {"gamma": 1.5}, {"dropout": 1.0}, {"patience": 0}):
             with pytest.raises(UsageError):
                 cls(**wrong)
+    with pytest.raises(UsageError):
+        HsdagPaper(epochs=0)
 
 
 @pytest.mark.parametrize("name", ["hsdag_paper", "hsdag_released"])
@@ -305,6 +360,7 @@ def test_each_fault_of_the_released_code_is_on_unless_switched_off(off: str, mon
     placer.place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
     assert {name for name in SWITCHES if not seen[name]} == {off} - {""}
     assert (seen["episodes"], seen["steps"], seen["learning_rate"], seen["gamma"]) == (25, 20, 1e-3, 0.95)
+    assert seen["epochs"] == 1
 
 
 def test_the_paper_parses_once_and_credits_each_step_alone(monkeypatch: pytest.MonkeyPatch):
@@ -313,7 +369,7 @@ def test_the_paper_parses_once_and_credits_each_step_alone(monkeypatch: pytest.M
     problem = prepared_by(chain_problem(), HsdagPaper().recipe)
     HsdagPaper().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
     ((course, design),) = seen
-    assert (course.episodes, course.steps, course.learning_rate) == (100, 20, 1e-4)
+    assert (course.episodes, course.steps, course.epochs, course.learning_rate) == (100, 20, 4, 1e-4)
     assert not course.shared_return
     assert not course.refuse_uniform
     assert design == dataclasses.replace(PAPER, hidden=128)

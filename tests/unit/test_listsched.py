@@ -201,3 +201,34 @@ def test_evaluations_are_counted_and_answers_say_which_devices_ran():
 def test_wrong_parameters_are_refused(values: dict[str, object], error: type[Exception]):
     with pytest.raises(error):
         ListSched(**values)  # type: ignore[arg-type]
+
+
+def test_without_priorities_equals_run_in_the_order_of_the_queue_and_with_them_by_index():
+    # 0 ends at 1 and makes 20 bytes for 1 and 10 bytes for 2: the reader of the smaller output joins the queue first.
+    found = machine(graph_of(3, [(0, 1), (0, 2)], out_bytes=[30, 0, 0], edge_bytes={(0, 1): 20, (0, 2): 10}), [1, 1, 1])
+    assert found.timeline(placement(0, 0, 0)).start_s.tolist() == [0, 2.5 + BLOCK_S, 1.5]
+    assert found.timeline(placement(0, 0, 0, priority=[0, 7, 7])).start_s.tolist() == [0, 1.5, 2.5 + BLOCK_S]
+    # One output for both: then by index.
+    alike = machine(graph_of(3, [(0, 1), (0, 2)], out_bytes=[30, 0, 0]), [1, 1, 1])
+    assert alike.timeline(placement(0, 0, 0)).start_s.tolist() == [0, 1.5, 2.5 + BLOCK_S]
+
+
+def test_of_one_operation_the_smaller_output_is_sent_first():
+    # 10 bytes to 2 take 1-2, 20 bytes to 1 then take 2-4.
+    graph = graph_of(3, [(0, 1), (0, 2)], out_bytes=[30, 0, 0], edge_bytes={(0, 1): 20, (0, 2): 10})
+    line = machine(graph, [1, 1, 1], level="T2").timeline(placement(0, 1, 2))
+    assert sends(line) == [(0, "C", 1, 2), (0, "B", 2, 4)]
+
+
+def test_at_one_moment_readers_of_what_ended_here_come_before_readers_of_what_arrives():
+    # At 1, 1 ends on A, and what 0 made on B arrives there, without bytes: 3 reads 1 and runs before 2, which reads 0.
+    graph = graph_of(4, [(0, 2), (1, 3)], out_bytes=[0, 0, 0, 0])
+    found = machine(graph, [1, 1, 1, 1], level="T0")
+    assert found.timeline(placement(1, 0, 0, 0)).start_s.tolist() == [0, 0, 2, 1]
+    assert found.timeline(placement(1, 0, 0, 0, priority=[0, 0, 0, 0])).start_s.tolist() == [0, 0, 1, 2]
+
+
+def test_the_rules_do_not_say_that_the_queue_breaks_ties_by_index():
+    text = " ".join((ListSched.__doc__ or "").split())
+    assert "Without priorities it takes what joined its queue first" in text
+    assert "equals by index. What is read" not in text

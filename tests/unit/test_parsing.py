@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pipeline.core.graph import Graph, Grouping, components
-from policy.place.parsing.clusters import Clusters, Links, parse_in_turn, parse_symmetric
+from policy.place.parsing.clusters import Clusters, Links, joined, parse_in_turn, parse_symmetric
 from policy.place.parsing.network import EdgeScorer, Entries, Parsing, ParsingRounds, Pool
 from tests.strategies import graphs
 
@@ -212,19 +212,20 @@ def test_the_fixed_point_of_a_connected_graph_is_one_cluster_but_for_noise(seed:
     torch.manual_seed(seed)
     links, x = path(400), torch.randn(400, 16)
     parsing = Parsing(16, 32, RELEASED)
-    assert parsing.eval()(x, links)[0].k == 1
-    assert parsing.train()(x, links)[0].k > 1
+    assert joined(parsing.eval()(x, links)[0]).k == 1
+    assert joined(parsing.train()(x, links)[0]).k > 1
 
 
 def test_one_round_leaves_many_clusters():
     torch.manual_seed(0)
     once = ParsingRounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
-    grouping, features = Parsing(16, 32, once)(torch.randn(400, 16), path(400))
+    rounds, features = Parsing(16, 32, once)(torch.randn(400, 16), path(400))
+    grouping = joined(rounds)
     assert 40 < grouping.k <= 200
     assert features.shape == (grouping.k, 16)
 
 
 def test_a_graph_without_edges_is_parsed_to_its_nodes():
-    grouping, features = Parsing(4, 8, RELEASED)(torch.ones(3, 4), links_of(3))
-    assert grouping.group.tolist() == [0, 1, 2]
+    rounds, features = Parsing(4, 8, RELEASED)(torch.ones(3, 4), links_of(3))
+    assert joined(rounds).group.tolist() == [0, 1, 2]
     assert features.shape == (3, 4)

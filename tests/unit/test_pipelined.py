@@ -86,7 +86,7 @@ def test_answers_tell_devices_pieces_and_refusals() -> None:
     placements = [Placement(np.array(d), ("A", "B")) for d in ([0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 1, 1, 1])]
     refused, full, fine = Pipelined().bind(case).evaluate(placements)
     assert refused == MeasurementFailed("refused", "A does not run op4")
-    assert full == MeasurementFailed("out_of_memory", "B lacks 3e-06 MB of memory")
+    assert full == MeasurementFailed("out_of_memory", "B lacks 3 B of memory")
     assert isinstance(fine, Prediction)
     assert (fine.executed_on, fine.subgraphs) == (("A", "B"), 3)
     careless = Pipelined(memory=False).bind(case)

@@ -49,7 +49,7 @@ def test_the_page_answers_what_won_by_how_much_how_sure_where_and_what_to_do(fol
 def test_the_page_says_what_the_answer_changes_and_why_others_did_not_run(folder: Path) -> None:
     text = page(folder).text
     assert "latency 6.099 ms 4.099 ms -32.8 %" in text
-    assert "memory of the process 100 MiB 100 MiB +0.0 %" in text
+    assert "memory of the process 104.9 MB 104.9 MB +0.0 %" in text
     assert "NPU refused: no driver" in text
     assert "A: INFERENCE_NUM_THREADS 1" in text
 

@@ -84,7 +84,7 @@ def test_a_measured_timeline_stands_beside_the_predicted_one(tmp_path: Path) -> 
     assert critical(run.measured, None).tolist() == [True, True, True]
     text = Page(page_of(run)).text
     assert "measured: 3 ms" in text
-    assert "segment 1 (4 KiB): 1 ms to 1.5 ms" in text
+    assert "segment 1 (4.096 kB): 1 ms to 1.5 ms" in text
     events = traced({name: t for name, t in found.items() if isinstance(t, Timeline)})["traceEvents"]
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert set(processes.values()) == {"A, predicted", "B, predicted", "A, measured", "B, measured"}

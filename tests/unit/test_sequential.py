@@ -167,7 +167,7 @@ def test_weights_must_fit_a_device_of_known_memory() -> None:
     case = replace(subject(graph, FAN_S), topology=Topology.uniform(small, bytes_per_s=10.0, latency_s=0.5))
     placements = [Placement(np.array(d), NAMES) for d in ([0, 0, 0, 1], [1, 1, 1, 1])]
     full, fine = Sequential().bind(case).evaluate(placements)
-    assert full == MeasurementFailed("out_of_memory", "A lacks 1e-06 MB of memory")
+    assert full == MeasurementFailed("out_of_memory", "A lacks 1 B of memory")
     assert isinstance(fine, Prediction)
     assert isinstance(Sequential(memory=False).bind(case).evaluate(placements)[0], Prediction)
 

@@ -63,7 +63,7 @@ def test_shares_are_of_the_profiled_seconds_and_the_largest_comes_first() -> Non
     ("record", "shares", "text"),
     [
         (row(subgraphs=3), {"A": 0.622, "B": 0.378}, "A 62 %, B 38 %, 3 sub-graphs"),
-        (row(subgraphs=2), {"A": 0.999, "B": 0.001}, "A 100 %, B under 1 %, 2 sub-graphs"),
+        (row(subgraphs=2), {"A": 0.999, "B": 0.001}, "A over 99 %, B under 1 %, 2 sub-graphs"),
         (row(single=True, devices=[CPU]), {}, "CPU, 1 thread, f32"),
         (row(subgraphs=2, executed_on=["A", "B"]), {}, "OpenVINO's own choice: A and B, 2 sub-graphs"),
         ({"single": False, "devices": []}, {}, "OpenVINO's own choice"),

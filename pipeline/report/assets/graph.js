@@ -41,7 +41,9 @@
   const shown = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
   const short = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil((most - 1) / 2))}…${text.slice(text.length - Math.floor((most - 1) / 2))}`);
   const name = (op) => shown(g.names[op]);
-  const bytes = (n) => (n >= 2 ** 30 ? `${(n / 2 ** 30).toPrecision(3)} GiB` : n >= 2 ** 20 ? `${(n / 2 ** 20).toPrecision(3)} MiB` : n >= 1024 ? `${(n / 1024).toPrecision(3)} KiB` : `${n} B`);
+  // As bytes_text of pipeline/core/figures.py has them: powers of 1000, four digits.
+  const SIZES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+  const bytes = (n) => { const unit = SIZES.find(([size]) => n >= size); return unit ? `${+(n / unit[0]).toPrecision(4)} ${unit[1]}` : `${n} B`; };
   const time = (us) => (us === null ? "not known" : us < 0 ? "not supported" : us >= 1e6 ? `${(us / 1e6).toPrecision(4)} s` : us >= 1e3 ? `${(us / 1e3).toPrecision(4)} ms` : `${Number(us.toPrecision(4))} µs`);
   const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import DeviceError
+from pipeline.core.figures import bytes_text
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
@@ -22,7 +23,6 @@ from policy.place.exact.paths import BoundInputs, Paths
 from policy.place.units import Units
 
 SAFETY = 1e-9  # the share by which sums of floats may be off
-MB = 1e6
 CUT_PER_SECOND = 50_000  # operations whose minimum cut takes about a second
 BUSY_PER_SECOND = 200_000  # operations whose heads and tails are made longer in about a second
 
@@ -115,10 +115,10 @@ def explain_memory(
     device = _packed(units, np.full(problem.topology.p, needed, np.int64))
     if device is not None:
         needed = max(needed, peak_bytes(units.placement(device)))
-    rooms = ", ".join(f"{d.name} {d.memory_bytes / MB:.6g} MB" for d in problem.topology.devices if d.memory_bytes)
+    rooms = ", ".join(f"{d.name} {bytes_text(d.memory_bytes, 6)}" for d in problem.topology.devices if d.memory_bytes)
     return DeviceError(
-        f"No way was found to fit weights of {total / MB:.6g} MB, in {units.k} groups, into the devices ({rooms}).",
-        f"{needed} bytes ({needed / MB:.6g} MB) on each of the {problem.topology.p} devices suffice.",
+        f"No way was found to fit weights of {bytes_text(total, 6)}, in {units.k} groups, into the devices ({rooms}).",
+        f"{needed} bytes ({bytes_text(needed, 6)}) on each of the {problem.topology.p} devices suffice.",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.simulation import PipelineModel
 from policy.place.exact.bounds import SAFETY
@@ -24,7 +25,6 @@ from policy.place.exact.stages import (
 )
 from policy.place.search import Method, Search
 
-MB = 10**6
 SHARPER = 1e-9  # the share by which stages must be better than those that are known
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
+from pipeline.core.figures import MB
 from pipeline.core.graph import row_ptr, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import breadth_first
-from policy.place.exact.bounds import MB
 from policy.place.exact.elements import leaves_folded
 from policy.place.exact.latency_bound import leads_to
 from policy.place.exact.series import SeriesProgram, Staged

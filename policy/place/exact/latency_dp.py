@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import LatencyModel
 from policy.place.exact.bounds import SAFETY
-from policy.place.exact.dp import MB
 from policy.place.exact.flow_bound import game_of, rounds_of
 from policy.place.exact.proofs import is_finest, prove_bound
 from policy.place.exact.series import SeriesProgram, Staged

@@ -8,8 +8,8 @@ import numpy as np
 
 from pipeline.core.arrays import Int64
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import MB
 from pipeline.core.problem import Problem
-from policy.place.exact.dp import MB
 from policy.place.exact.stages import (
     NO_LIMIT_S,
     Replication,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.torch_tools import load_weights, seeded
-from policy.place.parsing.clusters import Links
+from policy.place.parsing.clusters import Clusters, Links, joined
 from policy.place.parsing.network import Parsing, ParsingRounds
 
 FARTHEST = 1e6  # a state beyond it has no use; its square still is a float32
@@ -40,13 +41,15 @@ class Design:
 class Step:
     """One drawn placement.
 
-    log_prob: scalar, with gradient. entropy: mean over the groups, in nats. groups: how many there are.
+    log_prob: scalar, with gradient. entropy: mean over the groups, in nats. groups: how many there are. again: returns
+    log_prob of this draw under what the parameters are by then; groups, states and the edges seen stay as drawn.
     """
 
     placement: Placement
     log_prob: Tensor
     entropy: float
     groups: int
+    again: Callable[[], Tensor]
 
 
 class ParsingAgent(nn.Module):
@@ -80,30 +83,56 @@ class ParsingAgent(nn.Module):
 
     def step(self) -> Step:
         """Return a draw, and add the features of each node's cluster to its state."""
-        grouping, found = self._parsed()
-        group = torch.from_numpy(grouping.group.astype(np.int64))
-        self.state = (self.state + found.detach()[group]).nan_to_num().clamp(-FARTHEST, FARTHEST)
+        state, edges = self.state, self._seen_edges()
+        rounds, found = self._parsed(state, edges)
+        grouping = joined(rounds)
+        self.state = (state + found.detach()[_index(grouping)]).nan_to_num().clamp(-FARTHEST, FARTHEST)
         groups = made_feasible(self.problem, grouping)
-        if groups is not grouping:
-            found = _mean_per_group(found[group], groups)
-        forbidden = torch.from_numpy(~self.problem.group_allowed(groups))
-        logits = self.placer(found).nan_to_num()  # should learning have run away
-        log_p = torch.log_softmax(logits.masked_fill(forbidden, -torch.inf), dim=1)  # [k, p]
+        log_p = self._log_p(found, grouping, groups)
         device = torch.multinomial(log_p.detach().exp(), 1).squeeze(1)
         sure = log_p.detach()
         entropy = -(sure.exp() * sure.clamp(min=torch.finfo(sure.dtype).min)).sum(dim=1).mean()
         placement = Placement(device.numpy(), self.problem.topology.names).lift(groups)
-        return Step(placement, log_p.gather(1, device[:, None]).sum(), float(entropy), groups.k)
 
-    def _parsed(self) -> tuple[Grouping, Tensor]:
-        """Return the clusters and their features, float32 [k, width of the state]."""
+        def again() -> Tensor:
+            return _log_prob(self._log_p(self._parsed(state, edges, rounds)[1], grouping, groups), device)
+
+        return Step(placement, _log_prob(log_p, device), float(entropy), groups.k, again)
+
+    def _seen_edges(self) -> Tensor:
+        """Return the edges that the encoder sees in a step."""
+        if not self.design.dropped_edges:
+            return self.edges
+        return self.edges[:, torch.rand(self.edges.shape[1]) >= self.design.dropped_edges]
+
+    def _parsed(
+        self, state: Tensor, edges: Tensor, rounds: tuple[Clusters, ...] = ()
+    ) -> tuple[tuple[Clusters, ...], Tensor]:
+        """Return the clusters of every round, and features of the last, float32 [k, width of the state].
+
+        state: float32 [n, width of the state]. edges: int64 [2, e]. rounds: the clusters, if they are known already.
+        """
         on_features = self.out is not None
-        edges = self.edges
-        if self.design.dropped_edges:
-            edges = edges[:, torch.rand(edges.shape[1]) >= self.design.dropped_edges]
-        x = self.encoder(self.features + self.state if on_features else self.features, edges)
-        grouping, found = self.parsing(x if on_features else x + self.state, self.links)
-        return grouping, found if self.out is None else self.out(found)
+        x = self.encoder(self.features + state if on_features else self.features, edges)
+        made, found = self.parsing(x if on_features else x + state, self.links, rounds)
+        return made, found if self.out is None else self.out(found)
+
+    def _log_p(self, found: Tensor, grouping: Grouping, groups: Grouping) -> Tensor:
+        """Return float32 [k, p], log-probabilities of devices; found: of `grouping`, which `groups` makes feasible."""
+        if groups is not grouping:
+            found = _mean_per_group(found[_index(grouping)], groups)
+        forbidden = torch.from_numpy(~self.problem.group_allowed(groups))
+        logits = self.placer(found).nan_to_num()  # should learning have run away
+        return torch.log_softmax(logits.masked_fill(forbidden, -torch.inf), dim=1)
+
+
+def _index(grouping: Grouping) -> Tensor:
+    return torch.from_numpy(grouping.group.astype(np.int64))
+
+
+def _log_prob(log_p: Tensor, device: Tensor) -> Tensor:
+    """Return the log-probability of devices int64 [k], a scalar, from those of all, float32 [k, p]."""
+    return log_p.gather(1, device[:, None]).sum()
 
 
 def _output(width: int, hidden: int, wide: int, dropout: float) -> nn.Sequential:
@@ -120,6 +149,6 @@ def _output(width: int, hidden: int, wide: int, dropout: float) -> nn.Sequential
 
 def _mean_per_group(values: Tensor, grouping: Grouping) -> Tensor:
     """Return the mean of values float32 [n, f] over each group, float32 [k, f]."""
-    group = torch.from_numpy(grouping.group.astype(np.int64))
+    group = _index(grouping)
     size = torch.bincount(group, minlength=grouping.k)[:, None]
     return values.new_zeros(grouping.k, values.shape[1]).index_add(0, group, values) / size

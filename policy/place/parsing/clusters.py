@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +60,11 @@ class Clusters:
         """Return the entries between the clusters: those that are not inside, each pair of clusters once."""
         group, left = self.grouping.group, ~self.inside
         return Links.of(self.grouping.k, group[links.row[left]], group[links.column[left]])
+
+
+def joined(rounds: Sequence[Clusters]) -> Grouping:
+    """Return the nodes grouped as one or more rounds of parsing, each of the clusters before, leave them."""
+    return reduce(lambda whole, clusters: whole.then(clusters.grouping), rounds[1:], rounds[0].grouping)
 
 
 def dominant(links: Links, score: Float32) -> Int64:

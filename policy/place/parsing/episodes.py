@@ -1,4 +1,4 @@
-"""The course of learning: episodes of steps, each of which ends in one step of the optimiser."""
+"""The course of learning: episodes of steps, each of which ends in steps of the optimiser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.core.errors import UsageError
 from policy.place.parsing.agent import Step
@@ -35,7 +35,8 @@ class Agent(Protocol):
 class Course:
     """How an agent learns.
 
-    episodes, steps: how many at most, and how many steps an episode has. learning_rate: of Adam. gamma: discount.
+    episodes, steps: how many at most, and how many steps an episode has. epochs: how many steps of the optimiser an
+    episode ends in, all of which learn from its draws. learning_rate: of Adam. gamma: discount.
     shared_return: every step of an episode is credited with the return of the whole, instead of its own reward.
     refuse_uniform: placements on one device are not evaluated. patience: episodes in a row without a new placement,
     after which learning ends.
@@ -43,6 +44,7 @@ class Course:
 
     episodes: int
     steps: int
+    epochs: int
     learning_rate: float
     gamma: float
     shared_return: bool
@@ -84,13 +86,14 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
 
         loss of an episode = - scale * sum over i of weight_i * log p(placement_i)
 
-    The gradient is summed up step by step, so that no more than one step is held in memory.
+    The gradient is summed up step by step, so that no more than one step's is held in memory. The first epoch takes
+    the probabilities under which an episode was drawn, every other those that the same draws have by then.
     """
     parameters = list(agent.parameters())
     optimiser = torch.optim.Adam(parameters, lr=course.learning_rate)
     idle = 0
     for episode in range(1, course.episodes + 1):
-        spent, rewards = search.spent, list[float]()
+        spent, rewards, drawn = search.spent, list[float](), list[Step]()
         agent.restart()
         optimiser.zero_grad()
         for i in range(1, course.steps + 1):
@@ -102,10 +105,15 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
             if math.isnan(reward):
                 return
             rewards.append(reward)
-            (-course.weight(i, reward) * step.log_prob).backward()  # type: ignore[no-untyped-call]
-        _scale_gradients(parameters, course.scale(rewards))
-        if _finite(parameters):
-            optimiser.step()
+            _learn_from(step.log_prob, course.weight(i, reward))
+            if course.epochs > 1:
+                drawn.append(step)
+        _step(optimiser, parameters, course.scale(rewards))
+        for _ in range(1, course.epochs):
+            optimiser.zero_grad()
+            for i, (step, reward) in enumerate(zip(drawn, rewards, strict=True), 1):
+                _learn_from(step.again(), course.weight(i, reward))
+            _step(optimiser, parameters, course.scale(rewards))
         idle = idle + 1 if search.spent == spent else 0
         if idle == course.patience:
             return
@@ -120,10 +128,18 @@ def _reward(search: Search, step: Step, course: Course) -> float:
     return value_s if math.isnan(value_s) else 1 / max(value_s, 1 / REFUSED_S)
 
 
-def _scale_gradients(parameters: Sequence[nn.Parameter], factor: float) -> None:
+def _learn_from(log_prob: Tensor, weight: float) -> None:
+    """Add the gradient of one draw."""
+    (-weight * log_prob).backward()  # type: ignore[no-untyped-call]
+
+
+def _step(optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], factor: float) -> None:
+    """Step along the gradients times a factor, if they are finite."""
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad.mul_(factor)
+    if _finite(parameters):
+        optimiser.step()
 
 
 def _finite(parameters: Sequence[nn.Parameter]) -> bool:

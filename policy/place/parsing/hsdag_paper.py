@@ -27,7 +27,7 @@ class HsdagPaper(Method):
         Z = GCN(features) + state,  S_vu = sigmoid(phi(z_v * z_u)) on the edges
         each node keeps its edge of the highest score; the clusters are what stays connected
         device of a cluster ~ softmax(placer(its features)),  state_v += features of v's cluster
-        after x steps: loss = - sum over i = 1 ... x of gamma^i r_i log p(P_i),  r = 1 / latency
+        after x steps, K times: loss = - sum over i = 1 ... x of gamma^i r_i log p(P_i),  r = 1 / latency
 
     Chains of operations are one node before learning. Features of a node: the mean of its operations' one-hot types;
     its in-degree and out-degree, one-hot over the values that occur; the dimensions of its output, zero-padded to the
@@ -39,19 +39,24 @@ class HsdagPaper(Method):
     encoding of the index, which it may also leave unencoded; the output of a chain is its last operation's, and a
     dynamic dimension is 0; degrees and fractal dimension are of the graph of chains, distances in it go either way;
     features of clusters are those of the code published with it (see `Pool`), gamma is its 0.95, and no gradient goes
-    through the state. Deliberate differences: types have a column for every known type, not for those of the models
-    at hand; placements on one device may be drawn and are evaluated first; what fails has reward 0; a placement seen
-    before is not evaluated again and costs nothing; learning ends after `patience` episodes without a new placement;
-    devices that an operation may not use are never drawn, and clusters that no device may run are taken apart; an
-    input network and a residual around the convolutions, as in the published code, which symmetrise the graph.
+    through the state. Table 6 has K_epochs = 4, of which the text, one update after x steps, says nothing, and which
+    the published code never uses: here, as in the implementations of PPO that have the name, `epochs` updates follow x
+    steps. Each takes log p of the same draws under the parameters that the one before it left; a draw's clusters, the
+    state before it and the edges that it saw stay. There is no ratio and no clip, because the paper has none.
+    Deliberate differences: types have a column for every known type, not for those of the models at hand; placements on
+    one device may be drawn and are evaluated first; what fails has reward 0; a placement seen before is not evaluated
+    again and costs nothing; learning ends after `patience` episodes without a new placement; devices that an operation
+    may not use are never drawn, and clusters that no device may run are taken apart; an input network and a residual
+    around the convolutions, as in the published code, which symmetrise the graph.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     keeps: ClassVar[bool] = False
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
-    episodes: int = param(100, "updates at most")
-    steps: int = param(20, "placements drawn per update")
+    episodes: int = param(100, "episodes at most")
+    steps: int = param(20, "placements drawn per episode")
+    epochs: int = param(4, "updates per episode, which learn from the same draws")
     learning_rate: float = param(1e-4, "step size of Adam")
     gamma: float = param(0.95, "discount from step to step")
     hidden: int = param(128, "width of encoder, edge scorer and placer")
@@ -62,7 +67,7 @@ class HsdagPaper(Method):
     def __post_init__(self) -> None:
         if self.without not in ABLATIONS:
             raise UnknownNameError("ablation", self.without, ABLATIONS)
-        counts = (self.episodes, self.steps, self.hidden, self.patience)
+        counts = (self.episodes, self.steps, self.epochs, self.hidden, self.patience)
         check_course(self, counts, rate=self.learning_rate, gamma=self.gamma, dropout=self.dropout)
 
     @property
@@ -87,6 +92,7 @@ class HsdagPaper(Method):
         course = Course(
             self.episodes,
             self.steps,
+            self.epochs,
             self.learning_rate,
             self.gamma,
             shared_return=False,

@@ -84,6 +84,7 @@ class HsdagReleased(Method):
         course = Course(
             self.episodes,
             self.steps,
+            1,  # its K_epochs is read and never used
             self.learning_rate,
             self.gamma,
             self.shared_return,

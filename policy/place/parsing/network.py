@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.core.arrays import Int64
-from pipeline.core.graph import Grouping
 from policy.place.parsing.clusters import Clusters, Links, parse_in_turn, parse_symmetric
 
 
@@ -159,16 +158,21 @@ class Parsing(nn.Module):
         self.scorer = EdgeScorer(width, hidden, rounds.dropout, noisy=rounds.noisy_scores)
         self.pool = Pool(width)
 
-    def forward(self, x: Tensor, links: Links) -> tuple[Grouping, Tensor]:
-        """Return the clusters and their features, float32 [k, h], from features float32 [n, h]."""
-        grouping = Grouping.identity(links.n)
+    def forward(
+        self, x: Tensor, links: Links, rounds: tuple[Clusters, ...] = ()
+    ) -> tuple[tuple[Clusters, ...], Tensor]:
+        """Return the clusters of every round and features of the last, float32 [k, h], from features float32 [n, h].
+
+        rounds: the clusters, if they are known already; then only scores and features follow from the parameters.
+        """
+        made = list[Clusters]()
         while True:
             at = Entries.of(links)
             score = self.scorer(self.to_scores(x, at), links)
             parse = parse_symmetric if self.scorer.symmetric else parse_in_turn
-            clusters = parse(links, score.detach().numpy())
+            clusters = rounds[len(made)] if rounds else parse(links, score.detach().numpy())
+            made.append(clusters)
             x = self.pool(self.to_pool(x, at), links, clusters, score)
-            grouping = grouping.then(clusters.grouping)
             links = clusters.pooled(links)
             if not (self.to_fixed_point and links.e):
-                return grouping, x
+                return tuple(made), x
