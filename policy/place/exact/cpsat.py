@@ -65,6 +65,8 @@ class CpSat(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bounds, solve the program from the best placement, and ask about every placement on the way."""
+        from ortools.sat.python import cp_model  # noqa: F401  which takes a second the first time: a rehearsal's
+
         problem = search.problem
         if search.left <= 0 or problem.costs is None:
             return

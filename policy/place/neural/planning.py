@@ -84,7 +84,9 @@ def plans(instances: Sequence[ListInstance], policies: Sequence[ListPolicy], noi
     makers = list(_makers(instances, policies, noise, rng))[:most]
     made = list[Plan]()
     with suppress(BudgetEndedError):
-        made.extend(make() for make in makers)
+        for make in makers:
+            instances[0].look()
+            made.append(make())
         made.sort(key=lambda plan: plan.expected_s)
         for plan in made[: min(AGAIN, most - len(made))]:
             made.extend(_again(plan))
