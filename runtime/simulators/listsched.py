@@ -209,7 +209,7 @@ class ListSchedEvaluator:
     def _of_nodes(self, start: Placement, device: Int32, priority: Float64) -> Placement:
         """Return the placement of the nodes from that of their operations."""
         order = None if start.priority is None else priority[self._first]
-        return Placement(device[self._first], start.devices, order)
+        return Placement.made(device[self._first], start.devices, order)
 
 
 def _simulation(figures: DataflowFigures) -> Simulation:

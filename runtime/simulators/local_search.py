@@ -68,19 +68,24 @@ def local_search_of(start: Placement, moves: Moves, diary: Diary, end: Int64) ->
     """Return the local search that a kernel noted down, which ended with the devices int64 [k]; priorities are added
     here.
     """
-    best_move = int(diary.best_move[0])
-    before_best = diary.taken & (np.arange(moves.r) < best_move)
-    if best_move >= 0:
-        before_best[best_move] = True
     return LocalSearch(
         diary.tried,
         diary.move_s,
         diary.taken,
-        Placement(end.astype(np.int32), start.devices, shifted(start.priority, moves, diary.taken)),
+        Placement.made(end.astype(np.int32), start.devices, shifted(start.priority, moves, diary.taken)),
         float(diary.value_s[NOW]) if diary.over_bytes[0] == 0 else math.inf,
-        Placement(diary.best, start.devices, shifted(start.priority, moves, before_best)),
+        Placement.made(diary.best, start.devices, shifted(start.priority, moves, _before_best(diary))),
         float(diary.value_s[BEST]),
     )
+
+
+def _before_best(diary: Diary) -> Bool:
+    """Return bool [r], the moves that led to the best placement."""
+    moves, best_move = diary.taken.copy(), int(diary.best_move[0])
+    moves[best_move + 1 :] = False
+    if best_move >= 0:
+        moves[best_move] = True
+    return moves
 
 
 def shifted(priority: Float64 | None, moves: Moves, done: Bool) -> Float64 | None:

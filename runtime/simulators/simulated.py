@@ -147,23 +147,25 @@ def members(grouping: Grouping) -> tuple[Int64, Int32]:
 
 def expanded(moves: Moves, grouping: Grouping) -> Moves:
     """Return moves of k groups as moves of their n operations; the i-th remains the i-th."""
+    if grouping.k == grouping.n and np.array_equal(grouping.group, np.arange(grouping.n)):
+        return moves
     ptr, operation = members(grouping)
     count = np.diff(ptr)[moves.node]
     ends = np.zeros(moves.node.size + 1, np.int64)
     np.cumsum(count, out=ends[1:])
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], count)
     node = operation[np.repeat(ptr[moves.node], count) + within]
-    like = np.where(moves.like >= 0, operation[ptr[:-1][moves.like]], -1)
-    return Moves(
+    like = np.where(moves.like >= 0, operation[ptr[:-1][moves.like]], -1).astype(np.int32)
+    return Moves.made(
         ends[moves.ptr],
         node,
         moves.device,
         like,
         moves.shift,
-        moves.threshold_s,
         ends[moves.back],
-        moves.price_s_per_byte,
-        moves.bounded,
+        moves.threshold_s,
+        price_s_per_byte=moves.price_s_per_byte,
+        bounded=moves.bounded,
     )
 
 

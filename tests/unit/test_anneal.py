@@ -18,12 +18,13 @@ from pipeline.core.simulation import Level, LocalSearch, Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.shared.feasibility import made_feasible
 from policy.place.local.anneal import Anneal, BudgetClock, best_order, levelled, ranks, with_order
-from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
+from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
 from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
 
 DRAWN = 4000
+EVERY_KIND = MoveShares(clusters=0.9, copies=0.5, swaps=0.2, orders=0.3, shifts=0.5)
 
 
 def problem_of(
@@ -67,13 +68,6 @@ def annealed(problem: Problem, evaluations: int, *, level: str = "T2", seed: int
     return Anneal(**options).place(problem, simulator_of(problem, level), budget, seed=seed, progress=silent)
 
 
-def every_kind(rng: np.random.Generator, r: int) -> MoveKinds:
-    """Return a random mix of moves."""
-    return MoveKinds(
-        rng.integers(1, 9, r), rng.random(r) < 0.5, rng.random(r) < 0.3, rng.random(r) < 0.5, rng.random(r) < 0.2
-    )
-
-
 def restricted_problem() -> Problem:
     """Return a problem with groups, ties and devices that are not allowed."""
     graph = replace(random_problem(3, 12).graph, colocate=np.array([0, -1, 0, -1, 1, -1, -1, 1, -1, -1, -1, -1]))
@@ -89,7 +83,7 @@ def test_moves_name_each_node_of_whole_groups_once(ordered: bool) -> None:
     group = made_feasible(problem, problem.grouping).group
     moves = Neighbourhood.of(problem)
     placement = replace(moves.anywhere(problem.topology.names), priority=rng.random(12) if ordered else None)
-    drawn = moves.drawn(rng, placement, every_kind(rng, DRAWN), np.zeros(DRAWN))
+    drawn = moves.drawn(rng, placement, EVERY_KIND, np.zeros(DRAWN))
     for i in range(DRAWN):
         nodes = drawn.node[drawn.ptr[i] : drawn.ptr[i + 1]]
         assert nodes.size == np.unique(nodes).size == np.isin(group, group[nodes]).sum() > 0
@@ -102,9 +96,8 @@ def test_moves_name_each_node_of_whole_groups_once(ordered: bool) -> None:
 def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None:
     problem, rng = restricted_problem(), np.random.default_rng(1)
     grouping = made_feasible(problem, problem.grouping)
-    moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = MoveKinds(np.ones(DRAWN, np.int64), none, none, none, none)
-    drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
+    moves = Neighbourhood.of(problem)
+    drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), MoveShares(), np.zeros(DRAWN))
     met = {(int(g), int(d)) for g, d in zip(grouping.group[drawn.node[drawn.ptr[:-1]]], drawn.device, strict=True)}
     allowed = problem.group_allowed(grouping)
     assert met == {(g, d) for g, d in np.argwhere(allowed).tolist() if allowed[g].sum() > 1}
@@ -112,9 +105,8 @@ def test_single_moves_take_every_group_to_every_device_where_it_may_go() -> None
 
 def test_copies_go_where_a_neighbour_is() -> None:
     problem, rng = random_problem(5, 9), np.random.default_rng(2)
-    moves, none = Neighbourhood.of(problem), np.zeros(DRAWN, bool)
-    choice = MoveKinds(np.ones(DRAWN, np.int64), ~none, none, none, none)
-    drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), choice, np.zeros(DRAWN))
+    moves = Neighbourhood.of(problem)
+    drawn = moves.drawn(rng, moves.anywhere(problem.topology.names), MoveShares(copies=1.0), np.zeros(DRAWN))
     pairs = {tuple(sorted(pair)) for pair in zip(drawn.node.tolist(), drawn.like.tolist(), strict=True)}
     assert pairs == {tuple(edge) for edge in problem.graph.edges.T.tolist()}
 
@@ -123,10 +115,7 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
     problem, rng = problem_of(toy_graph(6, []), np.full((6, 2), 1e-3)), np.random.default_rng(3)
     device = np.array([0, 0, 1, 0, 1, 0], np.int32)
     placement = Placement(device, problem.topology.names, np.array([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
-    yes = np.ones(DRAWN, bool)
-    drawn = Neighbourhood.of(problem).drawn(
-        rng, placement, MoveKinds(np.ones(DRAWN, np.int64), ~yes, yes, yes, ~yes), np.zeros(DRAWN)
-    )
+    drawn = Neighbourhood.of(problem).drawn(rng, placement, MoveShares(orders=1.0), np.zeros(DRAWN))
     met = set()
     for i in np.flatnonzero(drawn.node[drawn.ptr[:-1]] == 0):
         priority = drawn.applied(int(i), placement).priority
@@ -137,12 +126,9 @@ def test_changes_of_order_reach_every_place_on_the_device() -> None:
 
 def test_nothing_is_drawn_where_nothing_can_move() -> None:
     problem = problem_of(toy_graph(2, [(0, 1)]), np.full((2, 1), 1e-3))
-    moves, none = Neighbourhood.of(problem), np.zeros(5, bool)
-    choice = MoveKinds(np.ones(5, np.int64), none, none, none, none)
-    assert (
-        moves.drawn(np.random.default_rng(0), moves.anywhere(problem.topology.names), choice, np.zeros(5)).node.size
-        == 0
-    )
+    moves = Neighbourhood.of(problem)
+    placement = moves.anywhere(problem.topology.names)
+    assert moves.drawn(np.random.default_rng(0), placement, MoveShares(), np.zeros(5)).r == 0
     assert annealed(problem, 100).best.placement.n == 2
 
 
@@ -284,11 +270,11 @@ def test_levelled_priorities_keep_the_order_and_stay_small():
 
 def test_a_cluster_has_as_many_groups_as_it_was_chosen_to_have() -> None:
     ring = toy_graph(8, [(i, i + 1) for i in range(7)])
-    problem, none = problem_of(ring, np.ones((8, 2))), np.zeros(200, bool)
+    problem = problem_of(ring, np.ones((8, 2)))
     moves = Neighbourhood.of(problem)
     placement = moves.anywhere(problem.topology.names)
     for length, mean in ((1, 1.0), (4, 2.0)):
-        choice = MoveKinds(length=np.full(200, length), copy=none, stays=none, shifted=none, swaps=none)
-        size = np.diff(moves.drawn(np.random.default_rng(0), placement, choice, np.zeros(200)).ptr)
+        shares = MoveShares(clusters=1.0, shortest=length, longest=length)
+        size = np.diff(moves.drawn(np.random.default_rng(0), placement, shares, np.zeros(200)).ptr)
         assert size.max() == length  # a random walk may meet a group again
         assert size.mean() >= mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, PipelineModel
 from policy.place.lists.work import b_level, upward, work_of
-from policy.place.local.neighbourhood import LONGEST, MoveKinds, Neighbourhood
+from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.room import Price, held_bytes, make_room, tight
 from policy.place.search import Method, Search
 
@@ -56,7 +56,7 @@ class Anneal(Method):
     Source: Kirkpatrick, Gelatt, Vecchi, Optimization by Simulated Annealing, Science 220, 1983.
     """
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     hot: float = param(1.0, "first temperature over the mean time of an operation")
     cold: float = param(0.03, "last temperature over the mean time of an operation")
@@ -203,21 +203,17 @@ class Anneal(Method):
 
         price_s: of a byte beyond the memory, and then some moves are swaps; None for no price.
         """
-        r = threshold_s.size
-        ordered = placement.priority is not None
-        stays = (rng.random(r) < self.orders) & ordered
-        several = ~stays & (rng.random(r) < self.clusters)
-        choice = MoveKinds(
-            length=np.where(several, rng.integers(2, LONGEST + 1, r), 1),
-            copy=rng.random(r) < self.copies,
-            stays=stays,
-            shifted=stays | ((rng.random(r) < self.shifts) & ordered),
-            swaps=np.zeros(r, bool) if price_s is None else rng.random(r) < self.swaps,
+        shares = MoveShares(
+            clusters=self.clusters,
+            copies=self.copies,
+            swaps=0.0 if price_s is None else self.swaps,
+            orders=self.orders,
+            shifts=self.shifts,
         )
-        drawn = moves.drawn(rng, placement, choice, threshold_s)
-        if price_s is None:  # where memory is short, moves that it bars are counted by their values
-            return search.local_search(placement, replace(drawn, bounded=not tight(search)))
-        return search.local_search(placement, replace(drawn, price_s_per_byte=price_s, bounded=True))
+        price_s_per_byte = math.inf if price_s is None else price_s
+        bounded = price_s is not None or not tight(search)  # else moves that memory bars are counted by their values
+        drawn = moves.drawn(rng, placement, shares, threshold_s, price_s_per_byte=price_s_per_byte, bounded=bounded)
+        return search.local_search(placement, drawn)
 
 
 def best_order(search: Search, placement: Placement) -> Placement:

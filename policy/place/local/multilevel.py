@@ -60,7 +60,7 @@ class Multilevel(Method):
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
     """
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")

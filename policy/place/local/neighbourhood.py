@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,29 +12,78 @@ from pipeline.core.graph import Graph, Grouping, contract, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Moves
+from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from pipeline.shared.feasibility import feasible_grouping
 
 LONGEST = 8  # groups in a cluster at most
+# What each random number of a move decides; behind them, two for every step of its walk.
+ORDER, CLUSTER, LENGTH, GROUP, TARGET, COPY, COPIED, BESIDE, SWAP, OTHER, SHIFT, REACH, PLACE, BETWEEN, STEPS = range(
+    15
+)
+NUMBERS = STEPS + 2 * (LONGEST - 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MoveKinds:
-    """What kind of move each of r moves is; all [r].
+class MoveShares(NamedTuple):
+    """How often moves are of which kind.
 
-    length: int64, groups in the cluster that moves, 1 for a single one. copy: bool, whether it goes where a neighbour
-    is, instead of to any device. stays: bool, whether it keeps its device. shifted: bool, whether its place in the
-    order changes. swaps: bool, whether instead it is a single group that swaps devices with another one.
+    clusters: share of moves of several groups at once, of `shortest` to `longest` ones then, LONGEST at most. copies:
+    share of moves to the device of a neighbour, instead of to any. swaps: share of moves in which instead a single
+    group swaps devices with another one. orders: share of moves of a single group that change its priority alone, where
+    there are priorities. shifts: share of the other moves that change priorities as well then.
     """
 
-    length: Int64
-    copy: Bool
-    stays: Bool
-    shifted: Bool
-    swaps: Bool
+    clusters: float = 0.0
+    shortest: int = 2
+    longest: int = LONGEST
+    copies: float = 0.0
+    swaps: float = 0.0
+    orders: float = 0.0
+    shifts: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Neighbourhood:
+class Order(NamedTuple):
+    """Where n nodes are, and in which order they run; n is 0 where there are no priorities.
+
+    device: int32 [n]. priority: float64 [n]. node: int64 [n], the nodes in ascending order of priority. p: devices.
+    """
+
+    device: Int32
+    priority: Float64
+    node: Int64
+    p: int
+
+    @classmethod
+    def of(cls, placement: Placement) -> Order:
+        """Return the order of a placement, in arrays that kernels take."""
+        priority, p = placement.priority, len(placement.devices)
+        if priority is None:
+            return cls(np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64), p)
+        return cls(placement.device.copy(), priority.copy(), np.argsort(priority, kind="stable"), p)
+
+
+class Queues(NamedTuple):
+    """What runs on each of p devices, in order: node[ptr[d]:ptr[d + 1]] on device d.
+
+    ptr: int64 [p + 1]. node: int64 [n]. rank: int64 [n], the place of each node in the order of all.
+    """
+
+    ptr: Int64
+    node: Int64
+    rank: Int64
+
+
+class DrawnMoves(NamedTuple):
+    """Moves as a kernel writes them down; see `Moves`."""
+
+    ptr: Int64
+    node: Int32
+    device: Int32
+    like: Int32
+    shift: Float64
+    back: Int64
+
+
+class Neighbourhood(NamedTuple):
     """The moves of k groups.
 
     ptr: int64 [k + 1], member: int32 [n], the nodes of each group. next_ptr: int64 [k + 1], neighbour: int32 [2e],
@@ -77,88 +127,26 @@ class Neighbourhood:
         device[self.member] = np.repeat(self.home[self.homes_ptr[:-1]], np.diff(self.ptr))
         return Placement(device, devices)
 
-    def drawn(self, rng: np.random.Generator, placement: Placement, choice: MoveKinds, threshold_s: Float64) -> Moves:
-        """Return r moves of the kinds chosen; none if no group has a choice and the placement has no order.
+    def drawn(
+        self,
+        rng: np.random.Generator,
+        placement: Placement,
+        shares: MoveShares,
+        threshold_s: Float64,
+        *,
+        price_s_per_byte: float = math.inf,
+        bounded: bool = False,
+    ) -> Moves:
+        """Return r random moves; none if no group has a choice and the placement has no order.
 
         A move may turn out to change nothing, or to put a group where it must not be; such moves are skipped.
+        threshold_s: float64 [r], which the moves keep and nobody may write to any more; price_s_per_byte, bounded: as
+        moves have them.
         """
         if self.free.size == 0 and placement.priority is None:
-            return Moves(np.zeros(1, np.int64), *(np.zeros(0, np.int32),) * 3, np.zeros(0), np.zeros(0))
-        r = threshold_s.size
-        group = rng.integers(0, self.k, r)
-        if self.free.size:
-            group = np.where(choice.stays, group, self.free[rng.integers(0, self.free.size, r)])
-        swaps = choice.swaps & ~choice.stays & (self.free.size > 0)
-        walks = self._walks(rng, group, np.where(swaps, 1, choice.length))  # [r, LONGEST], -1 behind the end
-        target = np.where(choice.stays, -1, _pick(rng, self.homes_ptr, self.home, group))
-        like = np.where(choice.copy & ~choice.stays, self._beside(rng, walks), -1)
-        if swaps.any():
-            other = rng.integers(0, self.k, r)
-            swaps &= other != group
-            walks[swaps, 1] = other[swaps]
-            like = np.where(swaps, self.member[self.ptr[other]], like)
-        shift = np.zeros(r)
-        if placement.priority is not None:
-            goal = np.where(target >= 0, target, placement.device[self.member[self.ptr[group]]])
-            goal = np.where(like >= 0, placement.device[like], goal)
-            shift = np.where(choice.shifted, self._shifts(rng, placement.priority, placement.device, group, goal), 0.0)
-        move, which = np.nonzero(walks >= 0)
-        chosen = walks[move, which]
-        count = self.ptr[chosen + 1] - self.ptr[chosen]
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        node = self.member[np.repeat(self.ptr[chosen], count) + within]
-        ends = np.cumsum(np.bincount(move, weights=count, minlength=r)).astype(np.int64)
-        ptr = np.r_[0, ends]
-        back = np.where(swaps, ptr[:-1] + self.ptr[group + 1] - self.ptr[group], ends)
-        return Moves(ptr, node, target.astype(np.int32), like.astype(np.int32), shift, threshold_s, back)
-
-    def _beside(self, rng: np.random.Generator, walks: Int64) -> Int64:
-        """Return a node of some group next to some group of each local search."""
-        length = (walks >= 0).sum(axis=1)
-        inside = np.sort(walks, axis=1)[:, ::-1]  # the -1 come last
-        beside = self._step(rng, inside[np.arange(length.size), (rng.random(length.size) * length).astype(np.int64)])
-        node: Int64 = self.member[self.ptr[beside]].astype(np.int64)
-        return node
-
-    def _step(self, rng: np.random.Generator, group: Int64) -> Int64:
-        """Return a neighbour of each group, itself where it has none."""
-        if self.neighbour.size == 0:
-            return group
-        isolated = self.next_ptr[group + 1] == self.next_ptr[group]
-        stepped: Int64 = np.where(isolated, group, _pick(rng, self.next_ptr, self.neighbour, group))
-        return stepped
-
-    def _walks(self, rng: np.random.Generator, group: Int64, length: Int64) -> Int64:
-        """Return int64 [r, LONGEST], random local searches of so many steps from each group, each group once; -1 is
-        none.
-        """
-        walks = np.full((group.size, LONGEST), -1, np.int64)
-        walks[:, 0] = group
-        for step in range(1, int(length.max(initial=1))):
-            going = np.flatnonzero(length > step)
-            last = walks[going, rng.integers(0, step, going.size)]
-            reached = self._step(rng, np.where(last >= 0, last, group[going]))
-            fresh = ~np.any(walks[going] == reached[:, None], axis=1)
-            walks[going[fresh], step] = reached[fresh]
-        return walks
-
-    def _shifts(self, rng: np.random.Generator, priority: Float64, device: Int32, group: Int64, goal: Int64) -> Float64:
-        """Return what takes each group's first node between two others of device `goal` [r], mostly two close by."""
-        n, first = priority.size, self.member[self.ptr[group]]
-        rank = np.empty(n, np.int64)
-        rank[np.argsort(priority, kind="stable")] = np.arange(n)
-        key = device.astype(np.int64) * n + rank
-        ranked = np.argsort(key)  # by device, then by priority
-        begin, end = np.searchsorted(key[ranked], goal * n), np.searchsorted(key[ranked], (goal + 1) * n)
-        at = np.searchsorted(key[ranked], goal * n + rank[first])
-        reach = np.ceil(np.maximum(1, end - begin) ** rng.random(group.size)).astype(np.int64)
-        to = np.clip(at + rng.integers(-reach, reach + 1), begin, end)
-        sorted_priority = priority[ranked]
-        below, above = sorted_priority[np.maximum(to - 1, 0)], sorted_priority[np.minimum(to, n - 1)]
-        below, above = np.where(to > begin, below, above - 1), np.where(to < end, above, below + 1)
-        between = below + (above - below) * rng.random(group.size)
-        shift: Float64 = np.where(end > begin, between - priority[first], 0.0)
-        return shift
+            return Moves.single(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
+        drawn = _drawn(self, shares, Order.of(placement), rng.random((threshold_s.size, NUMBERS)))
+        return Moves.made(*drawn, threshold_s, price_s_per_byte=price_s_per_byte, bounded=bounded)
 
 
 def _neighbours(graph: Graph, grouping: Grouping) -> tuple[Int64, Int32]:
@@ -169,9 +157,154 @@ def _neighbours(graph: Graph, grouping: Grouping) -> tuple[Int64, Int32]:
     return row_ptr(source, grouping.k), target[np.argsort(source, kind="stable")].astype(np.int32)
 
 
-def _pick(rng: np.random.Generator, ptr: Int64, value: Int32, row: Int64) -> Int64:
-    """Return a random value of each row of a ragged array; any value for an empty row."""
-    count = np.maximum(1, ptr[row + 1] - ptr[row])
-    at = np.minimum(ptr[row] + (rng.random(row.size) * count).astype(np.int64), value.size - 1)
-    picked: Int64 = value[at].astype(np.int64)
-    return picked
+@compiled
+def _drawn(near: Neighbourhood, shares: MoveShares, order: Order, number: Float64) -> DrawnMoves:
+    """Return the moves that random numbers make, float64 [r, NUMBERS], each in [0, 1)."""
+    r, k, free, ordered = number.shape[0], near.ptr.size - 1, near.free.size, order.node.size > 0
+    queues = _queues(order)
+    walk = np.empty((r, LONGEST), np.int64)  # the groups of each move, -1 for none
+    device, like, shift = np.full(r, -1, np.int32), np.full(r, -1, np.int32), np.zeros(r)
+    swaps = np.zeros(r, np.bool_)
+    for i in range(r):
+        stays = ordered and number[i, ORDER] < shares.orders
+        group = _index(number[i, GROUP], k) if stays or free == 0 else near.free[_index(number[i, GROUP], free)]
+        swaps[i] = not stays and free > 0 and number[i, SWAP] < shares.swaps
+        length = 1
+        if not stays and not swaps[i] and number[i, CLUSTER] < shares.clusters:
+            length = shares.shortest + _index(number[i, LENGTH], shares.longest - shares.shortest + 1)
+        _walk(near, walk[i], group, length, number[i, STEPS:])
+        first = near.member[near.ptr[group]]
+        goal = int(order.device[first]) if ordered else -1
+        if not stays:
+            goal = device[i] = _picked(near.homes_ptr, near.home, group, number[i, TARGET])
+            other = _index(number[i, OTHER], k)
+            swaps[i] = swaps[i] and other != group
+            if swaps[i]:
+                walk[i, 1] = other
+                like[i] = near.member[near.ptr[other]]
+            elif number[i, COPY] < shares.copies:
+                beside = _neighbour(near, _one_of(walk[i], number[i, COPIED]), number[i, BESIDE])
+                like[i] = near.member[near.ptr[beside]]
+            if ordered and like[i] >= 0:
+                goal = int(order.device[like[i]])
+        if ordered and (stays or number[i, SHIFT] < shares.shifts):
+            shift[i] = _shift(order, queues, first, goal, number[i])
+    return _with_nodes(near, walk, swaps, device, like, shift)
+
+
+@allocating
+def _queues(order: Order) -> Queues:
+    """Return what runs on each device, in order."""
+    n = order.node.size
+    ptr, node, rank = np.zeros(order.p + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    for j in range(n):
+        ptr[order.device[j] + 1] += 1
+    for d in range(order.p):
+        ptr[d + 1] += ptr[d]
+    free = ptr.copy()
+    for x in range(n):
+        j = order.node[x]
+        rank[j] = x
+        node[free[order.device[j]]] = j
+        free[order.device[j]] += 1
+    return Queues(ptr, node, rank)
+
+
+@allocating
+def _with_nodes(
+    near: Neighbourhood, walk: Int64, swaps: Bool, device: Int32, like: Int32, shift: Float64
+) -> DrawnMoves:
+    """Return the moves of groups walk, int64 [r, LONGEST]; swaps: bool [r], whether the second goes back."""
+    r = walk.shape[0]
+    ptr, back = np.zeros(r + 1, np.int64), np.empty(r, np.int64)
+    for i in range(r):
+        ptr[i + 1] = ptr[i]
+        for group in walk[i]:
+            if group >= 0:
+                ptr[i + 1] += near.ptr[group + 1] - near.ptr[group]
+        back[i] = ptr[i + 1]
+        if swaps[i]:
+            back[i] = ptr[i] + near.ptr[walk[i, 0] + 1] - near.ptr[walk[i, 0]]
+    node, end = np.empty(ptr[r], np.int32), 0
+    for i in range(r):
+        for group in walk[i]:
+            if group >= 0:
+                for x in range(near.ptr[group], near.ptr[group + 1]):
+                    node[end] = near.member[x]
+                    end += 1
+    return DrawnMoves(ptr, node, device, like, shift, back)
+
+
+@inlined
+def _index(number: float, count: int) -> int:
+    """Return one of `count` indices, by a number in [0, 1)."""
+    return min(int(number * count), count - 1)
+
+
+@inner
+def _picked(ptr: Int64, value: Int32, row: int, number: float) -> int:
+    """Return a value of a row of a ragged array, -1 for an empty row."""
+    count = ptr[row + 1] - ptr[row]
+    return value[ptr[row] + _index(number, count)] if count > 0 else -1
+
+
+@inner
+def _neighbour(near: Neighbourhood, group: int, number: float) -> int:
+    """Return a neighbour of a group, itself where it has none."""
+    picked = _picked(near.next_ptr, near.neighbour, group, number)
+    return picked if picked >= 0 else group
+
+
+@inner
+def _walk(near: Neighbourhood, walk: Int64, group: int, length: int, number: Float64) -> None:
+    """Write down a walk of so many steps at most from a group, -1 for a step that meets a group again.
+
+    walk: int64 [LONGEST]. A step leads to a neighbour of the group of any step before, of the first if that is -1.
+    """
+    walk.fill(-1)
+    walk[0] = group
+    for step in range(1, length):
+        last = walk[_index(number[2 * step - 2], step)]
+        reached = _neighbour(near, last if last >= 0 else group, number[2 * step - 1])
+        fresh = True
+        for before in walk[:step]:
+            fresh = fresh and before != reached
+        if fresh:
+            walk[step] = reached
+
+
+@inner
+def _one_of(walk: Int64, number: float) -> int:
+    """Return a group of a walk."""
+    count = 0
+    for group in walk:
+        count += group >= 0
+    left = _index(number, count)
+    for group in walk:
+        if group >= 0:
+            if left == 0:
+                return int(group)
+            left -= 1
+    return -1
+
+
+@inner
+def _shift(order: Order, queues: Queues, node: int, goal: int, number: Float64) -> float:
+    """Return what takes a node between two others of device `goal`, mostly two close by in the order."""
+    begin, end = queues.ptr[goal], queues.ptr[goal + 1]
+    if begin == end:
+        return 0.0
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) // 2
+        if queues.rank[queues.node[middle]] < queues.rank[node]:
+            low = middle + 1
+        else:
+            high = middle
+    reach = math.ceil((end - begin) ** number[REACH])
+    to = min(max(low + _index(number[PLACE], 2 * reach + 1) - reach, begin), end)
+    above = order.priority[queues.node[min(to, end - 1)]]
+    below = order.priority[queues.node[to - 1]] if to > begin else above - 1.0
+    if to == end:
+        above = below + 1.0
+    return float(below + (above - below) * number[BETWEEN] - order.priority[node])

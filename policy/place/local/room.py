@@ -14,13 +14,14 @@ import numpy as np
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
-from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
+from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.packings import packings
 from policy.place.search import Search
 from policy.place.units import Units
 
+MOVES = MoveShares(clusters=0.2, longest=4, copies=0.3, swaps=0.5)
 CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
@@ -38,15 +39,22 @@ def tight(search: Search) -> bool:
     if execution is None or not execution.memory:
         return False
     limits = [d.memory_bytes for d in problem.topology.devices if d.memory_bytes]
-    return bool(limits) and float(held_bytes(search).sum()) > min(limits)
+    return bool(limits) and problem.derived(_total_bytes, execution.activations) > min(limits)
 
 
 def held_bytes(search: Search) -> Int64:
     """Return int64 [n], bytes an operation may hold: weights, and its output where the simulator counts activations."""
-    graph, execution = search.problem.graph, search.execution
-    counts = execution is not None and execution.activations
-    held: Int64 = graph.weight_bytes + (graph.out_bytes if counts else 0)
+    execution = search.execution
+    return _held_bytes(search.problem, execution is not None and execution.activations)
+
+
+def _held_bytes(problem: Problem, activations: bool) -> Int64:
+    held: Int64 = problem.graph.weight_bytes + (problem.graph.out_bytes if activations else 0)
     return held
+
+
+def _total_bytes(problem: Problem, activations: bool) -> float:
+    return float(_held_bytes(problem, activations).sum())
 
 
 def make_room(search: Search, *, seed: int) -> None:
@@ -131,11 +139,11 @@ def _shed(
         peak_bytes = search.simulate(placement.device[None]).peak_bytes
         if search.best is not None or not len(peak_bytes):
             break
-        chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, placement, peak_bytes[0]))
+        chosen = moves if step % 2 else moves._replace(free=_crowded(search, moves, placement, peak_bytes[0]))
         warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
         threshold_s = price * warm * rng.exponential(1.0, CHUNK)
-        drawn = chosen.drawn(rng, placement, _choice(rng, CHUNK), threshold_s)
-        placement = search.local_search(placement, replace(drawn, price_s_per_byte=price)).end
+        drawn = chosen.drawn(rng, placement, MOVES, threshold_s, price_s_per_byte=price)
+        placement = search.local_search(placement, drawn).end
     return placement
 
 
@@ -158,17 +166,6 @@ def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_by
     return crowded if crowded.size else moves.free
 
 
-def _choice(rng: np.random.Generator, r: int) -> MoveKinds:
-    none = np.zeros(r, bool)
-    return MoveKinds(
-        length=np.where(rng.random(r) < 0.2, rng.integers(2, 5, r), 1),
-        copy=rng.random(r) < 0.3,
-        stays=none,
-        shifted=none,
-        swaps=rng.random(r) < 0.5,
-    )
-
-
 @dataclass(slots=True)
 class Price:
     """What a byte beyond the memory costs a local search: raised while too few placements fit, lowered while almost all
@@ -184,4 +181,4 @@ class Price:
         """Change the price after a local search, by the share of the placements it went through that fit."""
         taken = local_search.value_s[local_search.taken]
         if taken.size:
-            self.s_per_byte *= STEP if np.isfinite(taken).mean() < FITTING else 1 / STEP
+            self.s_per_byte *= STEP if np.count_nonzero(np.isfinite(taken)) < FITTING * taken.size else 1 / STEP
