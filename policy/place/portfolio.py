@@ -65,11 +65,13 @@ BOUNDED = 1e5  # operations that a bound takes in a second, roughly
 PROOF = 0.1  # what raising the bound counts beside improving the incumbent by as much
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
+ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
     "min_cut": 0.5,
     "dpl": 0.2,
     "dp": 0.1,
     "latency_dp": 0.4,
+    "rules": 1.0,
     "neural_list": 0.3,
     "bound": 0.1,
     "milp": 0.1,
@@ -155,15 +157,14 @@ class Portfolio(Method):
         method = Multilevel() if search.problem.graph.n > LARGE else Anneal()
         _part(search, "multilevel" if search.problem.graph.n > LARGE else "anneal", method, seed)
         search.adopt()
-        self._follow(search, self._members(search), seed + 2)
+        members = self._members(search)
+        self._follow(search, {name: members[name] for name in members if name not in ONCE}, seed + 2)
 
     def _scout(self, search: Search, *, seed: int) -> None:
         """Rules of thumb, a first slice for every other member, and then what pays."""
-        self._rules(search, seed)
         members = self._members(search)
-        relaxed = self._unlimited(search, seed)
-        if relaxed is not None and "anneal" in members:
-            members["anneal"] = _Relaxed(relaxed)
+        if tight(search) and "anneal" in members:
+            members["anneal"] = _Unlimited(self)
         self._follow(search, members, seed + 1)
 
     def _follow(self, search: Search, members: Mapping[str, Method], seed: int) -> None:
@@ -188,7 +189,8 @@ class Portfolio(Method):
             share[name] = SLICE if first else 2 * share[name]
             if share[name] >= WHOLE:
                 share[name] = 1.0
-            if search.spent == spent or (rate[name] == 0 and not interrupted):  # it has nothing more to offer
+            ended = search.spent == spent or (rate[name] == 0 and not interrupted)  # it has nothing more to offer
+            if ended or name in ONCE:
                 del rate[name]
 
     def _members(self, search: Search) -> dict[str, Method]:
@@ -199,6 +201,7 @@ class Portfolio(Method):
             "dpl": Dpl(),
             "dp": Dp(workers=1),
             "latency_dp": LatencyDp(),
+            "rules": _Rules(self),
             "neural_list": NeuralList(improve=False),
             "bound": _Bound(),
             "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
@@ -206,7 +209,7 @@ class Portfolio(Method):
             "anneal": _Further(),
             "multilevel": Multilevel(),
         }
-        applicable = {*parts(search.problem.graph.n, search.execution), "bound"}
+        applicable = {*parts(search.problem.graph.n, search.execution), *ONCE}
         if not self.learned:
             applicable.discard("neural_list")
         if search.problem.costs is None or "cpsat" not in applicable or size_of(search) > solvable:
@@ -306,6 +309,16 @@ class _SideBySide(Method):
 
 
 @dataclass(frozen=True, slots=True)
+class _Rules(Method):
+    """All rules of thumb of a portfolio."""
+
+    portfolio: Portfolio
+
+    def run(self, search: Search, *, seed: int) -> None:
+        self.portfolio._rules(search, seed)
+
+
+@dataclass(frozen=True, slots=True)
 class _Bound(Method):
     """Proves a lower bound, if there is time for the least of it, and places nothing."""
 
@@ -320,6 +333,18 @@ class _Further(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         Anneal().improve(search, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unlimited(Method):
+    """Anneals from the best that the rules of thumb of a portfolio find with memory left aside."""
+
+    portfolio: Portfolio
+
+    def run(self, search: Search, *, seed: int) -> None:
+        start = self.portfolio._unlimited(search, seed)
+        method = _Further() if start is None else _Relaxed(start)
+        method.run(search, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
