@@ -132,7 +132,7 @@ on_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no m
 
 
 def make_site(root: Path, changes: Mapping[str, tuple[str, str]]) -> subprocess.CompletedProcess[str]:
-    """Run `make site` on a copy of the documents; changes: file -> a text in it, "" for its end, and the one instead."""
+    """Run `make site` on a copy of the documents; changes: file -> a text in it, "" for its end, and what to put."""
     for path in ROOT.iterdir():
         if path.name in CHANGED:
             copy = shutil.copytree if path.is_dir() else shutil.copy
