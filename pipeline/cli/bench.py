@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, on_option, open_store, store_option
+from pipeline.cli.options import COUNT, POSITIVE, debug_option, json_option, on_option, open_store, store_option
 
 if TYPE_CHECKING:
     from pipeline.bench.hsdag import BenchEffort
@@ -30,8 +30,6 @@ SUITES = {
 PATH = click.Path(path_type=Path)
 MOST_WORKERS = 8  # unless given; each holds some hundred MB
 FULL_S, QUICK_S = 60.0, 5.0  # seconds of a cell of exact
-COUNT = click.IntRange(min=1)
-SECONDS = click.FloatRange(min=0, min_open=True)
 
 Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 
@@ -48,7 +46,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--methods", help="Methods or placers, separated by commas.")
 @click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
 @click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300; league 1000.")
-@click.option("--seconds", type=SECONDS, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
+@click.option("--seconds", type=POSITIVE, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
 @click.option("--inputs", type=PATH, help="exact: a folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
 @click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")

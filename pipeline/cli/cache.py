@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import NOT_NEGATIVE, debug_option, json_option, open_store, store_option
 
 DAY_S = 86400.0
 
@@ -62,7 +62,13 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
 
 
 @cache.command("gc")
-@click.option("--older-than", default=30.0, show_default=True, help="Remove artifacts made more than so many days ago.")
+@click.option(
+    "--older-than",
+    type=NOT_NEGATIVE,
+    default=30.0,
+    show_default=True,
+    help="Remove artifacts made more than so many days ago.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @store_option
 @json_option

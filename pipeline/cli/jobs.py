@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, on_option, open_store, remeasure_option, store_option
+from pipeline.cli.options import COUNT, debug_option, json_option, on_option, open_store, remeasure_option, store_option
 
 FAILED_JOBS = 5
 CAUSE = 240  # characters of a job's cause that its row shows
@@ -19,9 +19,7 @@ CAUSE = 240  # characters of a job's cause that its row shows
 @click.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run directories; beside JOBS unless given.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Stages at once that do not measure; one per processor unless given."
-)
+@click.option("--workers", type=COUNT, help="Stages at once that do not measure; one per processor unless given.")
 @on_option
 @remeasure_option
 @store_option

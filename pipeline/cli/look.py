@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import SEED, debug_option, json_option, open_store, store_option
 
 if TYPE_CHECKING:
     from pipeline.core.processors import UsableProcessors
@@ -95,7 +95,7 @@ def zoo_list(as_json: bool, debug: bool) -> None:
 @zoo.command("export")
 @click.argument("name")
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The .xml to write.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the weights.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the weights.")
 @debug_option
 def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
     """Write the model NAME as OpenVINO IR."""
