@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.graph import Graph, contract, is_acyclic
 from pipeline.core.stages import Coarsener
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, require
 
 SMALLEST = {
     "1 node": graph_of(1, [], kernel=[0]),
@@ -24,6 +24,7 @@ SMALLEST = {
 }
 
 
+@ending
 def check_coarsener(coarsener: Coarsener) -> None:
     """Hold a coarsener to all promises of its Protocol.
 

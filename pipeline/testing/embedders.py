@@ -10,11 +10,12 @@ from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedder
 from pipeline.shared.torch_tools import seeded
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, require
 
 FEATURES = 7
 
 
+@ending
 def check_embedder(embedder: Embedder) -> None:
     """Hold an embedder, and the encoders it builds, to all promises of their Protocols.
 

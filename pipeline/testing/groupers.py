@@ -8,7 +8,7 @@ import torch
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import Grouper, GroupSample
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, require
 
 WIDTH = 5
 DRAWS = 3
@@ -16,6 +16,7 @@ DRAWS = 3
 LARGE = graph_of(40, [(i, i + 1) for i in range(38)] + [(i, i + 7) for i in range(0, 30, 5)])
 
 
+@ending
 def check_grouper(grouper: Grouper) -> None:
     """Hold a grouper, and the models it builds, to all promises of their Protocols.
 
