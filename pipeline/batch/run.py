@@ -26,6 +26,7 @@ from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
+from pipeline.progress.notice import tell_of_compiling
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.runs.directory import RunDirectory, previous_parts
@@ -37,6 +38,7 @@ ABOUT = (
     "How many times as fast each job's answer is as the best single device of the same run, with the interval that the "
     "run claims. A hollow point has none: the run was simulated, or claims no gain."
 )
+PLACE = "place"  # the stage that runs compiled kernels
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
@@ -212,6 +214,9 @@ def _work(
     ledger = Ledger(store, say, want, jobs=Counter(key for p in jobs for key in p.keys), alike=alike)
     for p in jobs:
         ledger.advance(p)
+    # Workers of other machines have compiled code of their own.
+    if not engine.retries and any(t.stage == PLACE for p in jobs if not p.over for t in p.tasks[len(p.outcomes) :]):
+        tell_of_compiling(progress)
     while len(dispatcher):
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)

@@ -31,6 +31,7 @@ from pipeline.fleet.engine import Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
+from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
 
@@ -205,7 +206,9 @@ def _side_by_side(
     if run.fleet is None and (effort.workers == 1 or len(cells) < 2):
         return
 
-    run.progress("starting processes, which compile kernels first where that was not done yet")
+    if run.fleet is None:
+        tell_of_compiling(run.progress)
+    run.progress("starting processes, which load kernels first")
     cells.sort(key=lambda cell: cell.case.subject.graph.n, reverse=True)  # what takes long is not left for the end
     with contextlib.ExitStack() as own:
         engine = run.fleet or own.enter_context(PoolEngine(effort.workers, WORKER))

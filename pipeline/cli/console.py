@@ -15,6 +15,7 @@ import click
 
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.core.errors import UsageError
+from pipeline.progress.notice import Notice
 
 LINE_EVERY_S = 30.0
 PROGRESS, AS_LINES = "PLACEWRIGHT_PROGRESS", "lines"  # a variable of the environment, and what it may say
@@ -32,7 +33,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """Give a function that shows what is going on: a live line on a terminal, and nothing anywhere else.
+    """Give a function that shows what is going on: a live line on a terminal, and elsewhere a `Notice` alone.
 
     Where PLACEWRIGHT_PROGRESS says `lines`, it is a line at once and every 30 s. quiet: nothing in any case.
 
@@ -42,11 +43,11 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     asked = os.environ.get(PROGRESS, "")
     if asked not in ("", AS_LINES):
         raise UsageError(f"{PROGRESS} is {asked!r}.", f"Set it to {AS_LINES}, or not at all.")
-    if quiet or not (asked or sys.stderr.isatty()):
+    if quiet:
         yield lambda text: None
         return
-    if asked:
-        yield _SlowLines()
+    if asked or not sys.stderr.isatty():
+        yield _Lines(LINE_EVERY_S if asked else math.inf)
         return
     from rich.console import Console
     from rich.text import Text
@@ -55,16 +56,20 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield lambda text: status.update(Text(text))  # as it stands: a bracket in a name is no markup
 
 
-class _SlowLines:
-    """Writes the first line, and then one whenever the last is long enough ago."""
+class _Lines:
+    """Writes notices, each once, and other lines: the first, then one every so many seconds; none where that is inf."""
 
-    def __init__(self) -> None:
-        self.last = -math.inf
+    def __init__(self, every_s: float) -> None:
+        self._every_s, self._last_s = every_s, -math.inf
+        self._noticed: set[str] = set()
 
     def __call__(self, text: str) -> None:
-        if time.monotonic() - self.last >= LINE_EVERY_S:
-            self.last = time.monotonic()
-            say(text)
+        if isinstance(text, Notice) and text not in self._noticed:
+            self._noticed.add(text)
+        elif math.isinf(self._every_s) or time.monotonic() - self._last_s < self._every_s:
+            return
+        self._last_s = time.monotonic()
+        say(text)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

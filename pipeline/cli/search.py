@@ -194,7 +194,8 @@ def simulate(**options: Any) -> None:
     if len(given) != 1:
         raise UsageError("One placement is simulated.", "Give either --placement or --official.")
     official, scenario = options["official"] is not None, _scenario(options)
-    document = offline.simulate(scenario, given[0], official=official, trace=options["trace"])
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = offline.simulate(scenario, given[0], official=official, trace=options["trace"], progress=progress)
     _report(scenario, document, options["report"])
     _show(document, _of_simulation(document), options, placed=document)
 
