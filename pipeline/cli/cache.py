@@ -80,7 +80,7 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
     if as_json:
         console.print_json({"removed": [key for key, _ in swept], "bytes": freed, "dry_run": dry_run})
         return
-    console.say(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {freed / 1e6:.1f} MB")
+    console.show(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {freed / 1e6:.1f} MB")
 
 
 @cache.command("why")
@@ -106,4 +106,4 @@ def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool
     if as_json:
         console.print_json(row)
         return
-    console.say(f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}")
+    console.show(f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}")

@@ -79,8 +79,8 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
         for name in errors["after"][role]
     ]
     console.table("", ["placements", "simulator", "error before", "error after"], rows)
-    console.say(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
-    console.say(f"Written to {out}: costs.csv, topology.toml, calibration.json")
+    console.show(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
+    console.show(f"Written to {out}: costs.csv, topology.toml, calibration.json")
 
 
 def _percent(share: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Talking to people: progress and tables on standard error, documents on standard output."""
+"""Talking to people: results on standard output, progress and warnings on standard error."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipeline.core.errors import UsageError
 from pipeline.progress.notice import Notice
 
 LINE_EVERY_S = 30.0
+UNBROKEN = 1_000_000  # columns of what is no terminal
 PROGRESS, AS_LINES = "PLACEWRIGHT_PROGRESS", "lines"  # a variable of the environment, and what it may say
 
 
@@ -26,8 +27,13 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
+def show(text: str) -> None:
+    """Write a line of a result to standard output; where --json is given, the document stands there alone."""
+    click.echo(text)
+
+
 def say(text: str) -> None:
-    """Write a line for people."""
+    """Write a line about what goes on, or a warning, to standard error."""
     click.echo(text, err=True)
 
 
@@ -73,20 +79,29 @@ class _Lines:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table for people; all columns but the first are right-aligned if they look like numbers."""
+    """Write a table of a result to standard output; columns are right-aligned if they look like numbers.
+
+    On a terminal cells are broken where it ends; elsewhere every row is one line, so that lines can be searched.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows) and bool(rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    width = None if sys.stderr.isatty() else 110
+    width = None if sys.stdout.isatty() else UNBROKEN
     # Names and paths are shown as they stand: a bracket in one is no markup, and a word between colons no emoji.
-    Console(stderr=True, width=width, highlight=False, markup=False, emoji=False).print(shown)
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    if title:
+        show(title)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():
+        show(line.rstrip())
 
 
 def outcome_line(outcome: Outcome) -> str:

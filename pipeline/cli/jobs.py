@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -51,6 +51,14 @@ def batch(
         )
     if options["as_json"]:
         console.print_json(rows)
+    else:
+        _show(rows, folder)
+    if any(r["failed"] for r in rows):
+        raise click.exceptions.Exit(FAILED_JOBS)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write the table of a batch, and where the files are."""
     shown = [
         [
             r["job"],
@@ -63,9 +71,7 @@ def batch(
     ]
     console.table("", ["job", "best", "median ms", "over best single", "failed"], shown)
     written = "batch.html, table.csv, table.jsonl, intervals-*.svg, and a run directory per job"
-    console.say(f"Written to {folder}: {written}")
-    if any(r["failed"] for r in rows):
-        raise click.exceptions.Exit(FAILED_JOBS)
+    console.show(f"Written to {folder}: {written}")
 
 
 def _gain(row: Mapping[str, Any]) -> str:

@@ -270,12 +270,12 @@ def _show(
         console.print_json(document)
         return
     for line in [_asked(document), *lines]:
-        console.say(line)
+        console.show(line)
     if placed is not None:
         _device_table(placed)
     for name in WRITTEN:
         if options.get(name) is not None and options[name].exists():
-            console.say(f"Written to {options[name]}")
+            console.show(f"Written to {options[name]}")
 
 
 def _asked(document: ScenarioRecord) -> str:
@@ -342,7 +342,7 @@ def _device_table(document: SearchDocument | SimulateRecord) -> None:
         for name, busy_s in document["busy_s"].items()
     ]
     console.table("", ["device", "busy ms", "share", "peak MB"], rows)
-    console.say(f"{document['cut_bytes'] / MB:.6g} MB sent between devices")
+    console.show(f"{document['cut_bytes'] / MB:.6g} MB sent between devices")
 
 
 def _ms(seconds: float) -> str:

@@ -63,5 +63,5 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     ]
     console.table("", ["segment", "device", "operations", "takes", "gives"], rows)
     if manifest.moved:
-        console.say(f"{len(manifest.moved)} operation(s) run with those that they lie between: {manifest.moved[0]} ...")
-    console.say(f"Written to {out}: {len(manifest.segments)} segments")
+        console.show(f"{len(manifest.moved)} operation(s) run with those they lie between: {manifest.moved[0]} ...")
+    console.show(f"Written to {out}: {len(manifest.segments)} segments")

@@ -63,4 +63,4 @@ def train(**options: Any) -> None:
             run(out, course, after=after, **some, say=progress)
         else:
             complement(out, Complementing(members=members, seed=options["seed"]), after=after, **some, say=progress)
-    console.say(f"Written to {out / WEIGHTS}")
+    console.show(f"Written to {out / WEIGHTS}")

@@ -133,7 +133,7 @@ def test_the_table_of_a_batch_has_an_interval_for_every_gain(
     monkeypatch.setattr("pipeline.batch.run.run_batch", lambda *_, **__: rows)
     (tmp_path / "jobs.toml").write_text('[[jobs]]\nmodels = ["zoo:resnet50"]\n')
     assert run(["batch", str(tmp_path / "jobs.toml"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
-    told = capsys.readouterr().err
+    told = capsys.readouterr().out
     assert "1.500 (1.300 to 1.700)" in told
     assert "1.000\n" in told.replace(" ", "")
     assert "0.025" in told
