@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
@@ -23,7 +23,7 @@ from pipeline.artifacts.task import FILES, Task
 from pipeline.batch.jobs import EVERY, Job, file_stems
 from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.config import Settings
-from pipeline.core.errors import DeviceError, PlacewrightError
+from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
 from pipeline.progress.notice import tell_of_compiling
@@ -39,6 +39,7 @@ ABOUT = (
     "run claims. A hollow point has none: the run was simulated, or claims no gain."
 )
 PLACE = "place"  # the stage that runs compiled kernels
+FAILED_JOBS = 5  # the exit code where jobs failed
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
@@ -60,6 +61,13 @@ COLUMNS = (
 )
 
 
+class Batch(NamedTuple):
+    """What jobs came to: a row each, with COLUMNS as keys, and the exit code of the command."""
+
+    rows: list[dict[str, Any]]
+    exit_code: int
+
+
 def run_batch(
     jobs: Sequence[Job],
     out: Path,
@@ -69,10 +77,11 @@ def run_batch(
     say: Say,
     progress: Say = lambda _: None,
     remeasure: bool = False,
-) -> list[dict[str, Any]]:
-    """Return one row per job and machine it runs on, in order, with COLUMNS as keys.
+) -> Batch:
+    """Return one row per job and machine it runs on, in order, and the exit code that they come to.
 
-    Also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of intervals.
+    Rows are also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of
+    intervals.
 
     engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are, and
     what is started.
@@ -99,7 +108,13 @@ def run_batch(
     compared = comparisons(rows)
     if compared or (out / RECORD).exists():  # what an earlier batch compared there is no longer true
         write_comparisons(out, compared)
-    return rows
+    return Batch(rows, _exit_code(begun))
+
+
+def _exit_code(jobs: Sequence[JobProgress]) -> int:
+    """Return 0 if no job failed, that of a bad model if all failures are such, else that of failed jobs."""
+    codes = {p.exit_code for p in jobs if p.failed}
+    return (ModelError.exit_code if codes == {ModelError.exit_code} else FAILED_JOBS) if codes else 0
 
 
 def _on_every_kind(jobs: Sequence[JobProgress]) -> dict[str, list[str]]:
@@ -191,7 +206,7 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
         p.tasks = looking.tasks(p.model, job.settings, p.machine)
         p.keys = [task.key for task in p.tasks]
     except PlacewrightError as error:
-        p.failed = str(error)
+        p.failed, p.exit_code = str(error), error.exit_code
         say(f"{job.name}: failed: {error}")
     return p
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from coarsen.reading.files import is_written_as_path
 from pipeline.api import model_path
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
@@ -104,7 +105,7 @@ def _model_name(text: str, known: Sequence[str]) -> str:
     name = text.removeprefix("zoo:")
     if name in known:
         return name
-    if text.startswith("zoo:") or not (Path(text).suffix or Path(text).exists()):
+    if text.startswith("zoo:") or not is_written_as_path(text):
         raise UnknownNameError("model", name, known)
     return text
 

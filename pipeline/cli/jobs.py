@@ -12,7 +12,6 @@ import click
 from pipeline.cli import console
 from pipeline.cli.options import COUNT, debug_option, json_option, on_option, open_store, remeasure_option, store_option
 
-FAILED_JOBS = 5
 CAUSE = 240  # characters of a job's cause that its row shows
 
 
@@ -33,7 +32,7 @@ def batch(
 
     What is in the store already is not done again.
 
-    Exit code 5 if a job failed; its cause stands in its row.
+    Exit code 5 if a job failed, 3 if all that failed have a model that cannot be read; causes stand in their rows.
     """
     from pipeline.batch.jobs import read_jobs
     from pipeline.batch.run import WORKER, run_batch
@@ -46,15 +45,15 @@ def batch(
         engine_for(on, WORKER, place, workers=workers, say=console.say) as engine,
         console.progress(quiet=options["quiet"]) as progress,
     ):
-        rows = run_batch(
+        found = run_batch(
             listed, folder, place, engine=engine, say=console.say, progress=progress, remeasure=options["remeasure"]
         )
     if options["as_json"]:
-        console.print_json(rows)
+        console.print_json(found.rows)
     else:
-        _show(rows, folder)
-    if any(r["failed"] for r in rows):
-        raise click.exceptions.Exit(FAILED_JOBS)
+        _show(found.rows, folder)
+    if found.exit_code:
+        raise click.exceptions.Exit(found.exit_code)
 
 
 def _show(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:

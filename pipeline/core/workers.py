@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import PlacewrightError, error_document
 from pipeline.core.process import Piped, die_with_parent, ending, taken
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
@@ -145,8 +145,8 @@ def serve(answer: Callable[[dict[str, Any]], Answer]) -> None:
 
 
 def answered(answer: Callable[[dict[str, Any]], Answer], command: dict[str, Any]) -> Answer:
-    """Return the answer to a command, or {"error": {"cause", "remedy"}}."""
+    """Return the answer to a command, or {"error": {"cause", "remedy", "exit_code"}}."""
     try:
         return answer(command)
     except PlacewrightError as error:
-        return {"error": {"cause": error.cause, "remedy": error.remedy}}
+        return {"error": error_document(error)}

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import distributed
 
 from pipeline.artifacts.store import Store, write_text
-from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, listed
+from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, error_document, listed, told_error
 from pipeline.core.workers import Answer
 from pipeline.fleet.courier import Courier
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
@@ -141,7 +141,7 @@ class Fleet:
         told = [self._call(worker.name, {"devices": list(devices)}) for worker in kinds.values()]
         machines = [machine_of(t["machine"]) for t in told if "error" not in t]
         if not machines:
-            raise DeviceError(told[0]["error"]["cause"], told[0]["error"]["remedy"])
+            raise told_error(told[0]["error"], DeviceError)
         return machines
 
     def ask(self, worker: str, command: Command) -> None:
@@ -312,7 +312,7 @@ class Fleet:
 def _undelivered(command: Command, worker: str, error: PlacewrightError | OSError) -> Reply:
     """Return the reply where artifacts could not travel: the worker is gone, or one of the stores cannot be used."""
     if isinstance(error, PlacewrightError):
-        return Reply(command.name, worker, {"error": {"cause": error.cause, "remedy": error.remedy}})
+        return Reply(command.name, worker, {"error": error_document(error)})
     gone = {"error": {"cause": f"The worker {worker} is gone: {error}.", "remedy": ""}, "died": True}
     return Reply(command.name, worker, gone, died=True)
 

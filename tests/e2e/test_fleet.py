@@ -63,7 +63,7 @@ def on_one_machine(folder: Path, jobs: list[Job]) -> Rows:
     with pytest.MonkeyPatch.context() as patch, PoolEngine(2, MODULE) as engine:
         for name, value in environment.items():
             patch.setenv(name, value)
-        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=print)
+        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=print).rows
 
 
 def fleet(address: str, store: Path, said: list[str]) -> Engine:
@@ -74,7 +74,7 @@ def table(there: Cluster, folder: Path, jobs: list[Job], said: list[str]) -> Row
     """Return the rows of the jobs, executed on a cluster."""
     there.gather()
     with fleet(there.address, folder / "store", said) as engine:
-        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=said.append)
+        return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=said.append).rows
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_workers_that_a_batch_system_starts_do_the_same_and_end_with_the_batch(
     before = set(psutil.pids())
     with fleet(f"slurm:{file}", tmp_path / "store", said) as engine:
         assert [w.name for w in engine.workers()]
-        rows = run_batch(jobs, tmp_path / "out", Store(tmp_path / "store"), engine=engine, say=said.append)
+        rows = run_batch(jobs, tmp_path / "out", Store(tmp_path / "store"), engine=engine, say=said.append).rows
         mine = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
         assert any("dask_worker" in " ".join(p.cmdline()) for p in mine)
     assert rows == on_one_machine

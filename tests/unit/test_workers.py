@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from pipeline.artifacts.task import Task
 from pipeline.core import workers
+from pipeline.core.errors import MeasurementError, ModelError, told_error
 from pipeline.core.workers import Workers
 
 START = subprocess.Popen
@@ -150,3 +152,14 @@ def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: p
         assert "The read artifact 000000000000 is not in the store." in found["1"]["error"]["cause"]
         assert found["0"] == found["1"]
         assert pool.started == 1
+
+
+def test_an_error_of_another_process_keeps_its_exit_code() -> None:
+    def fail(_: dict[str, Any]) -> dict[str, Any]:
+        raise ModelError("It is damaged.", "Export it again.")
+
+    answer = json.loads(json.dumps(workers.answered(fail, {})))
+    error = told_error(answer["error"], where="job")
+    assert (error.cause, error.remedy, error.exit_code) == ("job: It is damaged.", "Export it again.", 3)
+    died = told_error({"cause": "It was killed.", "remedy": ""}, MeasurementError)
+    assert (type(died), died.exit_code) == (MeasurementError, 5)
