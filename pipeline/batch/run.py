@@ -245,6 +245,7 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
     again = measured_tasks(p.tasks) if remeasure else []
     return Command(
         name=makes[-1],
+        subject=p.job.name,
         title=f"{p.job.name}: {', '.join(task.stage for task in tasks)}",
         document={
             "tasks": [asdict(task) for task in tasks],

@@ -41,16 +41,17 @@ LOOK_EVERY_S = 1.0  # how often the connection is looked at while nothing happen
 
 
 class _Asked(NamedTuple):
-    """A command on its way. command: None where the worker is asked about itself."""
+    """A command on its way. command: None where the worker is asked about itself. doing: the step begun last."""
 
     name: str
     worker: str
     future: Any
     command: Command | None
+    doing: str = ""
 
 
 class _Event(NamedTuple):
-    """What the threads of Dask's client tell: an answer, a failure of an attempt, or workers that come and go."""
+    """What the threads of Dask's client tell: an answer or the step before it, a failed attempt, workers' comings."""
 
     kind: str
     about: str
@@ -232,7 +233,10 @@ class Fleet:
             return self._left(event.about)
         elif event.kind == "cut" and event.answer["attempt"] in self._asked:
             raise self._gone()
-        elif event.kind == "answer":
+        elif "begun" in event.answer and event.answer["attempt"] in self._asked:
+            attempt = event.answer["attempt"]
+            self._asked[attempt] = self._asked[attempt]._replace(doing=event.answer["begun"])
+        elif "answer" in event.answer:
             asked = self._asked.pop(event.answer["attempt"], None)
             if asked is not None:  # not of a worker that was gone and came back
                 return self._reply(asked, event.answer["answer"])
@@ -296,7 +300,9 @@ class Fleet:
         self._unusable.pop(name, None)
         gone = {"error": {"cause": f"The worker {name} is gone.", "remedy": ""}, "died": True}
         lost = [attempt for attempt, asked in self._asked.items() if asked.worker == name]
-        return [Reply(asked.name, name, gone, died=True) for asked in map(self._asked.pop, lost)]
+        return [
+            Reply(asked.name, name, {**gone, "doing": asked.doing}, died=True) for asked in map(self._asked.pop, lost)
+        ]
 
     def _check_scheduler(self) -> None:
         if self._client.status != "running":
