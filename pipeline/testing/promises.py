@@ -98,6 +98,13 @@ def check_declaration(implementation: object) -> None:
         raise AssertionError(f"{implementation} has a parameter that JSON cannot hold: {error}") from error
 
 
+def is_seeded(implementation: object) -> bool:
+    """Return whether the answer of an implementation may depend on the seed; it may unless it says `seeded = False`."""
+    seeded = getattr(implementation, "seeded", True)
+    require(isinstance(seeded, bool), implementation, f"says seeded is {seeded!r}, not True or False")
+    return bool(seeded)
+
+
 @contextmanager
 def global_state_unchanged(implementation: object) -> Iterator[None]:
     """Require that the body leaves the generators of Python, NumPy and torch, and torch's threads, as they were."""

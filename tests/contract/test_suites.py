@@ -247,3 +247,43 @@ def test_an_implementation_that_never_ends_is_found_and_told_where_it_hangs(
             check(implementation)
     finally:
         ENOUGH.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Secretive(Halves):
+    """Draws two groups, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+    acyclic: ClassVar[bool] = False
+
+    def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
+        return Grouping.of_labels(np.random.default_rng(seed).integers(0, 2, graph.n))
+
+
+@dataclass(frozen=True, slots=True)
+class SecretiveGcn(Gcn):
+    """Draws its weights, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class SecretiveEdgeScore(EdgeScore):
+    """Draws its weights, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(
+    ("check", "implementation"),
+    [
+        (check_coarsener, Secretive()),
+        (embedders.check_seeds, SecretiveGcn(pretrain_epochs=0)),
+        (check_grouper, SecretiveEdgeScore()),
+    ],
+)
+def test_an_implementation_whose_seed_matters_though_it_says_otherwise_is_found(
+    check: Callable[[Any], None], implementation: Any
+) -> None:
+    with pytest.raises(AssertionError, match="says that it is not seeded, and "):
+        check(implementation)
