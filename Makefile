@@ -31,9 +31,9 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Strictly, and without a network: a link that leads nowhere fails it.
+# Strictly, and without a network: a link that leads nowhere fails it. With --quiet, mkdocs would not count warnings.
 site: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: setup
 	$(BIN)/python -m benchmarks --out benchmarks/out

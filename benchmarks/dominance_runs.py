@@ -233,6 +233,8 @@ class _Processes:
             if worker not in self._workers:
                 continue
             name, answer = worker.at, worker.answer(line)
+            if answer is None:  # it only tells of a step that is begun
+                continue
             if "died" in answer:
                 self._end(worker)
                 if name != _READY:

@@ -83,7 +83,7 @@ def batch_s(folder: Path, jobs: int, on: str | None) -> float:
     def run() -> None:
         engine = engine_for(on, WORKER, store, workers=None if on else WORKERS, say=silent)
         with engine:
-            rows = run_batch(chosen, folder / "out", store, engine=engine, say=silent)
+            rows = run_batch(chosen, folder / "out", store, engine=engine, say=silent).rows
         failed = {row["failed"] for row in rows} - {""}
         if failed:
             raise RuntimeError(f"jobs failed: {failed}")

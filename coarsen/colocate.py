@@ -30,6 +30,7 @@ class Colocate:
     """
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
     acyclic: ClassVar[bool] = True
 
     rule: Literal["paper", "released"] = param(

@@ -27,6 +27,7 @@ class Fold:
     """
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
     acyclic: ClassVar[bool] = True
 
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:

@@ -22,6 +22,7 @@ class Fuse:
     """
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
     acyclic: ClassVar[bool] = True
 
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:

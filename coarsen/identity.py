@@ -13,6 +13,7 @@ class Identity:
     """Leaves every operation alone."""
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
     acyclic: ClassVar[bool] = True
 
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:

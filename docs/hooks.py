@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md", "benchmarks.md": "benchmarks/README.md"}
+LOG = logging.getLogger("mkdocs.hooks.placewright")  # a warning there fails a strict build
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -22,7 +24,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Let links lead to pages of the site; what is no page is named by its path."""
+    """Let links lead to pages of the site; what is no page is named by its path, and must be there."""
     name = page.file.src_uri
     source = OUTSIDE.get(name, f"docs/{name}")
 
@@ -31,8 +33,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if "://" in target or target.startswith("#"):
             return match[0]
         path, mark, anchor = target.partition("#")
-        found = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), path)))
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        found = site_path(target)
         if found is None:
+            if not (ROOT / target).exists():
+                LOG.warning("%s links to %s, which is not there: correct the path.", source, target)
             return text
         return f"[{text}]({posixpath.relpath(found, posixpath.dirname(name) or '.')}{mark}{anchor})"
 

@@ -35,6 +35,7 @@ class Identity:
     """Leaves the features as they are: the baseline that says what a graph neural network adds."""
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
 
     def encoder(self, features: int, *, seed: int) -> IdentityEncoder:
         """Return the encoder for rows of `features` numbers; nothing is drawn."""

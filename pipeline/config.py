@@ -23,6 +23,7 @@ from pipeline import registry
 from pipeline.artifacts.declared import is_ours, recalled
 from pipeline.core.errors import PlacewrightError, UsageError, nearest
 from pipeline.core.settings import (
+    MOST_SEED,
     CoarsenSettings,
     EmbedSettings,
     GroupSettings,
@@ -105,7 +106,9 @@ class Settings:
             return replace(self, budget_s=parse_budget(value))
         if key in ("seed", "devices"):
             value = (value,) if key == "devices" and isinstance(value, str) else value
-            return replace(self, **{key: coerce(get_type_hints(Settings)[key], value, key)})
+            typed = coerce(get_type_hints(Settings)[key], value, key)
+            _check_range(key, typed)
+            return replace(self, **{key: typed})
         section, _, rest = key.partition(".")
         if section not in SECTIONS or not rest:
             near = difflib.get_close_matches(section, SECTIONS, n=1)
@@ -146,7 +149,10 @@ def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:
     key = f"{stage}.{name}.{parameter}"
     if parameter not in known:
         raise UsageError(f"There is no key '{key}'.", nearest(key, [f"{stage}.{name}.{p}" for p in known]))
-    return coerce(known[parameter].type, value, key)
+    typed = coerce(known[parameter].type, value, key)
+    for number in typed if isinstance(typed, tuple) else (typed,):
+        _check_range(key, number, known[parameter].least)
+    return typed
 
 
 def _frozen(value: Any) -> Any:
@@ -182,16 +188,27 @@ LEAST: Mapping[str, float] = {
 }
 
 
-MOST: Mapping[str, float] = {"measure.percentile": 100, "measure.level": 0.9999, "measure.least": 1}
+MOST: Mapping[str, float] = {
+    "seed": MOST_SEED,
+    "measure.percentile": 100,
+    "measure.level": 0.9999,
+    "measure.least": 1,
+}
 
 
-def _check_range(key: str, value: Any) -> None:
+def _check_range(key: str, value: Any, least: float | None = None) -> None:
+    """Check a number; least: what it must be at least, that of its key unless given.
+
+    Raises:
+        UsageError: it is below or above what it may be, or not finite.
+    """
     if not isinstance(value, int | float):
         return
-    least, most = LEAST.get(key, 0), MOST.get(key, math.inf)
-    if not (least <= value < math.inf and value <= most):
-        above = f" and at most {most:g}" if key in MOST else ""
-        raise UsageError(f"{key} = {value!r}: give a number of at least {least:g}{above}.")
+    least, most = LEAST.get(key, 0) if least is None else least, MOST.get(key, math.inf)
+    if not (least <= value <= most and math.isfinite(value)):
+        above = f" and at most {most:.10g}" if key in MOST else ""
+        wanted = f" of at least {least:g}{above}" if math.isfinite(least) else " that is finite"
+        raise UsageError(f"{key} = {value!r}: give a number{wanted}.")
 
 
 def all_section_keys() -> list[str]:
@@ -273,19 +290,24 @@ def parse_time(value: Any, what: str, example: str) -> float:
     return seconds
 
 
-def parse_bytes(value: str) -> int:
-    """Return bytes from 500, "500MB" or "2GiB".
+def parse_bytes(value: str, what: str) -> int:
+    """Return bytes from "500", "500MB" or "2GiB"; what: it is, for the error.
 
-    >>> parse_bytes("2GB")
+    >>> parse_bytes("2GB", "memory")
     2000000000
 
     Raises:
-        UsageError: it is not of this form.
+        UsageError: it is not of this form, or less than a byte.
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", value.lower())
     if match is None or match[2] not in UNITS_BYTES:
-        raise UsageError(f"{value!r} is not a size.", "Write for example 500MB or 2GB.")
-    return int(float(match[1]) * UNITS_BYTES[match[2]])
+        raise UsageError(f"The {what} {value!r} is not a size.", "Write for example 500MB or 2GB.")
+    size = float(match[1]) * UNITS_BYTES[match[2]]
+    if not 1 <= size < math.inf:
+        raise UsageError(
+            f"The {what} {value!r} must be finite and at least one byte.", "Write for example 500MB or 2GB."
+        )
+    return int(size)
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

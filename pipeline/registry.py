@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_type_hints
@@ -69,19 +70,23 @@ def implementation(stage: str, name: str) -> type[Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an implementation, as help and validation see it."""
+    """One parameter of an implementation, as help and validation see it.
+
+    least: what a number must be at least; -inf for a field that was not made by `param`.
+    """
 
     name: str
     type: Any
     default: Any
     help: str
+    least: float
 
 
 def parameters(cls: type[Any]) -> list[Parameter]:
     """Return the parameters of an implementation: the fields of its dataclass, with the text of their metadata."""
     hints = get_type_hints(cls)
     return [
-        Parameter(f.name, hints[f.name], f.default, str(f.metadata.get("help", "")))
+        Parameter(f.name, hints[f.name], f.default, str(f.metadata.get("help", "")), f.metadata.get("least", -math.inf))
         for f in dataclasses.fields(cls)
         if f.init
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -14,6 +15,10 @@ from pipeline.core import measurement
 
 os.environ["CI"] = "true"  # before anything imports openvino: the tests send no telemetry
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch on the tests' small tensors is faster on one thread
+# A shell has what it runs in the background ignore interrupts, and with it all that this starts: tests that interrupt
+# what they started would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests of other processes measure at the same time: every process of the suite has a machine of its own.
 _OWN = tempfile.mkdtemp(prefix="placewright-lock-")
 atexit.register(shutil.rmtree, _OWN, ignore_errors=True)

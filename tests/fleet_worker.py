@@ -18,7 +18,7 @@ import pytest
 from pipeline.artifacts import store
 from pipeline.artifacts.task import Task
 from pipeline.core.errors import MeasurementError
-from pipeline.core.workers import serve
+from pipeline.core.workers import Begin, serve_in_steps
 from pipeline.runs import worker
 from tests.profiles import make_up_profiles
 
@@ -37,8 +37,8 @@ def full(path: Path, value: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Return what became of stages, which are counted if they ran."""
+def answer(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
+    """Return what became of stages, which are counted if they ran; begin: told of each."""
     fault, who = os.environ.get("FLEET_FAULT", ""), os.environ["FLEET_WORKER"]
     tasks = [Task(**task) for task in command["tasks"]]
     stage = tasks[0].stage
@@ -53,9 +53,10 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
             note(who, "failed", stage)
             os._exit(3)
         if fault == "hangs" and stage == "profile":
+            begin(stage)
             Path(os.environ["FLEET_LOG"] + ".hangs").touch()
             signal.pause()
-        found = worker.answer(command)
+        found = worker.answer(command, begin)
     for task, done in zip(tasks, found["done"], strict=False):  # what comes behind a failure is not done
         if done["ran"]:
             note(who, "made", task.stage, task.key)
@@ -63,4 +64,4 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve_in_steps(answer)

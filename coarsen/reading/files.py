@@ -70,6 +70,11 @@ def _external_data(path: Path) -> list[str]:
     return sorted(x for x in locations if "\0" not in x and not Path(x).is_absolute() and ".." not in Path(x).parts)
 
 
+def is_written_as_path(text: str) -> bool:
+    """Return whether a text that may name a network or a graph stands for a file: it is there, or looks like a path."""
+    return bool(Path(text).suffix) or "/" in text or os.sep in text or Path(text).exists()
+
+
 def model_sha256(path: Path) -> str:
     """Return the sha256, in hexadecimal, of what a model's files hold, and of what the model calls them.
 

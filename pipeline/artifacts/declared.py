@@ -32,7 +32,8 @@ class Declaration:
 
     version: of the class. params: all of them, defaults filled in. files: names of those that name a file. real:
     whether it measures on hardware. recipe: [stage, implementation] of all that a placer brings along. placers: names
-    of the placers that a placer may call itself. learns: whether it is a placer that learns a policy.
+    of the placers that a placer may call itself. learns: whether it is a placer that learns a policy. seeded: whether
+    its answer depends on the seed, which it does unless the implementation says otherwise.
     """
 
     version: int
@@ -42,6 +43,7 @@ class Declaration:
     recipe: Sequence[Sequence[str]]
     placers: Sequence[str]
     learns: bool
+    seeded: bool
 
 
 @cache
@@ -132,4 +134,5 @@ def _declaration(stage: str, built: Any) -> Declaration:
     placers = list(built.placers) if isinstance(built, CompositePlacer) else []
     real, learns = stage == "measure" and built.real, isinstance(built, LearningPlacer)
     files = registry.file_parameters(built)
-    return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns)
+    seeded = bool(getattr(built, "seeded", True))
+    return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns, seeded)

@@ -39,6 +39,7 @@ class JobProgress:
     previous: dict[str, Any] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failed: str = ""
+    exit_code: int = 0  # of the error that it failed with; 0 where that has none of its own
 
     @property
     def over(self) -> bool:
@@ -118,10 +119,11 @@ class Ledger:
                 self.advance(p)
             return
         cause = f"{answer['error']['cause']} {answer['error']['remedy']}".strip()
-        self._fail(first, first.failed or cause)
+        code = answer["error"].get("exit_code", 0)
+        self._fail(first, first.failed or cause, first.exit_code if first.failed else code)
         for p in others:
             if first.keys[at] == key:
-                self._fail(p, cause)
+                self._fail(p, cause, code)
             else:  # what they wait for was never begun
                 self.advance(p)
 
@@ -144,8 +146,8 @@ class Ledger:
             self._there[key] = entry
         return entry, why
 
-    def _fail(self, p: JobProgress, cause: str) -> None:
-        p.failed = cause
+    def _fail(self, p: JobProgress, cause: str, exit_code: int = 0) -> None:
+        p.failed, p.exit_code = cause, exit_code
         self._say(f"{p.job.name}: failed: {cause}")
 
     def _record(self, p: JobProgress, outcome: Outcome) -> None:
@@ -161,4 +163,4 @@ class Ledger:
                 write_report(p.directory.path)
                 self._say(f"{p.job.name}: done: {result.verdict}")
         except PlacewrightError as error:
-            self._fail(p, str(error))
+            self._fail(p, str(error), error.exit_code)

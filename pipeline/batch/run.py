@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.api import model_path
 from pipeline.artifacts.store import Store, digest, write_json, write_text
@@ -23,9 +23,10 @@ from pipeline.artifacts.task import FILES, Task
 from pipeline.batch.jobs import EVERY, Job, file_stems
 from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.config import Settings
-from pipeline.core.errors import DeviceError, PlacewrightError
+from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
+from pipeline.progress.notice import tell_of_compiling
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.runs.directory import RunDirectory, previous_parts
@@ -37,6 +38,8 @@ ABOUT = (
     "How many times as fast each job's answer is as the best single device of the same run, with the interval that the "
     "run claims. A hollow point has none: the run was simulated, or claims no gain."
 )
+PLACE = "place"  # the stage that runs compiled kernels
+FAILED_JOBS = 5  # the exit code where jobs failed
 WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
@@ -58,6 +61,13 @@ COLUMNS = (
 )
 
 
+class Batch(NamedTuple):
+    """What jobs came to: a row each, with COLUMNS as keys, and the exit code of the command."""
+
+    rows: list[dict[str, Any]]
+    exit_code: int
+
+
 def run_batch(
     jobs: Sequence[Job],
     out: Path,
@@ -67,10 +77,11 @@ def run_batch(
     say: Say,
     progress: Say = lambda _: None,
     remeasure: bool = False,
-) -> list[dict[str, Any]]:
-    """Return one row per job and machine it runs on, in order, with COLUMNS as keys.
+) -> Batch:
+    """Return one row per job and machine it runs on, in order, and the exit code that they come to.
 
-    Also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of intervals.
+    Rows are also written as table.csv and table.jsonl, as a page that compares the machines, and as pictures of
+    intervals.
 
     engine: what executes stages, already entered. say: told what becomes of jobs. progress: told how far all are, and
     what is started.
@@ -97,7 +108,13 @@ def run_batch(
     compared = comparisons(rows)
     if compared or (out / RECORD).exists():  # what an earlier batch compared there is no longer true
         write_comparisons(out, compared)
-    return rows
+    return Batch(rows, _exit_code(begun))
+
+
+def _exit_code(jobs: Sequence[JobProgress]) -> int:
+    """Return 0 if no job failed, that of a bad model if all failures are such, else that of failed jobs."""
+    codes = {p.exit_code for p in jobs if p.failed}
+    return (ModelError.exit_code if codes == {ModelError.exit_code} else FAILED_JOBS) if codes else 0
 
 
 def _on_every_kind(jobs: Sequence[JobProgress]) -> dict[str, list[str]]:
@@ -189,7 +206,7 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
         p.tasks = looking.tasks(p.model, job.settings, p.machine)
         p.keys = [task.key for task in p.tasks]
     except PlacewrightError as error:
-        p.failed = str(error)
+        p.failed, p.exit_code = str(error), error.exit_code
         say(f"{job.name}: failed: {error}")
     return p
 
@@ -212,6 +229,9 @@ def _work(
     ledger = Ledger(store, say, want, jobs=Counter(key for p in jobs for key in p.keys), alike=alike)
     for p in jobs:
         ledger.advance(p)
+    # Workers of other machines have compiled code of their own.
+    if not engine.retries and any(t.stage == PLACE for p in jobs if not p.over for t in p.tasks[len(p.outcomes) :]):
+        tell_of_compiling(progress)
     while len(dispatcher):
         for settled in dispatcher.wait():
             ledger.settle(settled.name, settled.answer)
@@ -225,6 +245,7 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
     again = measured_tasks(p.tasks) if remeasure else []
     return Command(
         name=makes[-1],
+        subject=p.job.name,
         title=f"{p.job.name}: {', '.join(task.stage for task in tasks)}",
         document={
             "tasks": [asdict(task) for task in tasks],

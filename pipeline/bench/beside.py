@@ -16,7 +16,7 @@ from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase, simulated
 from pipeline.bench.cells import BenchCell, CellRecord, run_cell
 from pipeline.bench.methods import chosen
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import told_error
 from pipeline.core.workers import serve
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import Command, Engine, silent
@@ -75,8 +75,7 @@ def answers_beside(commands: Sequence[Command], *, engine: Engine, progress: Pro
     while len(dispatcher):
         for settled in dispatcher.wait():
             if "error" in settled.answer:
-                error = settled.answer["error"]
-                raise PlacewrightError(f"{settled.name}: {error['cause']}", error["remedy"])
+                raise told_error(settled.answer["error"], where=settled.name)
             yield settled
 
 

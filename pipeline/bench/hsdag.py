@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from coarsen.reading.files import is_written_as_path
 from pipeline.api import model_path
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
@@ -31,6 +32,7 @@ from pipeline.fleet.engine import Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
+from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
 
@@ -107,7 +109,7 @@ def _model_name(text: str, known: Sequence[str]) -> str:
     name = text.removeprefix("zoo:")
     if name in known:
         return name
-    if text.startswith("zoo:") or not (Path(text).suffix or Path(text).exists()):
+    if text.startswith("zoo:") or not is_written_as_path(text):
         raise UnknownNameError("model", name, known)
     return text
 
@@ -197,7 +199,9 @@ def _side_by_side(
     if run.fleet is None and (effort.workers == 1 or len(cells) < 2):
         return
 
-    run.progress("starting processes, which compile kernels first where that was not done yet")
+    if run.fleet is None:
+        tell_of_compiling(run.progress)
+    run.progress("starting processes, which load kernels first")
     cells.sort(key=lambda cell: cell.case.subject.graph.n, reverse=True)  # what takes long is not left for the end
     with contextlib.ExitStack() as own:
         engine = run.fleet or own.enter_context(PoolEngine(effort.workers, WORKER))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, on_option, open_store, store_option
+from pipeline.cli.options import COUNT, POSITIVE, debug_option, json_option, on_option, open_store, store_option
 from pipeline.core.figures import gap_text
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ SUITES = {
 PATH = click.Path(path_type=Path)
 MOST_WORKERS = 8  # unless given; each holds some hundred MB
 FULL_S, QUICK_S = 60.0, 5.0  # seconds of a cell of exact
-COUNT = click.IntRange(min=1)
-SECONDS = click.FloatRange(min=0, min_open=True)
 
+Run = tuple[dict[str, Any], Callable[[], None]]  # a suite's document, and what shows it to people
 Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 
 
@@ -49,7 +48,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--methods", help="Methods or placers, separated by commas.")
 @click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
 @click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300; league 1000.")
-@click.option("--seconds", type=SECONDS, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
+@click.option("--seconds", type=POSITIVE, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
 @click.option("--inputs", type=PATH, help="exact: a folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
 @click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
@@ -81,12 +80,15 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
     if foreign:
         raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
     run = {"hsdag": _hsdag, "league": _league, "exact": _exact}[suite]
-    document = run(out, options)
+    document, show = run(out, options)
     if as_json:
         console.print_json(document)
+    else:
+        show()
 
 
-def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def _hsdag(out: Path, options: Mapping[str, Any]) -> Run:
+    """Run hsdag; return its document, and what shows it to people."""
     from pipeline.bench.hsdag import FULL, QUICK, WORKER, Question
     from pipeline.bench.hsdag import bench as compare
     from pipeline.bench.pages import sentences
@@ -99,16 +101,18 @@ def _hsdag(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     store = open_store(options["store"])
     with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
         document = compare(question, effort, out, store, settings=settings, fleet=fleet, progress=progress)
-    _show(document)
-    for line in sentences(document):
-        console.say(line)
-    for note in [*missing_rows(document.get("tables", ())), *document["notes"]]:
-        console.say(note)
-    console.say(f"Written to {out}: results.md, results.json and figures")
-    return document
+
+    def show() -> None:
+        _show_cases(document)
+        for line in [*sentences(document), *missing_rows(document.get("tables", ())), *document["notes"]]:
+            console.show(line)
+        console.show(f"Written to {out}: results.md, results.json and figures")
+
+    return document, show
 
 
-def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def _league(out: Path, options: Mapping[str, Any]) -> Run:
+    """Run the league; return its document, and what shows it to people."""
     from pipeline.bench.league.pages import in_words
     from pipeline.bench.league.protocol import FULL, QUICK
     from pipeline.bench.league.run import WORKER, LeagueQuestion, league
@@ -119,13 +123,17 @@ def _league(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     more = {"page": options["page"], "retry": options["retry_disturbed"]}
     with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
         document = league(question, effort, out, **more, fleet=fleet, progress=progress)
-    for line in [*in_words(document), *document["notes"]]:
-        console.say(line)
-    console.say(f"Written to {out}: league.md, league.json and figures")
-    return document
+
+    def show() -> None:
+        for line in [*in_words(document), *document["notes"]]:
+            console.show(line)
+        console.show(f"Written to {out}: league.md, league.json and figures")
+
+    return document, show
 
 
-def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def _exact(out: Path, options: Mapping[str, Any]) -> Run:
+    """Run exact; return its document, and what shows it to people."""
     from pipeline.bench import exact
     from pipeline.core.errors import UsageError
 
@@ -136,11 +144,14 @@ def _exact(out: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     with _fleet(options, exact.WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
         rows = list(exact.run(asked, out, progress, fleet))
     document = exact.write(rows, out)
-    for name in dict.fromkeys(row.graph for row in rows):
-        mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
-        console.table(name, ["method", "value ms", "bound ms", "gap", "s", "memory"], mine)
-    console.say(f"Written to {out}: results.md, results.json and figures")
-    return document
+
+    def show() -> None:
+        for name in dict.fromkeys(row.graph for row in rows):
+            mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
+            console.table(name, ["method", "value ms", "bound ms", "gap", "s", "memory"], mine)
+        console.show(f"Written to {out}: results.md, results.json and figures")
+
+    return document, show
 
 
 @contextlib.contextmanager
@@ -189,7 +200,7 @@ def _settings(assignments: tuple[str, ...]) -> Any:
     return plain_settings().updated(values, "--set")
 
 
-def _show(document: Mapping[str, Any]) -> None:
+def _show_cases(document: Mapping[str, Any]) -> None:
     for case in document["cases"]:
         rows = [
             [

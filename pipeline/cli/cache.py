@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import NOT_NEGATIVE, debug_option, json_option, open_store, store_option
 from pipeline.core.figures import bytes_text
 
 DAY_S = 86400.0
@@ -63,7 +63,13 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
 
 
 @cache.command("gc")
-@click.option("--older-than", default=30.0, show_default=True, help="Remove artifacts made more than so many days ago.")
+@click.option(
+    "--older-than",
+    type=NOT_NEGATIVE,
+    default=30.0,
+    show_default=True,
+    help="Remove artifacts made more than so many days ago.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @store_option
 @json_option
@@ -75,7 +81,7 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
     if as_json:
         console.print_json({"removed": [key for key, _ in swept], "bytes": freed, "dry_run": dry_run})
         return
-    console.say(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {bytes_text(freed)}")
+    console.show(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {bytes_text(freed)}")
 
 
 @cache.command("why")
@@ -101,4 +107,4 @@ def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool
     if as_json:
         console.print_json(row)
         return
-    console.say(f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}")
+    console.show(f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}")

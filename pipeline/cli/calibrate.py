@@ -9,6 +9,8 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import (
+    COUNT,
+    SEED,
     Choices,
     debug_option,
     input_option,
@@ -28,7 +30,7 @@ PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("model")
 @click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.')
-@click.option("--measurements", type=click.IntRange(min=1), default=40, help="Placements to measure and fit to.")
+@click.option("--measurements", type=COUNT, default=40, help="Placements to measure and fit to.")
 @click.option("--holdout", type=click.IntRange(min=0), default=12, help="Placements to measure and predict.")
 @click.option(
     "--runtime",
@@ -36,7 +38,7 @@ PATH = click.Path(path_type=Path)
     default="hetero",
     help="What runs placements: OpenVINO's HETERO, or segments that run concurrently.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random.")
+@click.option("--seed", type=SEED, help="Seed of everything that is random.")
 @click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
 @click.option("--config", type=PATH, help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
@@ -77,8 +79,8 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
         for name in errors["after"][role]
     ]
     console.table("", ["placements", "simulator", "error before", "error after"], rows)
-    console.say(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
-    console.say(f"Written to {out}: costs.csv, topology.toml, calibration.json")
+    console.show(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
+    console.show(f"Written to {out}: costs.csv, topology.toml, calibration.json")
 
 
 def _percent(share: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Talking to people: progress and tables on standard error, documents on standard output."""
+"""Talking to people: results on standard output, progress and warnings on standard error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import click
 
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.core.errors import UsageError
+from pipeline.progress.notice import Notice
 
 LINE_EVERY_S = 30.0
+UNBROKEN = 1_000_000  # columns of what is no terminal
 PROGRESS, AS_LINES = "PLACEWRIGHT_PROGRESS", "lines"  # a variable of the environment, and what it may say
 
 
@@ -25,14 +27,19 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
+def show(text: str) -> None:
+    """Write a line of a result to standard output; where --json is given, the document stands there alone."""
+    click.echo(text)
+
+
 def say(text: str) -> None:
-    """Write a line for people."""
+    """Write a line about what goes on, or a warning, to standard error."""
     click.echo(text, err=True)
 
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Progress]:
-    """Give a function that shows what is going on: a live line on a terminal, and nothing anywhere else.
+    """Give a function that shows what is going on: a live line on a terminal, and elsewhere a `Notice` alone.
 
     Where PLACEWRIGHT_PROGRESS says `lines`, it is a line at once and every 30 s. quiet: nothing in any case.
 
@@ -42,11 +49,11 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     asked = os.environ.get(PROGRESS, "")
     if asked not in ("", AS_LINES):
         raise UsageError(f"{PROGRESS} is {asked!r}.", f"Set it to {AS_LINES}, or not at all.")
-    if quiet or not (asked or sys.stderr.isatty()):
+    if quiet:
         yield lambda text: None
         return
-    if asked:
-        yield _SlowLines()
+    if asked or not sys.stderr.isatty():
+        yield _Lines(LINE_EVERY_S if asked else math.inf)
         return
     from rich.console import Console
     from rich.text import Text
@@ -55,33 +62,46 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
         yield lambda text: status.update(Text(text))  # as it stands: a bracket in a name is no markup
 
 
-class _SlowLines:
-    """Writes the first line, and then one whenever the last is long enough ago."""
+class _Lines:
+    """Writes notices, each once, and other lines: the first, then one every so many seconds; none where that is inf."""
 
-    def __init__(self) -> None:
-        self.last = -math.inf
+    def __init__(self, every_s: float) -> None:
+        self._every_s, self._last_s = every_s, -math.inf
+        self._noticed: set[str] = set()
 
     def __call__(self, text: str) -> None:
-        if time.monotonic() - self.last >= LINE_EVERY_S:
-            self.last = time.monotonic()
-            say(text)
+        if isinstance(text, Notice) and text not in self._noticed:
+            self._noticed.add(text)
+        elif math.isinf(self._every_s) or time.monotonic() - self._last_s < self._every_s:
+            return
+        self._last_s = time.monotonic()
+        say(text)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table for people; all columns but the first are right-aligned if they look like numbers."""
+    """Write a table of a result to standard output; columns are right-aligned if they look like numbers.
+
+    On a terminal cells are broken where it ends; elsewhere every row is one line, so that lines can be searched.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows) and bool(rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    width = None if sys.stderr.isatty() else 110
+    width = None if sys.stdout.isatty() else UNBROKEN
     # Names and paths are shown as they stand: a bracket in one is no markup, and a word between colons no emoji.
-    Console(stderr=True, width=width, highlight=False, markup=False, emoji=False).print(shown)
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    if title:
+        show(title)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():
+        show(line.rstrip())
 
 
 def outcome_line(outcome: Outcome) -> str:

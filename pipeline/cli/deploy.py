@@ -58,7 +58,7 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     if as_json:
         console.print_json({"target": target, "folder": str(folder), "files": names})
         return
-    console.say(f"Written to {folder}: {', '.join(names)}")
+    console.show(f"Written to {folder}: {', '.join(names)}")
 
 
 @click.command()
@@ -100,9 +100,9 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
         ]
         console.table("", ["run", "best", "ms", "interval", "starts"], rows)
         for note in comparison.notes:
-            console.say(note)
+            console.show(note)
         if comparison.verdict != "slower":
-            console.say(comparison.text)
+            console.show(comparison.text)
     comparing.refuse_slower(comparison)
 
 
@@ -170,8 +170,8 @@ def _show(located: WhereRecord, *, every: bool) -> None:
     ]
     console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
     if len(shown) < len(located.operations):
-        console.say(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
-    console.say(
+        console.show(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
+    console.show(
         f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
         f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -10,18 +10,15 @@ from typing import Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, on_option, open_store, remeasure_option, store_option
+from pipeline.cli.options import COUNT, debug_option, json_option, on_option, open_store, remeasure_option, store_option
 
-FAILED_JOBS = 5
 CAUSE = 240  # characters of a job's cause that its row shows
 
 
 @click.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run directories; beside JOBS unless given.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Stages at once that do not measure; one per processor unless given."
-)
+@click.option("--workers", type=COUNT, help="Stages at once that do not measure; one per processor unless given.")
 @on_option
 @remeasure_option
 @store_option
@@ -35,7 +32,7 @@ def batch(
 
     What is in the store already is not done again.
 
-    Exit code 5 if a job failed; its cause stands in its row.
+    Exit code 5 if a job failed, 3 if all that failed have a model that cannot be read; causes stand in their rows.
     """
     from pipeline.batch.jobs import read_jobs
     from pipeline.batch.run import WORKER, run_batch
@@ -48,11 +45,19 @@ def batch(
         engine_for(on, WORKER, place, workers=workers, say=console.say) as engine,
         console.progress(quiet=options["quiet"]) as progress,
     ):
-        rows = run_batch(
+        found = run_batch(
             listed, folder, place, engine=engine, say=console.say, progress=progress, remeasure=options["remeasure"]
         )
     if options["as_json"]:
-        console.print_json(rows)
+        console.print_json(found.rows)
+    else:
+        _show(found.rows, folder)
+    if found.exit_code:
+        raise click.exceptions.Exit(found.exit_code)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write the table of a batch, and where the files are."""
     shown = [
         [
             r["job"],
@@ -65,9 +70,7 @@ def batch(
     ]
     console.table("", ["job", "best", "median ms", "times as fast as best single", "failed"], shown)
     written = "batch.html, table.csv, table.jsonl, intervals-*.svg, and a run directory per job"
-    console.say(f"Written to {folder}: {written}")
-    if any(r["failed"] for r in rows):
-        raise click.exceptions.Exit(FAILED_JOBS)
+    console.show(f"Written to {folder}: {written}")
 
 
 def _gain(row: Mapping[str, Any]) -> str:

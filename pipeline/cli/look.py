@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, open_store, store_option
+from pipeline.cli.options import SEED, debug_option, json_option, open_store, store_option
 from pipeline.core.figures import bytes_text
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def devices(as_json: bool, debug: bool) -> None:
         [p.name, p.full_name, p.driver, bytes_text(p.memory_bytes), ", ".join(p.precisions)] for p in plugins.values()
     ]
     console.table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
-    console.say(f"Processors: {cores.words()}.")
+    console.show(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
     console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
 
@@ -87,22 +87,22 @@ def zoo_list(as_json: bool, debug: bool) -> None:
         return
     titles = {"models": "models, for tune and search", "graphs": "graphs, for search: zoo:NAME?option=value"}
     for kind, title in titles.items():
-        click.echo(f"{title}\n")
+        console.show(f"{title}\n")
         width = max(len(name) for name in known[kind])
-        click.echo("".join(f"  {name:<{width}}  {text}\n" for name, text in known[kind].items()))
+        console.show("".join(f"  {name:<{width}}  {text}\n" for name, text in known[kind].items()))
 
 
 @zoo.command("export")
 @click.argument("name")
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The .xml to write.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the weights.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the weights.")
 @debug_option
 def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
     """Write the model NAME as OpenVINO IR."""
     from runtime import zoo as models
 
     models.export(name, out, seed=seed)
-    console.say(f"Written to {out} and {out.with_suffix('.bin')}")
+    console.show(f"Written to {out} and {out.with_suffix('.bin')}")
 
 
 @click.command("list")
@@ -118,7 +118,7 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
         console.print_json(names)
         return
     for name, implementations in names.items():
-        click.echo(
+        console.show(
             textwrap.fill(", ".join(implementations), 100, initial_indent=f"{name:<9}", subsequent_indent=" " * 9)
         )
     console.say("`placewright explain STAGE.NAME` says what one does, and its parameters.")
@@ -162,19 +162,19 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     if as_json:
         console.print_json({"name": what, "text": cls.__doc__, "parameters": rows})
         return
-    click.echo(f"{what}: {(cls.__doc__ or '').strip()}\n")
+    console.show(f"{what}: {(cls.__doc__ or '').strip()}\n")
     for row in rows:
-        click.echo(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
+        console.show(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
 
 
 def _echo(document: Mapping[str, Any], indent: str = "") -> None:
     """Write a nested mapping as indented lines."""
     for key, value in document.items():
         if isinstance(value, Mapping):
-            click.echo(f"{indent}{key}:")
+            console.show(f"{indent}{key}:")
             _echo(value, indent + "  ")
         else:
-            click.echo(f"{indent}{key}: {_word(value)}")
+            console.show(f"{indent}{key}: {_word(value)}")
 
 
 def _word(value: Any) -> str:
@@ -229,4 +229,4 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
         return
     _echo(report)
     if load > 0.5 * cpu_count():
-        click.echo("warning: other processes load this machine; measurements will be noisy")
+        console.say("warning: other processes load this machine; measurements will be noisy")

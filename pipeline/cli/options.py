@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,26 @@ from typing import Any, TypeVar
 
 import click
 
+from pipeline.core.settings import MOST_SEED
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds that is neither infinite nor none at all."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; one that is out of bounds or not finite is a fault of usage."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+COUNT = click.IntRange(min=1)
+SEED = click.IntRange(min=0, max=MOST_SEED)
+POSITIVE = FiniteRange(min=0, min_open=True)
+NOT_NEGATIVE = FiniteRange(min=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +90,19 @@ def objective_options(command: Command) -> Command:
                 help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured.",
             ),
             click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
-            click.option("--min-rate", type=float, metavar="N", help="Inferences per second that must be reached."),
+            click.option(
+                "--min-rate", type=NOT_NEGATIVE, metavar="N", help="Inferences per second that must be reached."
+            ),
             click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
             click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
-            click.option("--rate", type=float, metavar="N", help="Arrivals per second when the answer runs alone."),
             click.option(
-                "--samples-per-query", type=int, metavar="N", help="Inferences sent at once when the answer runs alone."
+                "--rate", type=NOT_NEGATIVE, metavar="N", help="Arrivals per second when the answer runs alone."
+            ),
+            click.option(
+                "--samples-per-query",
+                type=COUNT,
+                metavar="N",
+                help="Inferences sent at once when the answer runs alone.",
             ),
             click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
@@ -97,8 +124,12 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     settings = {f"measure.{name}": taken[name] for name in plain}
     settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
     for name, key in (("p99", "p99_s"), ("max_load_time", "max_load_s")):
-        settings[f"measure.{key}"] = None if taken[name] is None else parse_time(taken[name], f"--{name}", "20ms")
-    settings["measure.max_memory_bytes"] = None if taken["max_memory"] is None else parse_bytes(taken["max_memory"])
+        settings[f"measure.{key}"] = (
+            None if taken[name] is None else parse_time(taken[name], f"--{name.replace('_', '-')}", "20ms")
+        )
+    settings["measure.max_memory_bytes"] = (
+        None if taken["max_memory"] is None else parse_bytes(taken["max_memory"], "--max-memory")
+    )
     return {key: value for key, value in settings.items() if value is not None}
 
 
@@ -113,7 +144,7 @@ def shared(command: Command) -> Command:
             split_directions_option,
             split_groups_option,
             input_option,
-            click.option("--seed", type=click.IntRange(min=0), help="Seed of everything that is random."),
+            click.option("--seed", type=SEED, help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
             click.option(

@@ -22,4 +22,4 @@ def prepare(*, quiet: bool, debug: bool) -> None:
     with console.progress(quiet=quiet) as progress:
         seconds = compile_all(say=progress)
     if not quiet:
-        console.say(f"Ready after {seconds:.0f} s; compiled code is in {cache_root()}")
+        console.show(f"Ready after {seconds:.0f} s; compiled code is in {cache_root()}")

@@ -55,11 +55,12 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
         from pipeline.report.run import RunRecords
         from pipeline.report.tracking import log_run
 
-        console.say(f"Logged to {mlflow} as {log_run(RunRecords.load(runs[0]), mlflow)}")
+        logged = f"Logged to {mlflow} as {log_run(RunRecords.load(runs[0]), mlflow)}"
+        (console.say if options["as_json"] else console.show)(logged)
     if options["as_json"]:
         console.print_json({"files": [str(path) for path in written]})
         return
-    console.say(f"Written: {', '.join(map(str, written))}")
+    console.show(f"Written: {', '.join(map(str, written))}")
 
 
 def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path]:

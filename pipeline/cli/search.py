@@ -12,6 +12,9 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import (
+    COUNT,
+    POSITIVE,
+    SEED,
     debug_option,
     json_option,
     keep_dynamic_option,
@@ -65,17 +68,15 @@ def scenario_options(command: Command) -> Command:
             click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
             click.option("--evaluator", default="listsched", help="listsched, sequential, pipelined or latency."),
             click.option("--contiguous", is_flag=True, help="Of pipelined: stages that can be put in an order."),
-            click.option(
-                "--calls", type=click.IntRange(min=1), default=1, help="Of latency: of each accelerator at most."
-            ),
+            click.option("--calls", type=COUNT, default=1, help="Of latency: of each accelerator at most."),
             click.option("--level", default="", help="Of listsched: T0, T1, T1-bare or T2."),
             click.option("--no-memory", is_flag=True, help="Let devices hold anything."),
             click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
             click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
-            click.option("--cost-scale", type=float, default=1.0, help="Factor of the costs in a file of nodes."),
+            click.option("--cost-scale", type=POSITIVE, default=1.0, help="Factor of the costs in a file of nodes."),
             shape_option,
             keep_dynamic_option,
-            click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of everything that is random."),
+            click.option("--seed", type=SEED, default=0, help="Seed of everything that is random."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
             click.option("--quiet", is_flag=True, help="Show no progress."),
@@ -101,7 +102,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
 @click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
 @click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
-@click.option("--evaluations", type=click.IntRange(min=1), help="Placements to evaluate at most.")
+@click.option("--evaluations", type=COUNT, help="Placements to evaluate at most.")
 @click.option("--gap", default="0", help="End where no placement can be faster by more than this: 1%% or 0.01.")
 @click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
 @click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
@@ -193,7 +194,8 @@ def simulate(**options: Any) -> None:
     if len(given) != 1:
         raise UsageError("One placement is simulated.", "Give either --placement or --official.")
     official, scenario = options["official"] is not None, _scenario(options)
-    document = offline.simulate(scenario, given[0], official=official, trace=options["trace"])
+    with console.progress(quiet=options["quiet"]) as progress:
+        document = offline.simulate(scenario, given[0], official=official, trace=options["trace"], progress=progress)
     _report(scenario, document, options["report"])
     _show(document, _of_simulation(document), options, placed=document)
 
@@ -268,12 +270,12 @@ def _show(
         console.print_json(document)
         return
     for line in [_asked(document), *lines]:
-        console.say(line)
+        console.show(line)
     if placed is not None:
         _device_table(placed)
     for name in WRITTEN:
         if options.get(name) is not None and options[name].exists():
-            console.say(f"Written to {options[name]}")
+            console.show(f"Written to {options[name]}")
 
 
 def _asked(document: ScenarioRecord) -> str:
@@ -340,7 +342,7 @@ def _device_table(document: SearchDocument | SimulateRecord) -> None:
         for name, busy_s in document["busy_s"].items()
     ]
     console.table("", ["device", "busy ms", "utilization", "peak memory"], rows)
-    console.say(f"{bytes_text(document['cut_bytes'], 6)} sent between devices")
+    console.show(f"{bytes_text(document['cut_bytes'], 6)} sent between devices")
 
 
 def _ms(seconds: float) -> str:

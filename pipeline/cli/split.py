@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option, json_option, keep_dynamic_option, open_store, shape_option, store_option
+from pipeline.cli.options import (
+    COUNT,
+    debug_option,
+    json_option,
+    keep_dynamic_option,
+    open_store,
+    shape_option,
+    store_option,
+)
 
 PATH = click.Path(path_type=Path)
 
@@ -20,7 +28,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--out", type=PATH, required=True, help="Folder to write.")
 @click.option("--devices", help='What the placement names: "A=CPU{KEY=VALUE},GPU"; not needed with a placement.json.')
 @click.option("--runner", type=click.Choice(["serial", "level", "threads", "pipeline"]), default="threads")
-@click.option("--requests", type=click.IntRange(min=1), default=1, help="Inferences in flight.")
+@click.option("--requests", type=COUNT, default=1, help="Inferences in flight.")
 @shape_option
 @keep_dynamic_option
 @store_option
@@ -55,5 +63,5 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     ]
     console.table("", ["segment", "device", "operations", "takes", "gives"], rows)
     if manifest.moved:
-        console.say(f"{len(manifest.moved)} operation(s) run with those that they lie between: {manifest.moved[0]} ...")
-    console.say(f"Written to {out}: {len(manifest.segments)} segments")
+        console.show(f"{len(manifest.moved)} operation(s) run with those they lie between: {manifest.moved[0]} ...")
+    console.show(f"Written to {out}: {len(manifest.segments)} segments")

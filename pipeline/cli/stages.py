@@ -159,7 +159,9 @@ def _advance(
     if advance.result is not None:
         if choices.as_json:
             console.print_json(advance.result.document)
-        show_result(advance.result)
+        else:
+            show_result(advance.result)
+        _warn_of_disturbance(advance.result)
         return
     outcome = advance.outcomes[upto]
     summary = _summary(upto, outcome.entry)
@@ -175,7 +177,7 @@ def _show_dry_run(rows: Sequence[Forecast], choices: Choices) -> None:
         console.print_json(rows)
         return
     for row in rows:
-        console.say(
+        console.show(
             f"{row['stage']:<10} {'would run ' if row['would_run'] else 'not needed'}  {row['key'][:12]}  {row['why']}"
         )
 
@@ -206,9 +208,9 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
         console.table("", ["after", "nodes", "edges"], rows)
     elif stage == "embed":
         (nodes, features), (_, width) = summary["features"], summary["nodes"]
-        console.say(f"Each of {nodes} nodes has {features} features, and an embedding of {width} numbers.")
+        console.show(f"Each of {nodes} nodes has {features} features, and an embedding of {width} numbers.")
     elif stage == "group":
-        console.say(f"The nodes form {summary['groups']} groups.")
+        console.show(f"The nodes form {summary['groups']} groups.")
     else:
         from pipeline.runs.words import search_text
 
@@ -216,7 +218,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
             "", ["placement", "ms", "", "operations on", "found by"], list(map(_cells, summary["candidates"]))
         )
         for search in summary["searches"]:
-            console.say(search_text(search))
+            console.show(search_text(search))
 
 
 def _cells(candidate: Mapping[str, Any]) -> list[str]:
@@ -270,12 +272,16 @@ def show_result(result: Result) -> None:
     )
     for line in (*map(search_text, record.searches), *told):
         if line:
-            console.say(line)
-    waited = max((c.waited_share or 0.0 for c in record.candidates), default=0.0)
+            console.show(line)
+    console.show(record.verdict)
+    console.show(f"Written to {result.path}: {', '.join(record.files.values())}")
+
+
+def _warn_of_disturbance(result: Result) -> None:
+    """Warn where the threads of a measurement waited for processors."""
+    waited = max((c.waited_share or 0.0 for c in result.record.candidates), default=0.0)
     if waited > DISTURBED:
         console.say(
             "Other processes disturbed the measurement: "
             f"its threads spent up to {waited:.0%} of their time waiting for a processor."
         )
-    console.say(record.verdict)
-    console.say(f"Written to {result.path}: {', '.join(record.files.values())}")

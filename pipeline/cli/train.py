@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli import console
-from pipeline.cli.options import debug_option
+from pipeline.cli.options import COUNT, SEED, debug_option
 from pipeline.core.errors import UsageError
 
 
@@ -19,12 +19,8 @@ from pipeline.core.errors import UsageError
     required=True,
     help="Folder of the state, the weights and the log; goes on from there.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything that is random."
-)
-@click.option(
-    "--generations", type=click.IntRange(min=1), default=300, show_default=True, help="Rounds of draws of weights."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything that is random.")
+@click.option("--generations", type=COUNT, default=300, show_default=True, help="Rounds of draws of weights.")
 @click.option(
     "--after",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -38,7 +34,7 @@ from pipeline.core.errors import UsageError
 @click.option(
     "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="A family of graphs not to learn from; repeatable."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Exercises of each family at most, for a quick look.")
+@click.option("--limit", type=COUNT, help="Exercises of each family at most, for a quick look.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @debug_option
 def train(**options: Any) -> None:
@@ -67,4 +63,4 @@ def train(**options: Any) -> None:
             run(out, course, after=after, **some, say=progress)
         else:
             complement(out, Complementing(members=members, seed=options["seed"]), after=after, **some, say=progress)
-    console.say(f"Written to {out / WEIGHTS}")
+    console.show(f"Written to {out / WEIGHTS}")

@@ -21,7 +21,8 @@ A message has two parts: the cause in one line and the remedy in one line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 NAMED = 5  # names that a message lists
 CHOICES = 12  # names to choose from that a message lists
@@ -39,6 +40,23 @@ class PlacewrightError(Exception):
 
     def __str__(self) -> str:
         return f"{self.cause} {self.remedy}".strip()
+
+
+def error_document(error: PlacewrightError) -> dict[str, Any]:
+    """Return an error as JSON values, for another process; `told_error` makes it again."""
+    return {"cause": error.cause, "remedy": error.remedy, "exit_code": error.exit_code}
+
+
+def told_error(
+    document: Mapping[str, Any], kind: type[PlacewrightError] = PlacewrightError, *, where: str = ""
+) -> PlacewrightError:
+    """Return the error of another process, with the exit code that it has there; where: it came up, put before it.
+
+    kind: what it is where that is not known, as where the process died.
+    """
+    error = kind(f"{where}: {document['cause']}" if where else document["cause"], document["remedy"])
+    error.exit_code = document.get("exit_code", kind.exit_code)
+    return error
 
 
 class UsageError(PlacewrightError, ValueError):

@@ -6,9 +6,10 @@ from dataclasses import field
 from typing import Any
 
 
-def param(default: Any, text: str, *, file: bool = False) -> Any:
+def param(default: Any, text: str, *, file: bool = False, least: float = 0.0) -> Any:
     """Return a dataclass field with a default and the help text that the command line shows for it.
 
-    file: the value is the path of a file, whose content then belongs to the cache key.
+    file: the value is the path of a file, whose content then belongs to the cache key. least: what a number must be at
+    least; users cannot set it to less, nor to what is not finite.
     """
-    return field(default=default, metadata={"help": text, "file": file})
+    return field(default=default, metadata={"help": text, "file": file, "least": least})

@@ -7,6 +7,8 @@ from typing import Literal
 
 from pipeline.core.params import param
 
+MOST_SEED = 2**32 - 1  # the greatest that every generator of random numbers takes
+
 
 @dataclass(frozen=True, slots=True)
 class CoarsenSettings:

@@ -15,22 +15,26 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import PlacewrightError, error_document
 from pipeline.core.process import Piped, die_with_parent, ending, taken
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
 
+BEGUN = "begun"  # the key of a line that is no answer yet
+
 Answer = Mapping[str, Any]
+Begin = Callable[[str], None]  # told of a step when it begins
 
 
 class Worker:
     """One process and the pipes to it. `at` names what it has been asked and not yet answered, "" if it is idle.
 
+    `doing`: the step of it that it has told of last, "" if it tells of none.
     heard: gets the worker and every line that it writes, b"" at its end.
     """
 
     def __init__(self, module: str, heard: Callable[[tuple[Worker, bytes]], None]) -> None:
-        self.at = ""
+        self.at = self.doing = ""
         self.asked = 0
         self._quiet_until = 0
         self._piped = Piped(module, heard=lambda line: heard((self, line)))
@@ -47,15 +51,21 @@ class Worker:
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
         """Hand over a command; a worker that is dead is found out when its answer is read."""
-        self.at, self.asked = name, self.asked + 1
+        self.at, self.doing, self.asked = name, "", self.asked + 1
         self._quiet_until = self._piped.said
         self._piped.send(json.dumps(command).encode() + b"\n")
 
-    def answer(self, line: bytes) -> Answer:
-        """Return the answer that a line holds; an error with "died" if the process has ended instead."""
+    def answer(self, line: bytes) -> Answer | None:
+        """Return the answer that a line holds; None if it only tells of a step that is begun.
+
+        Where the process has ended instead, an error with "died", and with the step as "doing".
+        """
         if not line:
-            return {"error": {"cause": self._end(), "remedy": ""}, "died": True}
+            return {"error": {"cause": self._end(), "remedy": ""}, "died": True, "doing": self.doing}
         answer: Answer = json.loads(line)
+        if BEGUN in answer:
+            self.doing = answer[BEGUN]
+            return None
         self.at = ""
         return answer
 
@@ -110,8 +120,8 @@ class Workers:
             self._workers.append(worker)
         worker.ask(name, command)
 
-    def wait(self) -> list[tuple[str, Answer]]:
-        """Return (name, answer) of what is done, as soon as there is one."""
+    def wait(self, begun: Begin = lambda step: None) -> list[tuple[str, Answer]]:
+        """Return (name, answer) of what is done, as soon as there is one; begun: told of every step that begins."""
         done: list[tuple[str, Answer]] = []
         while not done or not self._heard.empty():
             worker, line = taken(self._heard)
@@ -120,8 +130,11 @@ class Workers:
             if not worker.at:  # it died while it was idle
                 self._drop(worker)
                 continue
-            name = worker.at
-            done.append((name, worker.answer(line)))
+            name, answer = worker.at, worker.answer(line)
+            if answer is None:
+                begun(worker.doing)
+                continue
+            done.append((name, answer))
             if worker.at or worker.asked >= TASKS:  # dead, or due to be replaced
                 self._drop(worker)
         return done
@@ -136,17 +149,29 @@ def serve(answer: Callable[[dict[str, Any]], Answer]) -> None:
 
     It ends when its input does, or when the process that started it dies.
     """
+    serve_in_steps(lambda command, begin: answer(command))
+
+
+def serve_in_steps(answer: Callable[[dict[str, Any], Begin], Answer]) -> None:
+    """Serve by a function that also gets one to call with the name of every step that it begins; see `serve`."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answers
-    for line in sys.stdin:
-        answers.write(json.dumps(answered(answer, json.loads(line))) + "\n")
+
+    def write(document: Answer) -> None:
+        answers.write(json.dumps(document) + "\n")
         answers.flush()
+
+    def begin(step: str) -> None:
+        write({BEGUN: step})
+
+    for line in sys.stdin:
+        write(answered(lambda command: answer(command, begin), json.loads(line)))
 
 
 def answered(answer: Callable[[dict[str, Any]], Answer], command: dict[str, Any]) -> Answer:
-    """Return the answer to a command, or {"error": {"cause", "remedy"}}."""
+    """Return the answer to a command, or {"error": {"cause", "remedy", "exit_code"}}."""
     try:
         return answer(command)
     except PlacewrightError as error:
-        return {"error": {"cause": error.cause, "remedy": error.remedy}}
+        return {"error": error_document(error)}

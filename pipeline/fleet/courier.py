@@ -19,7 +19,7 @@ from typing import Any
 
 from coarsen.reading.files import model_files
 from pipeline.artifacts.store import Entry, Store, digest, file_digest, writing
-from pipeline.core.errors import PlacewrightError, StoreError
+from pipeline.core.errors import StoreError, told_error
 from pipeline.core.workers import Answer, answered
 from pipeline.fleet.engine import Command
 
@@ -74,7 +74,7 @@ class Courier:
     def _ask(self, what: str, **more: Any) -> Answer:
         answer = self.call({"root": str(self.root), "what": what, **more})
         if "error" in answer:
-            raise PlacewrightError(answer["error"]["cause"], answer["error"]["remedy"])
+            raise told_error(answer["error"])
         return answer
 
     def _send_entry(self, entry: Entry) -> None:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import distributed
 
 from pipeline.artifacts.store import Store, write_text
-from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, listed
+from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, error_document, listed, told_error
 from pipeline.core.workers import Answer
 from pipeline.fleet.courier import Courier
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
@@ -41,16 +41,17 @@ LOOK_EVERY_S = 1.0  # how often the connection is looked at while nothing happen
 
 
 class _Asked(NamedTuple):
-    """A command on its way. command: None where the worker is asked about itself."""
+    """A command on its way. command: None where the worker is asked about itself. doing: the step begun last."""
 
     name: str
     worker: str
     future: Any
     command: Command | None
+    doing: str = ""
 
 
 class _Event(NamedTuple):
-    """What the threads of Dask's client tell: an answer, a failure of an attempt, or workers that come and go."""
+    """What the threads of Dask's client tell: an answer or the step before it, a failed attempt, workers' comings."""
 
     kind: str
     about: str
@@ -141,7 +142,7 @@ class Fleet:
         told = [self._call(worker.name, {"devices": list(devices)}) for worker in kinds.values()]
         machines = [machine_of(t["machine"]) for t in told if "error" not in t]
         if not machines:
-            raise DeviceError(told[0]["error"]["cause"], told[0]["error"]["remedy"])
+            raise told_error(told[0]["error"], DeviceError)
         return machines
 
     def ask(self, worker: str, command: Command) -> None:
@@ -232,7 +233,10 @@ class Fleet:
             return self._left(event.about)
         elif event.kind == "cut" and event.answer["attempt"] in self._asked:
             raise self._gone()
-        elif event.kind == "answer":
+        elif "begun" in event.answer and event.answer["attempt"] in self._asked:
+            attempt = event.answer["attempt"]
+            self._asked[attempt] = self._asked[attempt]._replace(doing=event.answer["begun"])
+        elif "answer" in event.answer:
             asked = self._asked.pop(event.answer["attempt"], None)
             if asked is not None:  # not of a worker that was gone and came back
                 return self._reply(asked, event.answer["answer"])
@@ -296,7 +300,9 @@ class Fleet:
         self._unusable.pop(name, None)
         gone = {"error": {"cause": f"The worker {name} is gone.", "remedy": ""}, "died": True}
         lost = [attempt for attempt, asked in self._asked.items() if asked.worker == name]
-        return [Reply(asked.name, name, gone, died=True) for asked in map(self._asked.pop, lost)]
+        return [
+            Reply(asked.name, name, {**gone, "doing": asked.doing}, died=True) for asked in map(self._asked.pop, lost)
+        ]
 
     def _check_scheduler(self) -> None:
         if self._client.status != "running":
@@ -312,7 +318,7 @@ class Fleet:
 def _undelivered(command: Command, worker: str, error: PlacewrightError | OSError) -> Reply:
     """Return the reply where artifacts could not travel: the worker is gone, or one of the stores cannot be used."""
     if isinstance(error, PlacewrightError):
-        return Reply(command.name, worker, {"error": {"cause": error.cause, "remedy": error.remedy}})
+        return Reply(command.name, worker, {"error": error_document(error)})
     gone = {"error": {"cause": f"The worker {worker} is gone: {error}.", "remedy": ""}, "died": True}
     return Reply(command.name, worker, gone, died=True)
 

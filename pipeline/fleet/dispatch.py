@@ -142,9 +142,9 @@ class FleetDispatcher:
         self._errors[reply.name] += not reply.died
         if self._engine.retries and self._is_open(command, reply):
             again = "again" if reply.died else "elsewhere"
-            self._engine.say(
-                f"{command.title} failed on {reply.worker}, tried {again}: {reply.answer['error']['cause']}"
-            )
+            doing = reply.answer.get("doing")
+            failed = f"{command.subject}: {doing}" if command.subject and doing else command.title
+            self._engine.say(f"{failed} failed on {reply.worker}, tried {again}: {reply.answer['error']['cause']}")
             self._enqueue(command)
             return []
         self._health.confirmed(reply.name)

@@ -37,7 +37,8 @@ class FleetWorker:
 class Command:
     """Something to be executed: plain JSON values, whose answer is the same wherever it is executed.
 
-    name: unique among all that are waiting or executed. title: what it is, for people. document: what the worker's
+    name: unique among all that are waiting or executed. title: what it is, for people. subject: what it is done for, if
+    it has steps, of which a failure then names the one that failed. document: what the worker's
     process is handed. fingerprint: the hardware it must run on, ANY for all. alone: whether it measures, and needs the
     machine to itself. rank: what has the smaller one is started first.
 
@@ -56,6 +57,7 @@ class Command:
     makes: tuple[str, ...] = ()
     forgets: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import distributed
 
-from pipeline.core.workers import Answer, Workers
+from pipeline.core.workers import Answer, Begin, Workers
 from pipeline.fleet.courier import handle
 
 RESIDENTS = "placewright"  # the name of our plug-in on workers
@@ -37,11 +37,11 @@ class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
         for _, pool in idle:
             pool.__exit__(None, None, None)
 
-    def answer(self, module: str, name: str, document: Any) -> Answer:
-        """Return the answer of a process of the module, or how it ended."""
+    def answer(self, module: str, name: str, document: Any, begun: Begin) -> Answer:
+        """Return the answer of a process of the module, or how it ended; begun: told of every step that begins."""
         pool = self._taken(module)
         pool.ask(name, document)
-        [(_, reply)] = pool.wait()
+        [(_, reply)] = pool.wait(begun)
         with self._lock:
             self._idle.append((module, pool))
         return reply
@@ -57,10 +57,17 @@ class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
 
 
 def execute(text: str) -> None:
-    """Execute a command on a worker; the answer goes back as an event, which needs no second connection."""
+    """Execute a command on a worker; the answer goes back as an event, which needs no second connection.
+
+    So do the steps that it begins: when the worker dies, nobody else knows in which of them.
+    """
     asked, worker = json.loads(text), distributed.get_worker()
-    answer = worker.plugins[RESIDENTS].answer(asked["module"], asked["name"], asked["document"])
-    worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], "answer": answer}))
+
+    def tell(**what: Any) -> None:
+        worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], **what}))
+
+    residents = worker.plugins[RESIDENTS]
+    tell(answer=residents.answer(asked["module"], asked["name"], asked["document"], lambda step: tell(begun=step)))
 
 
 def rest(dask_worker: Any) -> None:

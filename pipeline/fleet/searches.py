@@ -6,12 +6,12 @@ problem. When an answer is proven optimal, nobody goes on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from pipeline import registry
-from pipeline.core.errors import MeasurementError
+from pipeline.core.errors import MeasurementError, told_error
 from pipeline.core.figures import gap_of
 from pipeline.core.stages import is_proven
 from pipeline.fleet.dispatch import FleetDispatcher
@@ -49,7 +49,7 @@ def search_on(
             Command(f"{placer}, seed {seed}", f"{placer}, seed {seed}", asked, rank=i, files=files_of(asked))
         )
     answers: dict[str, SearchDocument] = {}
-    why = {"cause": "No search was made.", "remedy": ""}
+    why: Mapping[str, Any] = {"cause": "No search was made.", "remedy": ""}
     while len(dispatcher):
         for settled in dispatcher.wait():
             if "error" in settled.answer:
@@ -61,7 +61,7 @@ def search_on(
         if answers and combined(list(answers.values()))["proven"]:
             break
     if not answers:
-        raise MeasurementError(why["cause"], why["remedy"])
+        raise told_error(why, MeasurementError)
     return combined(list(answers.values()))
 
 

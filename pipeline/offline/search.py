@@ -35,7 +35,7 @@ from pipeline.offline.records import (
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
 from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.recipes import for_placer, lifted
-from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rehearsal import rehearse, telling_of_compiling
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable, write_trace
 from pipeline.progress.watch import Watcher, spoken, unwatched
@@ -166,11 +166,17 @@ def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: Prog
 
 
 def simulate(
-    scenario: Scenario, placement: str | Path, *, official: bool = False, trace: str | Path | None = None
+    scenario: Scenario,
+    placement: str | Path,
+    *,
+    official: bool = False,
+    trace: str | Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> SimulateRecord:
     """Return what the placement in a file costs; docs/search.md lists the keys.
 
-    official: whether it is a result of the tools of Tarnawski et al., which is checked as well.
+    official: whether it is a result of the tools of Tarnawski et al., which is checked as well. progress: told a line
+    for people.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -187,7 +193,8 @@ def simulate(
             f"Devices do not support {unsupported.size} operation(s): {', '.join(pairs)}.",
             "Move them to other devices.",
         )
-    figures = _figures(case, simulator, given)
+    with telling_of_compiling(progress):
+        figures = _figures(case, simulator, given)
     ordered_s = figures["priority_s"]
     value_s = figures["fifo_s"] if ordered_s is None else ordered_s
     document: SimulateRecord = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import ClassVar
@@ -28,6 +28,7 @@ from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, S
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.setup import problem_of
+from pipeline.progress.notice import COMPILING
 
 Say = Callable[[str], None]
 
@@ -36,7 +37,6 @@ BUDGET = Budget(evaluations=48, seconds=2.0)
 BOUND_S = 0.05  # seconds for the parts of a bound that improve with time
 SIMULATORS = ("listsched", "sequential", "pipelined", "latency")
 CALLING = ("portfolio", "hsdag")  # placers that let the portfolio's placers search
-NOTICE = "compiling kernels, once after an installation"
 
 
 class _Plain:
@@ -66,21 +66,28 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> flo
     in this process is not rehearsed again. evaluator: its name; what is not a simulator is stood in for. n: how many
     nodes the real problem has. say: told that kernels are compiled, if any are, and how many by now.
     """
-    from pipeline.shared.compiled import compiling  # numba, which planning has no need of
     from policy.place.portfolio import parts
 
     called = parts(n, _predictor(evaluator).execution if evaluator in SIMULATORS else None)
-    compilations = 0
-
-    def tell(done: int) -> None:
-        nonlocal compilations
-        compilations = done + 1
-        say(f"{NOTICE}: {done} functions so far")
-
     begun = time.monotonic()
-    with compiling(tell):
+    with telling_of_compiling(say) as compilations:
         rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
     return time.monotonic() - begun if compilations else 0.0
+
+
+@contextlib.contextmanager
+def telling_of_compiling(say: Say) -> Iterator[Sequence[int]]:
+    """Tell that kernels are compiled meanwhile, if any are, and how many by now; give a list with an entry for each."""
+    from pipeline.shared.compiled import compiling  # numba, which planning has no need of
+
+    begun: list[int] = []
+
+    def tell(done: int) -> None:
+        begun.append(done)
+        say(f"compiling kernels: {done} functions so far" if done else COMPILING)
+
+    with compiling(tell):
+        yield begun
 
 
 def rehearse_each(placers: Iterable[str], evaluator: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
@@ -18,12 +19,15 @@ class StoppedError(Exception):
     """Work that nobody waits for any more ends with this, unseen."""
 
 
-def apart(work: Callable[[Callable[[], None]], T]) -> T:
+def apart(work: Callable[[Callable[[], None]], T], *, within_s: float | None = None) -> T:
     """Return what `work` returns or raises, run on another thread than the one that signals interrupt.
 
     An interrupt while a compiled kernel hands back several arrays ends the process: numba does not look whether making
     them raised. Here it meets the waiting caller instead, in the middle of a kernel, too. work: gets a function to
     call now and then, which raises `StoppedError` once the caller has gone.
+
+    Raises:
+        TimeoutError: the work has not ended in time; it is left behind.
     """
     gone = threading.Event()
     outcome: Future[T] = Future()
@@ -41,8 +45,11 @@ def apart(work: Callable[[Callable[[], None]], T]) -> T:
     thread = threading.Thread(target=body, name="placewright-search", daemon=True)
     try:
         thread.start()  # may be interrupted itself, when the work has begun
+        begun = time.monotonic()
         while not wait([outcome], LOOK_EVERY_S).done:  # Windows tells of Ctrl-C between waits, not within them
-            pass
+            if within_s is not None and time.monotonic() - begun > within_s:
+                gone.set()
+                raise TimeoutError
         return outcome.result()
     except KeyboardInterrupt:
         gone.set()

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.report.charts import forest
 from pipeline.report.comparison import interval_row
 from pipeline.report.page import write_page
-from pipeline.report.plain import PlainPage, Section, TableCell
+from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
 from pipeline.report.run_page import REPORT
 from pipeline.report.text import count_text, seconds_text
 from pipeline.runs.result import Result
@@ -60,9 +60,9 @@ def _listed(row: Row) -> list[str | TableCell]:
 def _figures(row: Row) -> list[TableCell]:
     """Return the latency of a row's answer, and how many times as fast it is as the best single device."""
     if row["failed"]:
-        return [TableCell("", ""), TableCell("", "")]
+        return [number_cell("", None), number_cell("", None)]
     latency_s, ratio = row["median_s"], row["speedup"]
-    return [TableCell(seconds_text(latency_s), repr(latency_s)), TableCell(f"{ratio:.3f}", repr(ratio))]
+    return [number_cell(seconds_text(latency_s), latency_s), number_cell(f"{ratio:.3f}", ratio)]
 
 
 def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
@@ -77,9 +77,9 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
             str(record.hardware.get("cpu", "")),
             row["best"],
             (figures := _figures(row))[0],
-            f"{seconds_text(row['low_s'])} to {seconds_text(row['high_s'])}",
+            number_cell(f"{seconds_text(row['low_s'])} to {seconds_text(row['high_s'])}", row["low_s"]),
             figures[1],
-            f"{record.speedup_over_best_single.low:.3f} to {record.speedup_over_best_single.high:.3f}",
+            number_cell(f"{(gain := record.speedup_over_best_single).low:.3f} to {gain.high:.3f}", gain.low),
             row["verdict"],
         ]
         for row, record in results

@@ -16,7 +16,7 @@ from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError
 from pipeline.report.charts import RatioInterval, forest
 from pipeline.report.page import picture
-from pipeline.report.plain import Section, TableCell
+from pipeline.report.plain import Section, TableCell, number_cell
 from pipeline.runs.records import from_json
 from pipeline.shared.payload import read_json
 
@@ -48,7 +48,7 @@ class DrawnComparison:
         """Return the part of a page about it; place: the folder in which it lies, if that is to be said."""
         more = f" The picture holds {DRAWN} of {len(self.rows)} rows." if len(self.rows) > DRAWN else ""
         cells: list[list[str | TableCell]] = [
-            [r.name, TableCell(f"{r.middle:.4g}", repr(r.middle)), *_ends(r)] for r in self.rows
+            [r.name, number_cell(f"{r.middle:.4g}", r.middle), *_ends(r)] for r in self.rows
         ]
         return Section(
             f"{place}: {self.title}" if place else self.title,
@@ -62,9 +62,7 @@ class DrawnComparison:
 
 
 def _ends(row: RatioInterval) -> list[TableCell]:
-    return [
-        TableCell("" if end is None else f"{end:.4g}", "" if end is None else repr(end)) for end in (row.low, row.high)
-    ]
+    return [number_cell("" if end is None else f"{end:.4g}", end) for end in (row.low, row.high)]
 
 
 def interval_row(name: str, ratio: tuple[float, float, float], kind: str = "other", words: str = "") -> RatioInterval:

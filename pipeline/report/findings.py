@@ -233,6 +233,21 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
     return rows
 
 
+def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | None]:
+    """Return what the cells of `candidate_rows` that hold numbers are sorted by; None where a candidate has none."""
+    contest = run.result.contest
+    ratio = contest.ratios.get(c.name) if contest is not None else None
+    return {
+        "latency": c.latency_s.median if c.latency_s is not None else None,
+        "interval": c.latency_s.low if c.latency_s is not None else None,
+        "p99": c.percentiles.get("99"),
+        "rate": c.rate,
+        "ratio": ratio.ratio if ratio is not None else c.times_as_fast,
+        "memory": c.peak_bytes,
+        "load": c.compile_s,
+    }
+
+
 def pareto_points(run: RunRecords) -> list[tuple[str, float, float]]:
     """Return name, latency and rate of what was measured; the twin of the baseline stands for noise and is left out."""
     return [

@@ -12,7 +12,7 @@ from pipeline.core.errors import PlacewrightError, StoreError, UsageError
 from pipeline.report.batch_page import BATCH_PAGE
 from pipeline.report.comparison import RECORD, read_comparisons
 from pipeline.report.page import write_page
-from pipeline.report.plain import PlainPage, Section, TableCell
+from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
 from pipeline.report.text import count_text, seconds_text
 from pipeline.runs.directory import MANIFEST, RESULT, RunDirectory
 from pipeline.runs.result import Result
@@ -129,10 +129,10 @@ def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
         record.model.path,
         ", ".join(d.name for d in record.devices),
         best.name,
-        TableCell(seconds_text(latency_s), "" if latency_s is None else repr(latency_s)),
-        TableCell(f"{gain.ratio:.3f}", repr(gain.ratio)),
-        interval,
-        TableCell(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "", repr(at)),
+        number_cell(seconds_text(latency_s), latency_s),
+        number_cell(f"{gain.ratio:.3f}", gain.ratio),
+        number_cell(interval, gain.low if interval else None),
+        number_cell(datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") if at else "", at),
         record.fingerprint[:12],
         record.verdict,
     ]

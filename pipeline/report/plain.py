@@ -23,6 +23,11 @@ class TableCell:
     link: str = ""
 
 
+def number_cell(words: str, value: float | None) -> TableCell:
+    """Return the cell of a number in words, such as "1.2 ms": sorted by its value, None where there is none."""
+    return TableCell(words, "" if value is None else repr(value))
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of a page: a title, and of words, chart, table and text to copy what there is.

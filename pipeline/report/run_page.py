@@ -12,6 +12,7 @@ from pipeline.core.figures import share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, rendered, write_page
+from pipeline.report.plain import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
@@ -89,7 +90,13 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
 def _candidates(run: RunRecords) -> dict[str, Any]:
     rows = findings.candidate_rows(run)
     keys = ("name", "latency", "interval", "p99", "rate", "ratio", "memory", "load", "about")
-    there = [{"kind": "best" if r["best"] else "", "cells": [r[k] for k in keys]} for r in rows if r["latency"]]
+    figures = {c.name: findings.candidate_figures(c, run) for c in run.result.candidates}
+
+    def cells(row: Mapping[str, str]) -> list[str | TableCell]:
+        value = figures[row["name"]]
+        return [number_cell(row[k], value[k]) if k in value else row[k] for k in keys]
+
+    there = [{"kind": "best" if r["best"] else "", "cells": cells(r)} for r in rows if r["latency"]]
     intervals = findings.intervals(run)
     reference = run.control.name if run.control is not None else ""
     label = f"How each candidate compares with {reference}: how many times {run.better}"

@@ -50,6 +50,8 @@ PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
 PARTITIONED = ("coarsen", "group", "place")
 # Their answers hold for every seed: runs that differ in the seed alone share them.
 SEEDLESS = ("read", "kernels", "precisions", "profile")
+# Of these the implementations say whether their answers do.
+OPEN = ("coarsen", "embed", "group")
 # Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
 COMPARED_ALIKE = ("tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
 METRIC = "metric"  # the setting among them that names a file, and a function in it
@@ -162,7 +164,7 @@ class _Planned:
         name = "+".join(uses) or stage
         context = _reading(self.model, settings) if stage == "read" else {}
         context |= {FILES: files} if files else {}
-        seed = 0 if stage in SEEDLESS else settings.seed
+        seed = settings.seed if _is_seeded(stage, version) else 0
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
         self.tasks[stage] = Task(stage, name, version, params, seed, keys, mark, context, series)
         self.keys[stage] = self.tasks[stage].key
@@ -251,11 +253,19 @@ def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:
     seeded: list[Task] = []
     keys: dict[str, str] = {}
     for task in tasks:
-        own = 0 if task.stage in SEEDLESS else seed
+        own = seed if _is_seeded(task.stage, task.version) else 0
         other = replace(task, seed=own, inputs={stage: keys[stage] for stage in task.inputs})
         seeded.append(other)
         keys[task.stage] = other.key
     return seeded
+
+
+def _is_seeded(stage: str, version: Mapping[str, int | str]) -> bool:
+    """Return whether the answer of a stage depends on the seed; version: of all implementations that it uses."""
+    if stage not in OPEN:
+        return stage not in SEEDLESS
+    used = [key.partition(".") for key in version if "." in key]
+    return any(declared(s, name).seeded for s, _, name in used)
 
 
 def _shapes(settings: Settings) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 in   {"tasks": [{...}, ...], "store": path, "previous": {stage: parts}, "alone": whether the machine is held already}
 out  {"done": [{"ran", "why", "seconds"}, ...]}, one per task in their order; behind those before a task that fails
-     also "error": {"cause", "remedy"}
+     also "error": {"cause", "remedy", "exit_code"} and "doing": the stage that failed
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from typing import Any
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Progress, Task, run_task
-from pipeline.core.workers import answered, serve
+from pipeline.core.workers import Begin, answered, serve_in_steps
 from pipeline.runs.steps import STEPS
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Return what became of tasks that follow one another."""
+def answer(command: dict[str, Any], begin: Begin = lambda stage: None) -> dict[str, Any]:
+    """Return what became of tasks that follow one another; begin: told of every stage when it begins."""
     done: list[dict[str, Any]] = []
 
     def execute(_: dict[str, Any]) -> dict[str, Any]:
         alone = _held if command["alone"] else measuring_alone
         store = Store(Path(command["store"]))
         for task in (Task(**each) for each in command["tasks"]):
+            begin(task.stage)
             previous = command["previous"].get(task.stage)
             outcome = run_task(task, store, STEPS, lambda text: None, previous, alone=alone)
             done.append({"ran": outcome.ran, "why": outcome.why, "seconds": outcome.seconds})
         return {}
 
-    return {"done": done, **answered(execute, command)}
+    told = answered(execute, command)
+    if "error" in told:
+        told = {**told, "doing": command["tasks"][len(done)]["stage"]}
+    return {"done": done, **told}
 
 
 def _held(_: Progress) -> AbstractContextManager[float]:
@@ -40,4 +44,4 @@ def _held(_: Progress) -> AbstractContextManager[float]:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve_in_steps(answer)

@@ -28,7 +28,7 @@ from typing import ParamSpec, TypeVar, cast
 import numba
 from numba.core import event
 
-from pipeline.shared.folders import own_cache
+from pipeline.shared.folders import KERNELS, own_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +42,7 @@ IMPORT = re.compile(r"^(?:from ([\w.]+) import ([\w, ]+|\((?:[^)]*)\))|import ([
 @cache
 def cache_root() -> Path:
     """Return the folder of all compiled code: the environment's own, or the user's where that cannot be written."""
-    return own_cache("kernels")
+    return own_cache(KERNELS)
 
 
 def kernel_files(path: Path, root: Path) -> list[Path]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
+KERNELS = "kernels"  # the cache of compiled code
+
 
 def own_cache(name: str) -> Path:
     """Return a folder of the environment placewright runs in, or of the user where that cannot be written."""

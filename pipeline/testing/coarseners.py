@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.graph import Graph, contract, is_acyclic
 from pipeline.core.stages import Coarsener
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, is_seeded, require
 
 SMALLEST = {
     "1 node": graph_of(1, [], kernel=[0]),
@@ -24,6 +24,7 @@ SMALLEST = {
 }
 
 
+@ending
 def check_coarsener(coarsener: Coarsener) -> None:
     """Hold a coarsener to all promises of its Protocol.
 
@@ -56,6 +57,10 @@ def check_grouping(coarsener: Coarsener, graph: Graph, *, seed: int) -> None:
     require(not coarsener.acyclic or is_acyclic(small), coarsener, "promises acyclic quotients and makes a cyclic one")
     again = copy.copy(coarsener).coarsen(graph, seed=seed)
     require(np.array_equal(again.group, grouping.group), coarsener, "groups an equal graph differently for equal seeds")
+    if not is_seeded(coarsener):
+        other = coarsener.coarsen(graph, seed=seed + 1)
+        same = np.array_equal(other.group, grouping.group)
+        require(same, coarsener, "says that it is not seeded, and groups an equal graph differently for other seeds")
 
 
 def check_indifference(coarsener: Coarsener, graph: Graph, *, seed: int) -> None:

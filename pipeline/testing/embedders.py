@@ -10,11 +10,12 @@ from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedder
 from pipeline.shared.torch_tools import seeded
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, is_seeded, require
 
 FEATURES = 7
 
 
+@ending
 def check_embedder(embedder: Embedder) -> None:
     """Hold an embedder, and the encoders it builds, to all promises of their Protocols.
 
@@ -63,7 +64,7 @@ def check_gradients(embedder: Embedder) -> None:
 
 
 def check_seeds(embedder: Embedder) -> None:
-    """Require finite embeddings, equal for equal seeds and, where there are weights, other ones for other seeds."""
+    """Require finite embeddings, equal for equal seeds, and for others what is said: equal ones, or other weights."""
     graph, features = _small()
     first, again, other = (embedder.embed(features, graph, seed=seed) for seed in (3, 3, 4))
     require(first.nodes.shape[0] == graph.n, embedder, f"embeds {first.nodes.shape[0]} of {graph.n} nodes")
@@ -71,7 +72,10 @@ def check_seeds(embedder: Embedder) -> None:
     require(np.array_equal(first.nodes, again.nodes), embedder, "gives other embeddings for an equal seed")
     for label, weight in first.weights.items():
         require(np.array_equal(weight, again.weights[label]), embedder, f"leaves another {label} for an equal seed")
-    if first.weights:
+    if not is_seeded(embedder):
+        same = np.array_equal(first.nodes, other.nodes)
+        require(same, embedder, "says that it is not seeded, and gives other embeddings for other seeds")
+    elif first.weights:
         require(not np.array_equal(first.nodes, other.nodes), embedder, "has weights that no seed changes")
 
 

@@ -8,7 +8,7 @@ import torch
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import Grouper, GroupSample
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, global_state_unchanged, require
+from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, is_seeded, require
 
 WIDTH = 5
 DRAWS = 3
@@ -16,6 +16,7 @@ DRAWS = 3
 LARGE = graph_of(40, [(i, i + 1) for i in range(38)] + [(i, i + 7) for i in range(0, 30, 5)])
 
 
+@ending
 def check_grouper(grouper: Grouper) -> None:
     """Hold a grouper, and the models it builds, to all promises of their Protocols.
 
@@ -80,11 +81,15 @@ def check_generators(grouper: Grouper) -> None:
 
 
 def check_seeds(grouper: Grouper) -> None:
-    """Require that equal seeds build equal models."""
+    """Require that equal seeds build equal models, and all seeds where it says that it is not seeded."""
     first, again = (grouper.build(WIDTH, seed=5).module.state_dict() for _ in range(2))
     require(first.keys() == again.keys(), grouper, "builds models of different parameters from one seed")
     for label, weight in first.items():
         require(torch.equal(weight, again[label]), grouper, f"builds models of different {label} from one seed")
+    if not is_seeded(grouper):
+        one, other = (draw(grouper, LARGE, built=seed, greedy=True).grouping.group for seed in (5, 6))
+        same = np.array_equal(one, other)
+        require(same, grouper, "says that it is not seeded, and groups an equal graph differently for other seeds")
 
 
 def check_gradients(grouper: Grouper) -> None:
@@ -110,7 +115,7 @@ def nodes(n: int) -> torch.Tensor:
     return torch.randn(n, WIDTH, generator=torch.Generator().manual_seed(n))
 
 
-def draw(grouper: Grouper, graph: Graph, *, seed: int = 0, greedy: bool = False) -> GroupSample:
-    """Return a draw of a fresh model on drawn embeddings."""
-    model = grouper.build(WIDTH, seed=0)
+def draw(grouper: Grouper, graph: Graph, *, seed: int = 0, greedy: bool = False, built: int = 0) -> GroupSample:
+    """Return a draw of a fresh model, whose own seed is `built`, on drawn embeddings."""
+    model = grouper.build(WIDTH, seed=built)
     return model.group(nodes(graph.n), graph, rng=np.random.default_rng(seed), greedy=greedy)

@@ -15,11 +15,12 @@ from pipeline.core.simulation import Moves
 from pipeline.core.stages import Measurer, Simulator, Subject, is_simulator
 from pipeline.testing.graphs import graph_of
 from pipeline.testing.problems import small_topology
-from pipeline.testing.promises import check_declaration, require
+from pipeline.testing.promises import check_declaration, ending, require
 
 MOVES = 8
 
 
+@ending
 def check_measurer(measurer: Measurer, subject: Subject | None = None) -> None:
     """Hold a measurer, and the evaluator it binds, to all promises of their Protocols.
 

@@ -5,14 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 
 from pipeline import registry
+from pipeline.progress.interruption import apart
+
+LIMIT_S = 300.0  # seconds after which an implementation is taken to hang; those that come along take a tenth, at most
+SEEN = (
+    " What was asked before costs a search nothing, so that its budget may never be spent: end a loop `while not "
+    "search.done` after some steps without a placement that is new, too, as with a `patience`."
+)
+
+Implementation = TypeVar("Implementation")
+Rest = ParamSpec("Rest")
+Promise = Callable[Concatenate[Implementation, Rest], None]
 
 
 def require(kept: bool | np.bool_, implementation: object, fault: str) -> None:
@@ -24,6 +38,36 @@ def require(kept: bool | np.bool_, implementation: object, fault: str) -> None:
     """
     if not kept:
         raise AssertionError(f"{implementation} {fault}")
+
+
+def ending(promise: Promise[Implementation, Rest]) -> Promise[Implementation, Rest]:
+    """Return a promise that is broken as well where trying it does not end; where it hangs is told."""
+
+    @wraps(promise)
+    def limited(implementation: Implementation, /, *args: Rest.args, **kwargs: Rest.kwargs) -> None:
+        thread = 0
+
+        def work(check: Callable[[], None]) -> None:
+            nonlocal thread
+            thread = threading.get_ident()
+            promise(implementation, *args, **kwargs)
+
+        try:
+            apart(work, within_s=LIMIT_S)
+        except TimeoutError as error:
+            where = _place_of(implementation, thread)
+            hint = SEEN if hasattr(implementation, "place") else ""
+            raise AssertionError(f"{implementation} has not ended after {LIMIT_S:g} s{where}.{hint}") from error
+
+    return limited
+
+
+def _place_of(implementation: object, thread: int) -> str:
+    """Return where a thread is: in the innermost function of the implementation's module, "" if it is in none."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_globals.get("__name__") != type(implementation).__module__:
+        frame = frame.f_back
+    return f"; it is in line {frame.f_lineno} of {frame.f_code.co_filename}" if frame is not None else ""
 
 
 def check_declaration(implementation: object) -> None:
@@ -52,6 +96,13 @@ def check_declaration(implementation: object) -> None:
         json.dumps(values, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{implementation} has a parameter that JSON cannot hold: {error}") from error
+
+
+def is_seeded(implementation: object) -> bool:
+    """Return whether the answer of an implementation may depend on the seed; it may unless it says `seeded = False`."""
+    seeded = getattr(implementation, "seeded", True)
+    require(isinstance(seeded, bool), implementation, f"says seeded is {seeded!r}, not True or False")
+    return bool(seeded)
 
 
 @contextmanager

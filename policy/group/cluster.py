@@ -73,6 +73,7 @@ class Cluster:
     """
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
 
     groups: int = param(16, "groups to make; a smaller graph is left as it is")
 

@@ -40,6 +40,7 @@ class Identity:
     """Leaves every node alone."""
 
     version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
 
     def build(self, width: int, *, seed: int) -> IdentityModel:
         """Return the model."""

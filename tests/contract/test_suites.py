@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from pipeline.core.measurement import Measurement
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Answer
-from pipeline.testing import embedders, placers, simulated
+from pipeline.testing import embedders, placers, promises, simulated
 from pipeline.testing.coarseners import check_coarsener
 from pipeline.testing.groupers import check_grouper
 from pipeline.testing.measurers import check_measurer
@@ -203,3 +204,86 @@ def test_what_an_implementation_must_declare_is_told() -> None:
 def test_a_global_state_that_stays_is_no_fault() -> None:
     with global_state_unchanged("it"):
         np.random.default_rng(0).random()
+
+
+ENOUGH = threading.Event()  # ends what never ends by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Endless(Method):
+    """Asks for draws until the budget is spent, which it never is where every placement has been asked about."""
+
+    version: ClassVar[int] = 1
+
+    def run(self, search: Search, *, seed: int) -> None:
+        rng, problem = np.random.default_rng(seed), search.problem
+        while not search.done and not ENOUGH.is_set():
+            device = rng.integers(problem.topology.p, size=problem.graph.n)
+            search.evaluate([Placement(device, problem.topology.names)])
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided(Halves):
+    """Merges nothing, and never says so."""
+
+    def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
+        while not ENOUGH.is_set():
+            pass
+        return Grouping.identity(graph.n)
+
+
+@pytest.mark.parametrize(
+    ("check", "implementation", "more"),
+    [(placers.check_placer, Endless(), ".*patience"), (check_coarsener, Undecided(), r"\.$")],
+)
+def test_an_implementation_that_never_ends_is_found_and_told_where_it_hangs(
+    check: Callable[[Any], None], implementation: Any, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promises, "LIMIT_S", 1.0)
+    ENOUGH.clear()
+    where = rf"has not ended after 1 s; it is in line \d+ of {re.escape(__file__)}"
+    try:
+        with pytest.raises(AssertionError, match=where + more):
+            check(implementation)
+    finally:
+        ENOUGH.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Secretive(Halves):
+    """Draws two groups, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+    acyclic: ClassVar[bool] = False
+
+    def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
+        return Grouping.of_labels(np.random.default_rng(seed).integers(0, 2, graph.n))
+
+
+@dataclass(frozen=True, slots=True)
+class SecretiveGcn(Gcn):
+    """Draws its weights, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class SecretiveEdgeScore(EdgeScore):
+    """Draws its weights, and says that no seed matters."""
+
+    seeded: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(
+    ("check", "implementation"),
+    [
+        (check_coarsener, Secretive()),
+        (embedders.check_seeds, SecretiveGcn(pretrain_epochs=0)),
+        (check_grouper, SecretiveEdgeScore()),
+    ],
+)
+def test_an_implementation_whose_seed_matters_though_it_says_otherwise_is_found(
+    check: Callable[[Any], None], implementation: Any
+) -> None:
+    with pytest.raises(AssertionError, match="says that it is not seeded, and "):
+        check(implementation)

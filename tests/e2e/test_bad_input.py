@@ -104,7 +104,7 @@ def test_a_model_that_cannot_be_read_changes_nothing_that_was_there(
     before = snapshot(tmp_path)
     given = str(jobs) if command == "batch" else str(path)
     code = run([command, given, "--out", str(out), "--store", str(store)])
-    assert code == (5 if command == "batch" else 3), capsys.readouterr().err
+    assert code == 3, capsys.readouterr().err
     if command == "batch":  # its table and page tell of the failed job; a worker has locked an entry of the store
         assert sorted(p.name for p in out.iterdir()) == ["batch.html", "jobs.json", "notes", "table.csv", "table.jsonl"]
     else:
@@ -453,3 +453,43 @@ def test_the_quick_settings_of_these_tests_are_real_keys() -> None:
     from pipeline.config import Settings
 
     Settings().updated(QUICK, "the tests")
+
+
+ABSENT = "absent.onnx"
+READING = {
+    "tune": ["tune", ABSENT, "--out", "run"],
+    "tune --dry-run": ["tune", ABSENT, "--out", "run", "--dry-run"],
+    "coarsen": ["coarsen", ABSENT, "--out", "run"],
+    "batch": ["batch", "jobs.toml"],
+    "batch of processes": ["batch", "damaged.toml"],
+    "calibrate": ["calibrate", ABSENT, "--out", "fit"],
+    "search": ["search", ABSENT, "--topology", "equal:2", "--evaluations", "4"],
+    "search of a graph": ["search", "absent.json", "--topology", "equal:2", "--evaluations", "4"],
+    "simulate": ["simulate", ABSENT, "--topology", "equal:2", "--placement", "placement.json"],
+    "bound": ["bound", ABSENT, "--topology", "equal:2"],
+    "split": ["split", ABSENT, "--placement", "placement.json", "--devices", "CPU", "--out", "split"],
+    "where": ["where", ABSENT],
+    "bench hsdag": ["bench", "hsdag", "--quick", "--models", ABSENT, "--out", "bench"],
+    "bench hsdag of a folder": ["bench", "hsdag", "--quick", "--models", "absent/", "--out", "bench"],
+    "bench league": ["bench", "league", "--quick", "--instances", "absent.json", "--out", "bench"],
+    "bench league of a model": ["bench", "league", "--quick", "--instances", "damaged.xml", "--out", "bench"],
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_every_command_ends_with_3_where_its_model_cannot_be_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLACEWRIGHT_STORE", str(tmp_path / "store"))
+    Path("placement.json").write_text('{"a": "CPU"}', encoding="utf-8")
+    Path("damaged.xml").write_text("no model", encoding="utf-8")
+    Path("jobs.toml").write_text(f'[[jobs]]\nmodels = ["{ABSENT}"]\n', encoding="utf-8")
+    Path("damaged.toml").write_text('[[jobs]]\nmodels = ["damaged.xml"]\ndevices = ["CPU"]\n', encoding="utf-8")
+    assert run(READING[name]) == 3, capsys.readouterr().err
+
+
+def test_a_batch_of_bad_models_and_other_failures_ends_with_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.toml").write_text(f'[[jobs]]\nmodels = ["{ABSENT}", "zoo:nothing"]\n', encoding="utf-8")
+    assert run(["batch", "jobs.toml", "--store", str(tmp_path / "store")]) == 5

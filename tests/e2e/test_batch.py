@@ -187,7 +187,7 @@ def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
     tmp_path: Path, in_process: list[str], rows: Rows
 ) -> None:
     (tmp_path / "broken.xml").write_text("<html/>", encoding="utf-8")
-    table = rows(jobs_file(tmp_path, "gone.xml", "broken.xml", "chain.xml", devices=SETS[:1]), 5)
+    table = rows(jobs_file(tmp_path, "gone.xml", "broken.xml", "chain.xml", devices=SETS[:1]), 3)
     assert [bool(r["failed"]) for r in table] == [True, True, False]
     assert "There is no file" in table[0]["failed"]
     assert "is not OpenVINO IR" in table[1]["failed"]
@@ -199,7 +199,7 @@ def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest
     jobs = tmp_path / "jobs.toml"
     jobs.write_text('[[jobs]]\nmodels = ["zoo:resnet-50"]\n', encoding="utf-8")
     assert run(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
-    _, _, table = capsys.readouterr().err.partition(" job ")
+    _, _, table = capsys.readouterr().out.partition(" job ")
     assert "There is no network named 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
 
 
@@ -248,7 +248,7 @@ def test_a_batch_with_nothing_to_do_starts_no_process_and_imports_no_library_of_
         "print(sorted(heavy & set(sys.modules)), started)\n"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout == "[] []\n"
+    assert found.stdout.splitlines()[-1] == "[] []"
 
 
 @pytest.mark.slow

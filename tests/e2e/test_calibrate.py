@@ -142,7 +142,7 @@ def test_the_table_for_people_names_both_simulators(
     model: Path, tmp_path: Path, lazy: Lazy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments(model, tmp_path)) == 0
-    told = capsys.readouterr().err
+    told = capsys.readouterr().out
     assert all(word in told for word in ("sequential", "listsched", "held out", "costs.csv"))
 
 

@@ -33,7 +33,7 @@ def every_kind(folder: Path, *models: str, machines: str = '"every"', more: str 
 
 def batch(folder: Path, jobs: list[Job], engine: ProcessEngine, said: list[str] | None = None) -> list[dict[str, Any]]:
     say = (said if said is not None else []).append
-    return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=say)
+    return run_batch(jobs, folder / "out", Store(folder / "store"), engine=engine, say=say).rows
 
 
 def test_a_job_for_every_kind_of_machine_is_a_row_for_each_and_one_page(tmp_path: Path, made_up_profile: None) -> None:

@@ -64,7 +64,7 @@ def test_throughput_is_tuned_and_a_larger_budget_keeps_the_starts_of_a_smaller_o
 def test_a_limit_that_nothing_keeps_is_told_in_words(copy: Warm, capsys: pytest.CaptureFixture[str]) -> None:
     limits = ["--budget", "20s", "--max-memory", "1MB"]
     assert run(command(copy, *limits, measure__starts=1, measure__settings="false")) == 0
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert "Nothing keeps the limits." in said
     assert "MB of memory, 1 MB allowed" in said
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pipeline.core.errors import UsageError
 from pipeline.progress.interruption import apart
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_work_runs_on_another_thread_and_gives_back_what_it_returns() -> None:
@@ -63,3 +68,11 @@ def test_an_interrupt_reaches_the_caller_and_ends_the_work() -> None:
 
 def test_work_that_never_asks_is_left_behind() -> None:
     assert interrupted(0.01, "deaf") == "interrupted False"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX ignores interrupts of what it runs in the background")
+def test_tests_interrupt_what_they_start_where_interrupts_were_ignored_as_in_the_background() -> None:
+    chosen = f"{__file__}::{test_an_interrupt_reaches_the_caller_and_ends_the_work.__name__}"
+    inner = shlex.join([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", chosen])
+    ended = subprocess.run(["sh", "-c", f'trap "" INT; {inner}'], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -235,3 +235,13 @@ def test_whatever_fails_every_command_is_settled_once_and_what_can_be_done_is(da
     if kind is GONE and len(bad) == 1:  # one worker that always dies fails nothing that another could do
         good = {w.fingerprint for w in fleet if w.name not in bad}
         assert all(found[t.name] == FINE for t in tasks if good and t.fingerprint in {ANY, *good})
+
+
+def test_a_command_that_is_tried_again_is_told_by_the_step_that_failed() -> None:
+    answers = iter([{**GONE, "doing": "embed"}, {**GONE, "doing": ""}, FINE])
+    engine = MadeUp(workers(3), lambda worker, name: next(answers))
+    said: list[str] = []
+    chain = Command("c", "job: coarsen, embed, group", {}, subject="job")
+    assert outcomes(engine, [chain], said) == {"c": FINE}
+    assert said[0].startswith("job: embed failed on ")
+    assert said[1].startswith("job: coarsen, embed, group failed on "), "it died before it began"

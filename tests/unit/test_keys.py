@@ -280,3 +280,25 @@ def test_a_plan_with_another_seed_is_that_of_the_settings_with_it(changed: dict[
     assert with_seed(zero, 5) == five
     assert [t.key for t in with_seed(zero, 5)] == [t.key for t in five]
     assert zero != five
+
+
+@pytest.mark.parametrize(
+    ("changed", "shared"),
+    [
+        ({}, {"coarsen"}),
+        ({"coarsen.use": "metis"}, set()),
+        ({"coarsen.use": ["colocate", "identity"], "embed.use": "identity"}, {"coarsen", "embed"}),
+        ({"embed.use": "identity", "group.use": "cluster"}, {"coarsen", "embed", "group"}),
+    ],
+)
+def test_runs_of_other_seeds_share_the_stages_in_which_nothing_is_random(
+    changed: dict[str, Any], shared: set[str]
+) -> None:
+    machine = HostMachine(({"name": "A"},), {}, "here", (("CPU", "bf16"),))
+    learning = {"place.use": ["hsdag"], **changed}
+    runs = [
+        {t.stage: t.key for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, machine)}
+        for settings in (Settings().updated({**learning, "seed": seed}, "the test") for seed in (0, 5))
+    ]
+    stages = ("coarsen", "embed", "group", "place")
+    assert {stage for stage in stages if runs[0][stage] == runs[1][stage]} == shared

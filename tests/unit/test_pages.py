@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,31 @@ def test_bash_completes_words_after_the_documented_line(tmp_path: Path) -> None:
     assert found.stdout == "batch\n", found.stderr
 
 
+CHANGED = ("mkdocs.yml", "README.md", "docs")  # what the tests of the site change in a copy
+on_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make to build the site with")
+
+
+def make_site(root: Path, changes: Mapping[str, tuple[str, str]]) -> subprocess.CompletedProcess[str]:
+    """Run `make site` on a copy of the documents; changes: file -> a text in it, "" for its end, and what to put."""
+    for path in ROOT.iterdir():
+        if path.name in CHANGED:
+            copy = shutil.copytree if path.is_dir() else shutil.copy
+            copy(path, root / path.name)
+        elif not path.name.startswith(".") and path.name != "site":
+            (root / path.name).symlink_to(path)
+    (root / ".venv").mkdir()
+    (root / ".venv" / "ready").touch()  # so that nothing is installed
+    for name, (old, new) in changes.items():
+        text = (root / name).read_text(encoding="utf-8") if (root / name).exists() else ""
+        assert old in text
+        (root / name).write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
+    command = ["make", f"BIN={Path(sys.executable).parent}", "site"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
+@on_make
 def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    found = make_site(tmp_path, {})
     assert found.returncode == 0, found.stdout + found.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) >= len(PAGES)
@@ -138,6 +160,29 @@ def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
         fetched = re.findall(r'(?:<script[^>]* src|<img[^>]* src|<link rel="stylesheet"[^>]* href)="([^"]*)"', text)
         assert fetched
         assert not [target for target in fetched if "//" in target], page
+
+
+@on_make
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"docs/zoo.md": ("", "\nSee [a page](nowhere.md).\n")}, "nowhere.md"),
+        ({"docs/zoo.md": ("", "\nSee [a heading](graph.md#nowhere).\n")}, "#nowhere"),
+        ({"docs/zoo.md": ("", "\nSee [this page](#nowhere).\n")}, "#nowhere"),
+        ({"docs/zoo.md": ("", "\nSee [a file](../pipeline/nowhere.py).\n")}, "pipeline/nowhere.py"),
+        ({"docs/zoo.md": ("", "\n![a picture](nowhere.svg)\n")}, "nowhere.svg"),
+        ({"README.md": ("", "\nSee [a page](docs/nowhere.md).\n")}, "nowhere.md"),
+        ({"docs/unlisted.md": ("", "# A page in no menu\n")}, "unlisted.md"),
+        ({"mkdocs.yml": ("- zoo.md", "- nowhere.md")}, "nowhere.md"),
+    ],
+    ids=["page", "heading", "own heading", "file", "picture", "outside docs", "in no menu", "menu"],
+)
+def test_the_site_is_refused_where_a_link_leads_nowhere(
+    changes: dict[str, tuple[str, str]], words: str, tmp_path: Path
+) -> None:
+    found = make_site(tmp_path, changes)
+    assert found.returncode != 0, found.stdout + found.stderr
+    assert words in found.stdout + found.stderr
 
 
 @cache

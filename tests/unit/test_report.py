@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from dataclasses import replace
@@ -14,7 +15,10 @@ from pipeline.cli.main import run
 from pipeline.config import Settings, parse_assignment
 from pipeline.core.errors import StoreError
 from pipeline.core.simulation import Timeline
+from pipeline.report.comparison import FEW, DrawnComparison, interval_row
+from pipeline.report.index import write_index
 from pipeline.report.page import asset, rendered
+from pipeline.report.plain import PlainPage
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
 from pipeline.report.side_by_side import side_by_side
@@ -228,3 +232,42 @@ def test_a_page_is_whole(folder: Path) -> None:
         "Provenance",
     ):
         assert heading in found.words
+
+
+def columns(page: str) -> list[list[tuple[str, str]]]:
+    """Return the columns of all sortable tables of a page, as (what a cell shows, what it is sorted by)."""
+    found = []
+    for table in re.findall(r'<table[^>]* class="sortable">.*?<tbody>(.*?)</tbody>', page, re.DOTALL):
+        lines = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+        rows = [re.findall(r"<td([^>]*)>(.*?)</td>", line, re.DOTALL) for line in lines]
+        cells = [[(re.sub(r"<[^>]*>", "", text), attributes) for attributes, text in row] for row in rows]
+        for column in zip(*cells, strict=True):
+            keys = [re.search(r'data-value="([^"]*)"', attributes) for _, attributes in column]
+            found.append([(text, key[1] if key else text) for (text, _), key in zip(column, keys, strict=True)])
+    return found
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text or "0"))
+    except ValueError:
+        return False
+
+
+def test_every_sortable_column_of_numbers_is_sorted_by_numbers(tmp_path: Path) -> None:
+    for name, factor in (("slow", 3.0), ("quick", 0.5)):
+        write_report(finished(tmp_path / name, factor=factor))
+    write_index(tmp_path, tmp_path / "index.html")
+    many = [interval_row(f"job{i}", (i / 7 + 1, i / 7 + 0.9, i / 7 + 1.1)) for i in range(FEW + 1)]
+    section = DrawnComparison("a.svg", "jobs", "", "the best device", tuple(many)).section()
+    (tmp_path / "batch.html").write_text(PlainPage("batch", sections=[section]).text(), encoding="utf-8")
+    figures = re.compile(r"(about )?[0-9.,]+ ?(ns|us|µs|ms|s|B|kB|MB|GB|KiB|MiB|GiB|%)?( to .*| \(.*)?")
+    pages = [tmp_path / "slow" / "report.html", tmp_path / "index.html", tmp_path / "batch.html"]
+    looked = 0
+    for page in pages:
+        for column in columns(page.read_text(encoding="utf-8")):
+            shown = [text for text, _ in column if text]
+            if shown and all(figures.fullmatch(text) for text in shown):
+                looked += 1
+                assert all(is_number(key) for _, key in column), f"{page.name}: {column}"
+    assert looked > 10

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.workers import Answer
+from pipeline.core.workers import Answer, Begin
 from pipeline.fleet import residents
 from pipeline.fleet.residents import Residents
 
@@ -23,7 +23,8 @@ class FakePool:
     def ask(self, name: str, document: Any) -> None:
         self.asked.append(name)
 
-    def wait(self) -> list[tuple[str, Answer]]:
+    def wait(self, begun: Begin) -> list[tuple[str, Answer]]:
+        begun(f"step of {self.asked[-1]}")
         return [(self.asked[-1], {"by": self.module, "times": len(self.asked)})]
 
     def __exit__(self, *_: object) -> None:
@@ -33,12 +34,13 @@ class FakePool:
 def test_a_process_stays_for_its_module_and_makes_room_for_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residents, "Workers", FakePool)
     monkeypatch.setattr(FakePool, "ended", [], raising=False)
-    plugin = Residents()
+    plugin, begun = Residents(), list[str]()
     plugin.setup(None)
-    assert plugin.answer("stages", "1", {}) == {"by": "stages", "times": 1}
-    assert plugin.answer("stages", "2", {}) == {"by": "stages", "times": 2}
+    assert plugin.answer("stages", "1", {}, begun.append) == {"by": "stages", "times": 1}
+    assert plugin.answer("stages", "2", {}, begun.append) == {"by": "stages", "times": 2}
     assert FakePool.ended == []
-    assert plugin.answer("searches", "3", {}) == {"by": "searches", "times": 1}
+    assert plugin.answer("searches", "3", {}, begun.append) == {"by": "searches", "times": 1}
     assert FakePool.ended == ["stages"]
+    assert begun == ["step of 1", "step of 2", "step of 3"]
     plugin.teardown(None)
     assert FakePool.ended == ["stages", "searches"]

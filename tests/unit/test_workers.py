@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from pipeline.artifacts.task import Task
 from pipeline.core import workers
+from pipeline.core.errors import MeasurementError, ModelError, told_error
 from pipeline.core.workers import Workers
 
 START = subprocess.Popen
@@ -25,6 +27,8 @@ ECHO = """
         asked = json.loads(line)
         if asked.get("say"):
             print(asked["say"], file=sys.stderr, flush=True)
+        for step in asked.get("begin", ()):
+            print(json.dumps({"begun": step}), flush=True)
         if asked.get("die") is not None:
             os.kill(os.getpid(), asked["die"]) if asked["die"] else os._exit(3)
         print(json.dumps({"pid": os.getpid(), "long": "x" * asked.get("long", 0)}), flush=True)
@@ -150,3 +154,25 @@ def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: p
         assert "The read artifact 000000000000 is not in the store." in found["1"]["error"]["cause"]
         assert found["0"] == found["1"]
         assert pool.started == 1
+
+
+def test_an_error_of_another_process_keeps_its_exit_code() -> None:
+    def fail(_: dict[str, Any]) -> dict[str, Any]:
+        raise ModelError("It is damaged.", "Export it again.")
+
+    answer = json.loads(json.dumps(workers.answered(fail, {})))
+    error = told_error(answer["error"], where="job")
+    assert (error.cause, error.remedy, error.exit_code) == ("job: It is damaged.", "Export it again.", 3)
+    died = told_error({"cause": "It was killed.", "remedy": ""}, MeasurementError)
+    assert (type(died), died.exit_code) == (MeasurementError, 5)
+
+
+def test_a_process_that_dies_names_the_step_that_it_had_begun() -> None:
+    with Workers(1, "pipeline.runs.worker") as pool:
+        begun: list[str] = []
+        pool.ask("a", {"begin": ["coarsen", "embed"], "die": signal.SIGKILL})
+        [(name, answer)] = pool.wait(begun.append)
+        assert (name, answer["doing"], begun) == ("a", "embed", ["coarsen", "embed"])
+        pool.ask("b", {"die": 0})
+        [(_, answer)] = pool.wait()
+        assert (answer["died"], answer["doing"]) == (True, "")

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from coarsen.reading.files import is_written_as_path
 from pipeline import registry
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.protocol import LeagueInstance
@@ -117,7 +118,7 @@ def _problem(instance: LeagueInstance) -> Problem:
     text, level = instance.graph.text, instance.level
     if text.startswith(GIPH):
         return _giph(int(text.removeprefix(GIPH)), ordered=instance.ordered)
-    graph = text if text.endswith(".json") or "/" in text else f"zoo:{text}"
+    graph = text if is_written_as_path(text.partition("?")[0]) else f"zoo:{text}"
     scenario = Scenario(graph, instance.topology, level=level, ordered=instance.ordered, seed=instance.graph.seed)
     return load(scenario).problem
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from pipeline.core.errors import UnknownNameError, UsageError
+from coarsen.reading.files import is_written_as_path
+from pipeline.core.errors import ModelError, UnknownNameError, UsageError
 
 Split = Literal["train", "choose", "test"]
 
@@ -211,7 +212,8 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
     names: of families, of graphs, or files of graphs; none for those of the effort.
 
     Raises:
-        UnknownNameError: there is no family, graph or file of that name.
+        UnknownNameError: there is no family or graph of that name.
+        ModelError: there is no file of that name.
         UsageError: two graphs share one name.
     """
     known = families()
@@ -234,7 +236,9 @@ def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[t
     graphs = {ref.label: (family.name, ref) for family in known.values() for ref in family.test}
     if name in graphs:
         yield graphs[name]
-    elif Path(name).is_file():
+    elif not name.startswith("zoo:") and is_written_as_path(name.partition("?")[0]):
+        if not Path(name).exists():
+            raise ModelError(f"There is no file {name}.", "Check the path of the graph.")
         yield Path(name).stem, GraphRef(Path(name).stem, name)
     else:
         raise UnknownNameError("family, test graph or file of a graph", name, [*known, *graphs], "docs/league.md")

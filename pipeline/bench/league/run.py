@@ -25,6 +25,7 @@ from pipeline.fleet.engine import Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
+from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import HostMachine, look_at_machine
 
@@ -153,6 +154,8 @@ def _run(run: _League) -> None:
                 run.records[cell.cell.key] = known
     beside = [c for c in waiting.values() if run.fleet is not None or c.budget.seconds is None]
     if run.fleet is not None or (run.effort.workers > 1 and len(beside) > 1):
+        if run.fleet is None:
+            tell_of_compiling(run.progress)
         with contextlib.ExitStack() as own:
             engine = run.fleet or own.enter_context(PoolEngine(run.effort.workers, WORKER))
             mark = run.machine.fingerprint

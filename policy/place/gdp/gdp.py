@@ -63,7 +63,7 @@ class Gdp(Method):
     baseline: Literal["all", "batch"] = param(
         "all", "rewards are compared with all earlier ones, or within their batch"
     )
-    invalid_reward: float = param(-10.0, "reward of a placement that cannot run")
+    invalid_reward: float = param(-10.0, "reward of a placement that cannot run", least=-math.inf)
     greedy_every: int = param(0, "updates between two looks at the likeliest placement; 0: at the end alone")
     elites: int = param(0, "best placements drawn so far that every step imitates as well; 0: none, as published")
     elite_coef: float = param(0.3, "weight of imitating them")
