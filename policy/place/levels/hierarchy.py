@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, row_ptr
-from pipeline.core.problem import Problem
+from pipeline.core.problem import Problem, allowed_for_all
 from pipeline.shared.graphs import depths
 from policy.place.levels.matching import MatchingWeights, Neighbours, clusters, quotient
 from policy.place.units import UNLIMITED, Units
@@ -128,9 +128,8 @@ def _merged(level: Level, least: int) -> Int32:
 def contracted(level: Level, label: Int32, k: int) -> Level:
     """Return the level whose k clusters are the clusters of equal label of another, int32 [level.k]."""
     units = level.units
-    grouping = units.grouping.then(Grouping(label))
-    allowed = np.ones((k, units.allowed.shape[1]), bool)
-    np.logical_and.at(allowed, label, units.allowed)
+    coarser = Grouping(label)
+    grouping, allowed = units.grouping.then(coarser), allowed_for_all(units.allowed, coarser)
     held = np.zeros(k, np.int64)
     np.add.at(held, label, units.held_bytes)
     return Level(

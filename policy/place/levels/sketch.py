@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int32, Int64, distinct
 from pipeline.core.graph import Graph, Grouping, row_ptr
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
@@ -78,7 +78,7 @@ def cells_of(graph: Graph, label: Int32) -> Grouping:
             cells, label = cells.then(merged), label[first]
             edges = merged.group[edges]
             edges = edges[:, edges[0] != edges[1]]
-            code = np.unique(edges[0].astype(np.int64) * merged.k + edges[1])
+            code = distinct(edges[0].astype(np.int64) * merged.k + edges[1])
             edges = np.stack([code // merged.k, code % merged.k]).astype(np.int32)
         if cells.k > STALLED * before:
             break
