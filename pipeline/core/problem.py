@@ -171,6 +171,15 @@ class Problem:
         """
         return allowed_for_all(self.allowed, grouping)
 
+    def alike(self, device: int, other: int) -> bool:
+        """Return whether two devices may run the same nodes in the same times, and hold as much."""
+        devices, costs = self.topology.devices, self.costs
+        return (
+            devices[device].memory_bytes == devices[other].memory_bytes
+            and np.array_equal(self.allowed[:, device], self.allowed[:, other])
+            and (costs is None or np.array_equal(costs.op_s[:, device], costs.op_s[:, other]))
+        )
+
     def fits(self, placement: Placement) -> bool:
         """Return whether each node's device is allowed and no device must hold more weights than its memory."""
         if not bool(self.allowed[np.arange(self.graph.n), placement.device].all()):

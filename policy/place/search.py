@@ -55,7 +55,8 @@ class Search:
 
     Making one evaluates `problem.start` and then every placement on a single device that fits, as far as the budget
     goes: no placer ends worse than the best of them in its evaluator's eyes. Where the evaluator is a simulator, a
-    device alone that needs longer than the best so far even for its operations is left out.
+    device alone that needs longer than the best so far even for its operations is left out, and one like another that
+    failed.
 
     A time limit is looked at before each placement but the first, so placements go to the evaluator one by one if
     there is a limit, and it is exceeded by one evaluation at most, or by the moves of one local search.
@@ -74,6 +75,7 @@ class Search:
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
         self._history = History(problem.graph.n, problem.topology.names)
         self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
+        self.authors: set[str] = set()  # under whose names parts of it have run
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._forks: list[Search] = []
         self._told = -1
@@ -88,9 +90,11 @@ class Search:
             self.evaluate(alone, author="single")
             return
         work_s = problem.costs.op_s.sum(axis=0)  # [p], no placement on one device alone is faster
+        failed: list[int] = []
         for d in np.argsort(work_s, kind="stable").tolist():
-            if work_s[d] < self.best_s:
-                self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
+            if work_s[d] < self.best_s and not any(problem.alike(d, other) for other in failed):
+                alone_s = self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
+                failed += [d] if math.isinf(alone_s[0]) else []
 
     @property
     def simulator(self) -> Simulator | None:
@@ -146,6 +150,7 @@ class Search:
         """Let a part of the search run under a name of its own and within a part of what is left."""
         kept = self.author, self._last_evaluation, self._last_s
         self.author = author
+        self.authors.add(author)
         if evaluations is not None:
             self._last_evaluation = min(self._last_evaluation, self.spent + evaluations)
         if seconds is not None:

@@ -17,7 +17,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import LocalSearch
 from policy.place.local.neighbourhood import MoveKinds, Neighbourhood
-from policy.place.local.packings import packings
+from policy.place.local.packings import LARGE, packings
+from policy.place.local.spilling import spill_blocks
 from policy.place.search import Search
 from policy.place.units import Units
 
@@ -26,6 +27,8 @@ FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
 )
 WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+STRETCH_S = 0.25  # seconds that a local search may take, so that a time limit is kept
+EVALUATED_PER_S = 3e6  # operations that a simulator runs in a second, roughly
 SHARE = 0.9  # share of the budget that may go into a first placement that fits
 FITTING = 0.5  # share of the moves taken that should lead to placements that fit
 STEP = 1.3  # factor by which the price rises or falls after a local search
@@ -54,13 +57,16 @@ def make_room(search: Search, *, seed: int) -> None:
     Packings are the same for any size of equal devices, so that more memory takes no start away. Without a placement
     that fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap
     with others, by local searches that anneal bytes instead of seconds, in ever longer rounds from the placement that
-    is least over, or from any of those tried where the last round led no further.
+    is least over, or from any of those tried where the last round led no further. Of large graphs the layer-wise split
+    is brought within memory first; no packing is tried where something fits then.
     """
     if search.done or not tight(search):
         return
-    starts = packings(search)
-    over = search.simulate(starts).over_bytes.tolist()
-    pool = list(zip(over, starts, strict=False))  # as far as the budget went
+    if search.problem.graph.n > LARGE:
+        spill_blocks(search)
+        if search.best is not None or search.done:
+            return
+    pool = _simulated(search, packings(search))
     rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
     with search.limited(search.author, evaluations=math.ceil(SHARE * search.left), seconds=SHARE * search.left_s):
         steps, stalled = FIRST, False
@@ -75,6 +81,13 @@ def make_room(search: Search, *, seed: int) -> None:
             stalled = over[0] >= least
             pool.append((over[0], end))
             steps *= 2
+
+
+def _simulated(search: Search, starts: Int32) -> list[tuple[int, Int32]]:
+    """Return the bytes by which placements exceed the memory, and their devices, as far as the budget goes."""
+    rows = [starts] if math.isinf(search.left_s) else [row[None] for row in starts]
+    over = [bytes_over for row in rows for bytes_over in search.simulate(row).over_bytes.tolist()]
+    return list(zip(over, starts, strict=False))
 
 
 def unlimited(search: Search, *, seconds: float) -> Search:
@@ -116,7 +129,10 @@ def _shed(
     search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, steps: int
 ) -> Placement:
     """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""
-    steps = max(2, min(steps, search.left // CHUNK))
+    chunk = CHUNK
+    if math.isfinite(search.left_s):  # of large graphs fewer moves, so that the time is looked at
+        chunk = int(np.clip(STRETCH_S * EVALUATED_PER_S / search.problem.graph.n, 4, CHUNK))
+    steps = max(2, min(steps, search.left // chunk))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
     price = _outweighing(search)
     for step in range(steps):
@@ -127,8 +143,8 @@ def _shed(
             break
         chosen = moves if step % 2 else replace(moves, free=_crowded(search, moves, placement, peak_bytes[0]))
         warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
-        threshold_s = price * warm * rng.exponential(1.0, CHUNK)
-        drawn = chosen.drawn(rng, placement, _choice(rng, CHUNK), threshold_s)
+        threshold_s = price * warm * rng.exponential(1.0, chunk)
+        drawn = chosen.drawn(rng, placement, _choice(rng, chunk), threshold_s)
         placement = search.local_search(placement, replace(drawn, price_s_per_byte=price)).end
     return placement
 
