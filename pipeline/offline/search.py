@@ -141,6 +141,8 @@ def _search(
         "evaluations": evaluations,
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
+        "own_s": answer.own_s if math.isfinite(answer.own_s) else None,
+        "notes": list(answer.notes),
         "stages": stage_records(case, best.placement),
         "calls": call_records(case, best.placement),
         "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),

@@ -74,7 +74,7 @@ def lifted(answer: Answer, grouping: Grouping) -> Answer:
     if grouping.is_identity:
         return answer
     candidates = tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates)
-    known = answer if grouping.k == grouping.n else Answer(candidates, evaluations=answer.evaluations)
+    known = answer if grouping.k == grouping.n else replace(answer, lower_bound_s=0.0, bound_by="")
     return replace(known, candidates=candidates)
 
 

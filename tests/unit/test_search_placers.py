@@ -567,6 +567,16 @@ def test_multilevel_is_no_worse_than_the_layer_wise_split(evaluations: int):
     assert found_s <= split_s
 
 
+def test_a_rule_whose_placement_does_not_fit_says_what_is_lacking():
+    problem, evaluator = wide_chains()
+    start = Placement(np.arange(problem.graph.n, dtype=np.int32) % 3, problem.topology.names)
+    answer = Expert().place(dataclasses.replace(problem, start=start), evaluator, Budget(100), seed=0, progress=silent)
+    assert answer.best.found_by == "start"
+    assert math.isinf(answer.own_s)
+    lacking = "C lacks 0.0002 MB of memory"
+    assert answer.notes == (f"The answer is the start, for no placement of expert's own can be used: {lacking}.",)
+
+
 def test_a_layer_wise_split_that_does_not_fit_is_brought_within_memory():
     problem, evaluator = wide_chains()
     search = Search(problem, evaluator, Budget(100), silent)

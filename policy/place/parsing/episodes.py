@@ -89,6 +89,7 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
     parameters = list(agent.parameters())
     optimiser = torch.optim.Adam(parameters, lr=course.learning_rate)
     idle = 0
+    search.expect("episode", course.steps)
     for episode in range(1, course.episodes + 1):
         spent, rewards = search.spent, list[float]()
         agent.restart()
@@ -103,6 +104,7 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
                 return
             rewards.append(reward)
             (-course.weight(i, reward) * step.log_prob).backward()  # type: ignore[no-untyped-call]
+        search.reached()
         _scale_gradients(parameters, course.scale(rewards))
         if _finite(parameters):
             optimiser.step()
