@@ -15,8 +15,8 @@ from benchmarks.common import PLACEWRIGHT, Figure, figure, say
 
 GNMT8 = "zoo:gnmt8"
 MILLION = "zoo:gnmt8?steps=480&batch=1"
-BUDGET_S = {GNMT8: 100, MILLION: 300}
-LIMIT_S = {GNMT8: 120.0, MILLION: 600.0}
+BUDGET_S = {GNMT8: 100, MILLION: 100}
+LIMIT_S = {GNMT8: 120.0, MILLION: 150.0}
 GIB = 2**30
 
 
@@ -25,7 +25,9 @@ def figures() -> Iterator[Figure]:
     expert, _ = searched(GNMT8, "expert", "--evaluations", "10")
     yield from of_default(expert["value_s"])
     for label, graph in (("gnmt8", GNMT8), ("million", MILLION)):
-        yield from of_graph(label, graph, expert["value_s"] if graph == GNMT8 else None)
+        if graph == MILLION:  # where the layer-wise split does not fit, and is compared with memory left aside
+            expert, _ = searched(MILLION, "expert", "--evaluations", "10", "--no-memory")
+        yield from of_graph(label, graph, expert["value_s"])
 
 
 def of_default(expert_s: float) -> Iterator[Figure]:
@@ -41,19 +43,18 @@ def of_default(expert_s: float) -> Iterator[Figure]:
         yield figure(f"{label}.gap", found["gap"], "", how, target=0.25)
 
 
-def of_graph(label: str, graph: str, expert_s: float | None) -> Iterator[Figure]:
-    """Yield the figures of one graph; expert_s: what to compare with, None where the layer-wise split does not fit."""
+def of_graph(label: str, graph: str, expert_s: float) -> Iterator[Figure]:
+    """Yield the figures of one graph; expert_s: what to compare with."""
     found, seconds = searched(graph, "multilevel", "--budget", f"{BUDGET_S[graph]}s")
     peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     how = (
         f"multilevel on {graph}, {found['operations']} operations, p100x8, T2, {found['evaluations']} evaluations: "
         f"{found['value_s']:.4g} s, bound {found['lower_bound_s']:.4g} s"
     )
-    if expert_s is not None:
-        share, how_much = found["value_s"] / expert_s, f"{how}, expert {expert_s:.4g} s"
-        yield figure(f"large_graphs.{label}.over_expert", share, "", how_much, target=0.85)
+    share, how_much = found["value_s"] / expert_s, f"{how}, expert {expert_s:.4g} s"
+    yield figure(f"large_graphs.{label}.over_expert", share, "", how_much, target=0.85)
     yield figure(f"large_graphs.{label}.seconds", seconds, "s", f"whole process; {how}", target=LIMIT_S[graph])
-    yield figure(f"large_graphs.{label}.memory", peak_bytes / GIB, "GiB", "largest process so far", target=4.0)
+    yield figure(f"large_graphs.{label}.memory", peak_bytes / GIB, "GiB", "largest process so far", target=2.0)
     how = f"1 if the placement does not fit; largest device holds {max(found['peak_bytes'].values()) / GIB:.3g} GiB"
     yield figure(f"large_graphs.{label}.invalid", float(not found["feasible"]), "", how, target=0.5)
 

@@ -140,6 +140,7 @@ def search(**options: Any) -> None:
         document = _search_on(scenario, effort, options)
         _report(scenario, document, options["report"])
         _show(document, _of_search(document), options, placed=document)
+        _warn(document)
         return
     with (
         watching(options["curve"], options["tensorboard"]) as watch,
@@ -155,6 +156,13 @@ def search(**options: Any) -> None:
         document = offline.search(scenario, effort, **files, progress=progress, watch=told)
     _report(scenario, document, options["report"], curve.rows)
     _show(document, _of_search(document), options, placed=document)
+    _warn(document)
+
+
+def _warn(document: SearchDocument) -> None:
+    """Say what the placer has to say of itself, as why a single device is the answer."""
+    for note in document["notes"]:
+        console.say(f"warning: {note}")
 
 
 def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -> SearchDocument:

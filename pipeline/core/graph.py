@@ -157,6 +157,11 @@ class Grouping:
         return cls(np.arange(n, dtype=np.int32))
 
     @property
+    def is_identity(self) -> bool:
+        """Return whether every operation is alone in the group of its own number."""
+        return self.k == self.n and bool(np.array_equal(self.group, np.arange(self.n)))
+
+    @property
     def n(self) -> int:
         """Return the number of operations grouped."""
         return int(self.group.size)

@@ -169,9 +169,16 @@ class Problem:
 
         A row without True means the group's members have no device in common.
         """
-        allowed = np.ones((grouping.k, self.topology.p), dtype=bool)
-        np.logical_and.at(allowed, grouping.group, self.allowed)
-        return allowed
+        return allowed_for_all(self.allowed, grouping)
+
+    def alike(self, device: int, other: int) -> bool:
+        """Return whether two devices may run the same nodes in the same times, and hold as much."""
+        devices, costs = self.topology.devices, self.costs
+        return (
+            devices[device].memory_bytes == devices[other].memory_bytes
+            and np.array_equal(self.allowed[:, device], self.allowed[:, other])
+            and (costs is None or np.array_equal(costs.op_s[:, device], costs.op_s[:, other]))
+        )
 
     def fits(self, placement: Placement) -> bool:
         """Return whether each node's device is allowed and no device must hold more weights than its memory.
@@ -184,6 +191,14 @@ class Problem:
             return False
         held = np.bincount(placement.device, weights=self.graph.weight_bytes, minlength=self.topology.p)
         return all(d.memory_bytes == 0 or b <= d.memory_bytes for d, b in zip(self.topology.devices, held, strict=True))
+
+
+def allowed_for_all(allowed: Bool, grouping: Grouping) -> Bool:
+    """Return bool [k, p], where each group may go if its members may go where bool [n, p] says."""
+    together = np.ones((grouping.k, allowed.shape[1]), dtype=bool)
+    member, device = np.nonzero(~allowed)
+    together[grouping.group[member], device] = False
+    return together
 
 
 def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, pins: Mapping[str, str]) -> Bool:

@@ -71,13 +71,17 @@ class Answer:
 
     candidates: distinct placements, best first; at least one. lower_bound_s: no placement that the problem allows
     is faster in the evaluator's eyes; 0 where the placer proves nothing. bound_by: what proved it. evaluations: what
-    the whole search has spent, before an interruption as well; None where the placer does not count.
+    the whole search has spent, before an interruption as well; None where the placer does not count. own_s: the least
+    seconds of a placement of the placer's own, not of a single device or the start; inf where none fits, nan where
+    none was evaluated. notes: sentences for people, as why a single device is the answer.
     """
 
     candidates: tuple[Candidate, ...]
     lower_bound_s: float = 0.0
     bound_by: str = ""
     evaluations: int | None = None
+    own_s: float = math.nan
+    notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate:

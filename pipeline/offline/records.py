@@ -94,6 +94,8 @@ class FoundRecord(TypedDict):
     evaluations: int
     seconds: float
     planned_s: float | None
+    own_s: float | None
+    notes: list[str]
 
 
 class MemberRecord(TypedDict):

@@ -119,7 +119,7 @@ def _search(
     rehearse((effort.placer,), scenario.evaluator, case.graph.n, say=say)
     begun = time.monotonic()
     try:
-        answer, evaluations = _answer(case, placer, effort.budget, partial(hook, effort.placer))
+        answer, evaluations = _answer(case, simulator, placer, effort.budget, partial(hook, effort.placer))
     except DeviceError as error:
         raise _short_of_memory(case, simulator) or error from error
     seconds = time.monotonic() - begun
@@ -141,6 +141,8 @@ def _search(
         "evaluations": evaluations,
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
+        "own_s": answer.own_s if math.isfinite(answer.own_s) else None,
+        "notes": list(answer.notes),
         "stages": stage_records(case, best.placement),
         "calls": call_records(case, best.placement),
         "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),
@@ -153,11 +155,16 @@ def _search(
     return document
 
 
-def _answer(case: LoadedScenario, placer: Placer, budget: Budget, progress: ProgressHook) -> tuple[Answer, int]:
-    """Return what a placer answers, in terms of the case's operations, and after how many evaluations."""
+def _answer(
+    case: LoadedScenario, alone_in: Simulator, placer: Placer, budget: Budget, progress: ProgressHook
+) -> tuple[Answer, int]:
+    """Return what a placer answers, in terms of the case's operations, and after how many evaluations.
+
+    alone_in: the simulator of the operations, its count at 0: where nothing is grouped no second one is made.
+    """
     seed, alone = case.scenario.seed, Grouping.identity(case.graph.n)
     grouping, problem = for_placer(placer, case.problem, lambda: (alone, case.problem), seed=seed)
-    simulator = case.simulator(grouping)
+    simulator = alone_in if grouping.is_identity else case.simulator(grouping)
     answer = placer.place(problem, simulator, budget, seed=seed, progress=progress)
     spent = (
         simulator.evaluations if answer.evaluations is None else answer.evaluations

@@ -71,8 +71,10 @@ def lifted(answer: Answer, grouping: Grouping) -> Answer:
 
     Its bound comes along only where every operation is a group: else it holds for placements of whole groups alone.
     """
+    if grouping.is_identity:
+        return answer
     candidates = tuple(replace(c, placement=c.placement.lift(grouping)) for c in answer.candidates)
-    known = answer if grouping.k == grouping.n else Answer(candidates, evaluations=answer.evaluations)
+    known = answer if grouping.k == grouping.n else replace(answer, lower_bound_s=0.0, bound_by="")
     return replace(known, candidates=candidates)
 
 

@@ -42,6 +42,8 @@ def made_feasible(problem: Problem, grouping: Grouping) -> Grouping:
 
 def _split_homeless(problem: Problem, grouping: Grouping, parts: Grouping) -> Grouping:
     """Return the grouping with each group that no device may run replaced by the `parts` it consists of."""
+    if problem.allowed.all():
+        return grouping
     has_device = np.any(problem.group_allowed(grouping)[grouping.group], axis=1)  # [n]
     if has_device.all():
         return grouping

@@ -102,6 +102,26 @@ def forward_depths(graph: Graph) -> Int32:
 
 
 @compiled
+def connected_count(edges: Int32, label: Int32) -> int:
+    """Return how many connected components n nodes have, joined by the edges int32 [2, m] between equal labels [n]."""
+    head, count = np.arange(label.size), label.size
+    for e in range(edges.shape[1]):
+        a, b = edges[0, e], edges[1, e]
+        if label[a] != label[b]:
+            continue
+        while head[a] != a:
+            head[a] = head[head[a]]
+            a = head[a]
+        while head[b] != b:
+            head[b] = head[head[b]]
+            b = head[b]
+        if a != b:
+            head[max(a, b)] = min(a, b)
+            count -= 1
+    return count
+
+
+@compiled
 def breadth_first(ptr: Int64, consumer: Int32) -> tuple[Int32, Int32]:
     """Return a topological order, int32, by breadth, and the depth of each node, int32 [n].
 

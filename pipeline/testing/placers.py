@@ -33,6 +33,8 @@ from pipeline.testing.simulated import SIMULATED_PROMISES
 
 DEVICES = ("A", "B")
 EVALUATIONS = 24
+SMALL_BUDGETS = (1, 2, 5, 20)  # evaluations
+SHORT_S = 0.05
 BUDGETS = (1, 3, EVALUATIONS)
 FOURS = Grouping.of_labels(np.arange(CHAIN) // 4)  # groups of four operations in a row
 
@@ -159,6 +161,17 @@ def check_time_limit(placer: Placer) -> None:
     require(evaluator.evaluations == 1, placer, f"asks about {evaluator.evaluations} placements after its time is up")
 
 
+def check_explanations(placer: Placer) -> None:
+    """Require a sentence that says why the answer is a single device, unless that is proven or the placer's idea."""
+    if type(placer).__module__.rpartition(".")[2] == "single":
+        return
+    for budget in (*map(Budget, SMALL_BUDGETS), Budget(seconds=SHORT_S)):
+        problem = chain_problem(group="edge_score")
+        answer = placer.place(problem, SumEvaluator.of(problem), budget, seed=0, progress=silent)
+        silent_about_it = answer.best.found_by == "single" and not answer.proven and not answer.notes
+        require(not silent_about_it, placer, f"answers a single device without a word why within {budget}")
+
+
 def check_progress(placer: Placer) -> None:
     """Require progress that counts every evaluation, never falls, and whose value never gets worse."""
     told: list[Progress] = []
@@ -243,6 +256,7 @@ _PROMISES = (
     check_refusals,
     check_impossible_problem,
     check_time_limit,
+    check_explanations,
     check_progress,
     check_one_device_and_no_costs,
     check_colocation,

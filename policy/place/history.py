@@ -23,6 +23,7 @@ ANSWERS = 32  # placements a placer hands back: enough to measure again, few eno
 class History:
     """The placements of n nodes that were seen, each once.
 
+    own: author -> the least seconds of a placement that an author has come up with, and, where that is inf, why.
     value_s: digest of a placement -> its median seconds. leader, best_s: the first placement of the least value, None
     and inf while nothing has a finite one. bound: the greatest lower bound proven, in seconds, and by what.
     single_s: the least value of a placement on one device; nan while there is none.
@@ -34,6 +35,7 @@ class History:
         self.best_s = math.inf
         self.bound: tuple[float, str] = (0.0, "")
         self.single_s = math.nan
+        self.own: dict[str, tuple[float, str]] = {}
         self._n, self._devices = n, devices
         self._turn = 0
         self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
@@ -58,6 +60,11 @@ class History:
             self.leader, self.best_s = candidate, value
         self.value_s[key] = value
 
+    def claim(self, author: str, value_s: float, why: str = "") -> None:
+        """Note that an author has had a placement of so many seconds evaluated; inf: it failed, and why."""
+        if author not in self.own or value_s < self.own[author][0]:
+            self.own[author] = (value_s, why)
+
     def prove(self, bound_s: float, by: str) -> None:
         """Note that no placement is faster than `bound_s`."""
         if bound_s > self.bound[0]:
@@ -72,6 +79,7 @@ class History:
         twin = History(self._n, self._devices)
         twin.value_s, twin.leader, twin.best_s = dict(self.value_s), self.leader, self.best_s
         twin.bound, twin.single_s, twin._turn = self.bound, self.single_s, self._turn
+        twin.own = dict(self.own)
         return twin
 
     def join(self, fork: History) -> None:
@@ -82,6 +90,8 @@ class History:
         self.value_s = fork.value_s | self.value_s
         self.single_s = float(np.fmin(self.single_s, fork.single_s))
         self.prove(*fork.bound)
+        for author, (value_s, why) in fork.own.items():
+            self.claim(author, value_s, why)
 
     def adopt(self, other: History) -> None:
         """Take over the leader and the bound of a history that another thread writes to, if they are better."""
@@ -110,6 +120,7 @@ class History:
             "bound": list(self.bound),
             "single_s": None if math.isnan(self.single_s) else self.single_s,
             "kept": [_to_json(candidate) for candidate in candidates],
+            "own": {author: [None if math.isinf(s) else s, why] for author, (s, why) in self.own.items()},
         }
         return Snapshot(arrays, facts)
 
@@ -132,6 +143,8 @@ class History:
         self._turn = facts["turn"]
         self.single_s = math.nan if facts["single_s"] is None else facts["single_s"]
         self.bound = (facts["bound"][0], facts["bound"][1])
+        own = facts.get("own", {})  # states of earlier versions have none
+        self.own = {author: (math.inf if s is None else s, why) for author, (s, why) in own.items()}
 
 
 def stacked(rows: Sequence[npt.NDArray[Any]], n: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.measurement import Prediction, is_transient
+from pipeline.core.measurement import MeasurementFailed, Prediction, is_transient, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -34,6 +35,8 @@ from policy.place.history import ANSWERS, History
 
 SLOW = 2000  # operations from which one evaluation may take longer than a look at the clock may wait
 FIRST_S = 1.0  # seconds that an evaluation may take in any case while nothing is known
+SLOWER = "all that it tried is slower, or exceeds the memory"
+NOWHERE = "what it tried exceeds the memory, or runs on devices that do not support it"
 MANY = 10**12  # evaluations, more than any search gets to
 
 
@@ -73,12 +76,24 @@ class Method(Protocol):
         return search.answer()
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRound:
+    """What a method must finish once, how many evaluations it takes at most, were left for it and were spent before."""
+
+    author: str
+    what: str
+    evaluations: int
+    left: int
+    before: int
+
+
 class Search:
     """The placements that one run of a placer has asked about.
 
     Making one evaluates `problem.start` and then every placement on a single device that fits, as far as the budget
     goes: no placer ends worse than the best of them in its evaluator's eyes. Where the evaluator is a simulator, a
-    device alone that needs longer than the best so far even for its operations is left out.
+    device alone that needs longer than the best so far even for its operations is left out, and one like another that
+    failed.
 
     A time limit is looked at before each placement but the first, so placements go to the evaluator one by one if
     there is a limit, and it is exceeded by one evaluation at most, or by the moves of one local search.
@@ -97,7 +112,9 @@ class Search:
         self._last_s = math.inf if budget.seconds is None else self._began_s + budget.seconds
         self._history = History(problem.graph.n, problem.topology.names)
         self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
+        self.authors: set[str] = set()  # under whose names parts of it have run
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
+        self._first: FirstRound | None = None  # what the method has not finished once
         self._forks: list[Search] = []
         self._beside: Sequence[Search] = ()
         self._told = -1
@@ -112,9 +129,11 @@ class Search:
             self.evaluate(alone, author="single")
             return
         work_s = problem.costs.op_s.sum(axis=0)  # [p], no placement on one device alone is faster
+        failed: list[int] = []
         for d in np.argsort(work_s, kind="stable").tolist():
-            if work_s[d] < self.best_s:
-                self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
+            if work_s[d] < self.best_s and not any(problem.alike(d, other) for other in failed):
+                alone_s = self.evaluate([Placement.single(problem.graph.n, d, names)], author="single")
+                failed += [d] if math.isinf(alone_s[0]) else []
 
     @property
     def simulator(self) -> Simulator | None:
@@ -187,6 +206,7 @@ class Search:
         """
         kept = self.author, self._last_evaluation, self._last_s
         self.author = author
+        self.authors.add(author)
         if evaluations is not None:
             self._last_evaluation = min(self._last_evaluation, self.spent + evaluations)
         if seconds is not None:
@@ -257,7 +277,12 @@ class Search:
         for i, (key, placement) in enumerate(zip(keys, placements, strict=True)):
             if key not in seen and not self._fits(placement):
                 values[i] = math.inf
-            elif key not in seen:
+                self._claim(
+                    author or self.author, math.inf, "its weights exceed the memory, or a device is not allowed"
+                )
+            elif key in seen:
+                self._claim(author or self.author, seen[key], NOWHERE)
+            else:
                 fresh.setdefault(key, (placement, math.nan if planned_s is None else planned_s[i]))
         self._ask(fresh, author or self.author)
         for i, key in enumerate(keys):
@@ -280,6 +305,8 @@ class Search:
         if math.isfinite(local_search.best_s) and key not in self._history.value_s:
             self._history.note(key, Candidate(local_search.best, Prediction(local_search.best_s), self.author))
         if local_search.evaluations:
+            tried_s = local_search.value_s[local_search.tried]
+            self._claim(self.author, float(tried_s.min(initial=math.inf)), SLOWER)
             self._tell()
         return local_search
 
@@ -321,6 +348,8 @@ class Search:
         """Count what was simulated, and keep the best of it."""
         self.spent += len(device)
         value_s = np.where(simulation.over_bytes == 0, simulation.value_s, math.inf)
+        if len(device):
+            self._claim(author or self.author, float(value_s.min()), NOWHERE)
         for i in np.argsort(value_s, kind="stable")[:ANSWERS].tolist():
             placement = Placement(device[i], self.problem.topology.names)
             key = placement.digest()
@@ -371,7 +400,78 @@ class Search:
                 f"No placement of {self.problem.graph.n} nodes was found that keeps within memory and allowed devices.",
                 "Allow more devices, take pins away, use devices with more memory, or search longer.",
             )
-        return Answer(tuple(ranked[:limit]), *self._history.bound, self.spent)
+        notes = () if self.proven else (*self._unfinished(), *self._why_not_own(ranked[0]))
+        return Answer(tuple(ranked[:limit]), *self._history.bound, self.spent, self._own()[0], notes)
+
+    def expect(self, what: str, evaluations: int) -> None:
+        """Note that the method begins what it must finish once to be itself, such as an episode; see `reached`.
+
+        evaluations: how many that takes at most. Unless it is reached, the answer says so.
+        """
+        self._first = FirstRound(self.author, what, evaluations, max(0, self._last_evaluation - self.spent), self.spent)
+
+    def reached(self) -> None:
+        """Note that what was expected is finished."""
+        self._first = None
+
+    def _unfinished(self) -> list[str]:
+        """Return what the method has not finished once, what that takes and what was left for it, in a sentence."""
+        first = self._first
+        if first is None:
+            return []
+        if first.left < first.evaluations:
+            given = f"{first.left} of {first.left + first.before} were left for that"
+            remedy = f"Give it at least {first.before + first.evaluations} evaluations"
+        elif self.budget.seconds is not None:
+            given = f"{self.budget.seconds:g} s sufficed for {self.spent - first.before} of them"
+            remedy = "Give it more seconds"
+        else:  # it ended of itself, because nothing new was drawn
+            return []
+        return [
+            f"{first.author} has not finished its first {first.what}: it takes up to {first.evaluations} evaluations, "
+            f"and {given}. {remedy}."
+        ]
+
+    def _claim(self, author: str, value_s: float, why: str) -> None:
+        """Note what a placement costs that the method came up with, not one evaluated before it began."""
+        if author not in self._given:
+            self._history.claim(author, value_s, why)
+
+    @property
+    def _given(self) -> tuple[str, str]:
+        """Return the authors of what is evaluated before the method begins."""
+        return ("single", self.problem.start_by)
+
+    def _own(self) -> tuple[float, str]:
+        """Return the least seconds of a placement that the method made, and why it failed if all did; nan for none."""
+        return min(self._history.own.values(), key=lambda entry: entry[0], default=(math.nan, ""))
+
+    def _why_not_own(self, best: Candidate) -> list[str]:
+        """Return why the answer was there before the method began, in a sentence; nothing where it was not."""
+        if best.found_by not in self._given or self.author in ("", *self._given):
+            return []
+        answer = "the best single device" if best.found_by == "single" else "the start"
+        own_s, why = self._own()
+        if math.isnan(own_s):
+            more = "seconds" if self._late else "evaluations"
+            none = (
+                f"{self.author} has evaluated no placement of its own: the budget ended after {self.spent} "
+                f"evaluation(s), and the answer is {answer}. Give it more {more}."
+            )
+            return [] if self._unfinished() else [none]  # goes without saying where the first round is not finished
+        if math.isinf(own_s):
+            return [f"The answer is {answer}, for no placement of {self.author}'s own can be used: {why}."]
+        if own_s <= self.best_s:
+            return [f"{self.author}'s own placement is as fast as {answer}, which was evaluated first."]
+        return [
+            f"{self.author}'s own placement takes {own_s * 1e3:.6g} ms, {own_s / self.best_s:.5g} times as long as "
+            f"{answer}, which is the answer."
+        ]
+
+    @property
+    def _late(self) -> bool:
+        """Return whether time, not evaluations, has ended the search."""
+        return self.left_s <= 0
 
     def state(self) -> Snapshot:
         """Return what has been seen, kept and spent, from which `resume` goes on in another process."""
@@ -383,6 +483,7 @@ class Search:
     def resume(self, state: Snapshot) -> None:
         """Go on from a state of a search for the same problem; what was evaluated since the start counts no more."""
         self._history.resume(state)
+        self.reached()
         self.spent = state.facts["spent"]
         used_s = time.monotonic() - self._began_s
         self._last_s += used_s - state.facts["elapsed_s"]
@@ -402,6 +503,7 @@ class Search:
             for (key, (placement, planned_s)), answer in zip(batch, answers, strict=True):
                 if self.simulator is not None and is_transient(answer):
                     continue  # there was no time for it
+                self._claim(author, seconds_of(answer), answer.message if isinstance(answer, MeasurementFailed) else "")
                 self._history.note(key, Candidate(placement, answer, author, planned_s))
             self._tell()
 

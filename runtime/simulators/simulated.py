@@ -18,11 +18,12 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, UsageError
 from pipeline.core.figures import bytes_text
-from pipeline.core.graph import Grouping, Number, components, contract, row_ptr, sum_per_group
+from pipeline.core.graph import Grouping, Number, contract, row_ptr, sum_per_group
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
+from pipeline.shared.graphs import connected_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +45,9 @@ class Nodes:
         """Return a subject's nodes; without `memory` every device holds everything."""
         graph, grouping = subject.graph, subject.grouping
         return cls(
-            contract(graph, grouping).names,
+            graph.names if grouping.is_identity else contract(graph, grouping).names,
             subject.topology.names,
-            sum_per_group(costs.op_s, grouping),
+            costs.op_s if grouping.is_identity else sum_per_group(costs.op_s, grouping),
             sum_per_group(graph.weight_bytes, grouping),
             capacity_bytes(subject.topology, memory=memory),
         )
@@ -189,7 +190,4 @@ def pieces(edges: Int32, device: Int32) -> int:
     What a runtime makes of a placement at least; one that cannot run sub-graphs that wait for one another makes more.
     A placement on one device is not cut at all.
     """
-    if np.all(device == device[:1]):
-        return 1
-    inner = device[edges[0]] == device[edges[1]]
-    return components(device.size, edges[0, inner], edges[1, inner]).k
+    return 1 if np.all(device == device[:1]) else connected_count(edges, np.ascontiguousarray(device))

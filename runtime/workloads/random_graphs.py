@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Int32, Int64
+from pipeline.core.arrays import Int32, Int64, distinct
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, components
 from pipeline.core.workload import Tags, Workload
@@ -268,7 +268,7 @@ def _connected(n: int, pairs: Int64, rng: np.random.Generator) -> Int32:
 
     The edge leads from any smaller operation to the smallest of the component, so no cycle can come of it.
     """
-    code = np.unique(pairs[0] * n + pairs[1])
+    code = distinct(pairs[0] * n + pairs[1])
     code = code[code // n != code % n]
     part = components(n, (code // n).astype(np.int32), (code % n).astype(np.int32))
     _, smallest = np.unique(part.group, return_index=True)

@@ -39,7 +39,7 @@ KEYS = {
     ),
     *("devices", "costs", "value_s", "lower_bound_s", "gap", "proven", "bound_by", "found_by", "evaluations"),
     *("seconds", "planned_s", "fifo_s", "priority_s", "feasible", "over_bytes", "busy_s", "peak_bytes", "cut_bytes"),
-    *("placement", "priority", "contiguity", "stages", "calls", "replicated"),
+    *("placement", "priority", "contiguity", "stages", "calls", "replicated", "own_s", "notes"),
 }
 
 # Two branches between a and f; b must run with c.
@@ -104,6 +104,28 @@ def test_the_answer_has_the_documented_keys(graph: Path, ran: Ran) -> None:
     assert list(found["placement"]) == list("abcdef")
     assert sum(found["busy_s"].values()) == pytest.approx(0.016)
     assert 0 <= found["gap"] < 1
+
+
+def test_a_rule_that_is_slower_than_one_device_says_by_how_much(
+    graph: Path, ran: Ran, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = {**GRAPH, "link_bytes_per_s": 2e6}  # no parting pays
+    written(graph, slow)
+    found = ran("search", str(graph), "--topology", "equal:2", "--placer", "round_robin", "--evaluations", "9")
+    assert found["found_by"] == "single"
+    assert found["own_s"] > 2 * found["value_s"]
+    (note,) = found["notes"]
+    times = f"{found['own_s'] / found['value_s']:.5g} times as long as the best single device, which is the answer."
+    assert note == f"round_robin's own placement takes {found['own_s'] * 1e3:.6g} ms, {times}"
+    assert run(["search", str(graph), "--topology", "equal:2", "--placer", "round_robin", "--evaluations", "9"]) == 0
+    assert f"warning: {note}" in capsys.readouterr().err
+
+
+def test_a_placer_that_cannot_finish_an_episode_says_what_that_takes(graph: Path, ran: Ran) -> None:
+    written(graph, {**GRAPH, "link_bytes_per_s": 2e6})
+    found = ran("search", str(graph), "--topology", "equal:2", "--placer", "placeto", "--evaluations", "3")
+    assert found["notes"][0].startswith("placeto has not finished its first update: it takes up to ")
+    assert "2 of 3 were left for that" in found["notes"][0]
 
 
 @pytest.mark.parametrize("evaluator", ["listsched", "sequential"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import threading
+import time
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
+from pipeline.offline.scenario import Scenario, load
 from pipeline.shared.graphs import depths
 from policy.place.levels.estimate import SketchTrials, estimate_s, local_search
 from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
@@ -33,12 +37,16 @@ from policy.place.levels.starts import contiguous, earliest, small_cut, split, s
 from policy.place.local import multilevel
 from policy.place.local.brkga import Brkga, _keys_of, decoded
 from policy.place.local.cem import Cem
-from policy.place.local.multilevel import Multilevel
+from policy.place.local.multilevel import Multilevel, PartClock, Rough, _try
+from policy.place.local.spilling import held_at_peaks, spill_blocks
+from policy.place.rules.expert import Expert
 from policy.place.search import Search
 from policy.place.units import Units, running_order
-from runtime.simulators.listsched import ListSched
+from runtime.simulators.listsched import ListSched, ListSchedEvaluator
 from tests.strategies import graphs
 from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem, toy_topology
+
+WIDE = 40  # operations that run before the first one that reads them
 
 
 def best_s(placer: Cem | Brkga | Multilevel, problem: Problem, evaluations: int, seed: int = 0) -> float:
@@ -90,6 +98,24 @@ def unrolled(layers: int, steps: int) -> tuple[Problem, Tags]:
     op_s[:layers] = 0
     op_s[layers::4] = 10e-3  # what reads the weights
     return lean(toy_problem(graph, op_s)), Tags(np.array(layer_of), np.array(step_of))
+
+
+def wide_chains() -> tuple[Problem, ListSchedEvaluator]:
+    """Return two long operations, then WIDE short ones, of which each makes 10 bytes for an operation of its own.
+
+    A device runs all producers before the first of the readers, so that it must hold everything its producers make:
+    twice of what it can where the three devices divide the time.
+    """
+    n = 2 + 2 * WIDE
+    edges = [(0, 1), *((1, 2 + i) for i in range(WIDE)), *((2 + i, 2 + WIDE + i) for i in range(WIDE))]
+    graph = toy_graph(n, edges, weight_bytes=[0] * n)
+    out_bytes = np.where((np.arange(n) > 1) & (np.arange(n) < 2 + WIDE), 10, 0)
+    graph = dataclasses.replace(graph, out_bytes=out_bytes, edge_bytes=out_bytes[graph.edges[0]], reads=INFERRED)
+    op_s = np.full((n, 3), 1e-3)
+    op_s[:2] *= 2 * WIDE
+    problem = lean(toy_problem(graph, op_s, topology=toy_topology(3, memory_bytes=10 * WIDE // 2)))
+    subject = Subject(None, graph, problem.grouping, problem.topology, problem.costs, 0)
+    return problem, ListSched().bind(subject)
 
 
 # Cross-entropy and random keys
@@ -529,6 +555,71 @@ def test_workers_refine_with_seeds_of_their_own_where_time_is_limited(
     assert (
         answer.value_s <= Multilevel(sketched=0).place(problem, simulator, Budget(5), seed=0, progress=silent).value_s
     )
+
+
+@pytest.mark.parametrize("evaluations", [8, 24])
+def test_multilevel_is_no_worse_than_the_layer_wise_split(evaluations: int):
+    case = load(Scenario("zoo:rnnlm2?steps=6", "p100x8"))
+    split_s, found_s = (
+        placer.place(case.problem, case.simulator(), Budget(evaluations), seed=0, progress=silent).value_s
+        for placer in (Expert(), Multilevel())
+    )
+    assert found_s <= split_s
+
+
+def test_a_rule_whose_placement_does_not_fit_says_what_is_lacking():
+    problem, evaluator = wide_chains()
+    start = Placement(np.arange(problem.graph.n, dtype=np.int32) % 3, problem.topology.names)
+    answer = Expert().place(dataclasses.replace(problem, start=start), evaluator, Budget(100), seed=0, progress=silent)
+    assert answer.best.found_by == "start"
+    assert math.isinf(answer.own_s)
+    lacking = "C lacks 0.0002 MB of memory"
+    assert answer.notes == (f"The answer is the start, for no placement of expert's own can be used: {lacking}.",)
+
+
+def test_a_layer_wise_split_that_does_not_fit_is_brought_within_memory():
+    problem, evaluator = wide_chains()
+    search = Search(problem, evaluator, Budget(100), silent)
+    Expert().run(search, seed=0)
+    assert search.best is None  # all that the third device makes is there before anything reads it
+    spill_blocks(search)
+    assert search.best is not None
+    assert search.simulate(search.best.device[None]).over_bytes.tolist() == [0]
+    spent = search.spent
+    spill_blocks(search)
+    assert search.spent == spent  # once per search
+
+
+def test_bytes_at_the_peak_are_those_of_outputs_that_wait_together():
+    problem, evaluator = wide_chains()
+    timeline = evaluator.timeline(Placement(np.zeros(problem.graph.n, np.int32), problem.topology.names))
+    held = held_at_peaks(problem, timeline)
+    assert held.tolist() == [0, 0, *[10] * WIDE, *[0] * WIDE]
+
+
+def test_a_local_search_has_no_more_moves_than_its_time_allows(monkeypatch: pytest.MonkeyPatch):
+    now = itertools.count(0.0, 0.5)  # seconds, half of one at every look
+    monkeypatch.setattr(multilevel, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    clock = PartClock(1.6, 10**9)
+    clock.tick(1, 1.0)  # a move a second
+    assert clock.moves(10**6) == 1
+    assert clock.moves(10**6) == 0
+
+
+def test_starts_end_with_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch):
+    problem, _, _, simulator = sketch_and_simulator(1)
+    now = itertools.count(0.0, 1.0)  # seconds, one at every look
+    search = Search(problem, simulator, Budget(10**9, seconds=10**9), silent)
+    monkeypatch.setattr(multilevel, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    search._last_s = time.monotonic() + 40.0
+    begun = (Placement(np.full(problem.graph.n, i % 3, np.int32), problem.topology.names) for i in itertools.count())
+    _try(search, begun, Rough.of(search, list(hierarchy(problem, least=3))))
+    assert next(now) < 40
+
+
+def test_a_device_like_one_that_failed_alone_is_not_asked_about():
+    problem, evaluator = wide_chains()
+    assert Search(problem, evaluator, Budget(100), silent).spent == 1
 
 
 def test_twenty_thousand_operations_are_placed_better_than_on_one_device():

@@ -96,6 +96,7 @@ class Hsdag(Method):
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seed)
+            search.expect("batch of schedules", self.batch)
             train(trainer, inputs, patience=self.patience)
             if not search.done and not trainer.annealed and self.drawing < 1:
                 Anneal().run(search, seed=seeds[1])

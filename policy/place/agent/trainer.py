@@ -135,6 +135,7 @@ class HsdagTrainer:
 
     def _begin(self) -> None:
         self.warm_up(self.search)
+        self.search.expect("batch of schedules", self.hyper.batch)
         for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
             submit(self.search, draft.instance.work, (), (draft.schedule,))
 
@@ -151,6 +152,7 @@ class HsdagTrainer:
         widths = [width for instance, width in ways if instance is None]
         if widths and not self.done:
             self._parse(len(widths), widths[0])
+        self.search.reached()
 
     def _way(self) -> Way:
         instance, width = self.sampler.way()

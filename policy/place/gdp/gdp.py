@@ -179,6 +179,7 @@ class Gdp(Method):
             trainer.decode(trial)
             trainer.ask()
             return
+        trial.search.expect("update", trainer.settings.rollouts)
         while trial.sequence.free and not trainer.done and trainer.idle < self.patience:
             trainer.update()
             if inputs.checkpointer is not None and time.monotonic() - saved_s >= SAVE_EVERY_S:

@@ -199,6 +199,8 @@ class PpoTrainer:
         asked = ~np.isnan(value_s)
         if not asked.any():
             return None
+        if asked.sum() == settings.rollouts:
+            search.reached()
         rewards = reward(value_s[asked], settings.invalid_reward)
         advantage = advantages(rewards, np.array(trial.rewards), settings.baseline)
         trial.rewards += rewards.tolist()

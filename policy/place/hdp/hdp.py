@@ -90,6 +90,7 @@ class Hdp(Method):
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
         with seeded(seeds[0]):
             trainer = self.trainer(search, inputs.learned, seed=seeds[1])
+            search.expect("update", self.samples)
             train(trainer, inputs, patience=self.patience)
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))

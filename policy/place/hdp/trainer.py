@@ -88,6 +88,7 @@ class HdpTrainer:
         self.idle = 0 if self.search.spent > spent else self.idle + 1
         if np.isnan(value_s).any():
             return  # the budget is spent
+        self.search.reached()
         if value_s.min() < self.best_s:
             self.best_s, self.best = float(value_s.min()), device[value_s.argmin()][None].astype(np.int64)
         self.search.details.update(entropy=float(drawn.written.entropy.detach()), update=float(self.updates))

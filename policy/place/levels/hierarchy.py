@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32
-from pipeline.core.graph import Grouping, row_ptr
-from pipeline.core.problem import Problem
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.graph import Grouping, row_ptr, sum_per_group
+from pipeline.core.problem import Problem, allowed_for_all
 from pipeline.shared.graphs import depths
 from policy.place.levels.matching import MatchingWeights, Neighbours, clusters, quotient
 from policy.place.units import UNLIMITED, Units
@@ -55,15 +57,16 @@ def work_of(problem: Problem) -> Float64:
     return mean
 
 
-def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
+def hierarchy(problem: Problem, *, least: int, held: Int64 | None = None) -> tuple[Level, ...]:
     """Return levels of clusters, finest first: the problem's units, then ever fewer, down to about `least`.
 
     Each level is the one before with clusters merged that share the most expensive tensors for their work, light ones
     first. A cluster never mixes operations that have no device in common, never holds more than a fourth of the least
     memory unless one unit does, and grows by a limited factor per level. Quotients may have cycles: what is stored for
     the backward pass colocation constraints an operation to its gradient, and both belong on one device.
+    held: int64 [n], bytes of a device's memory that an operation takes, its weights unless given.
     """
-    levels = [_finest(problem)]
+    levels = [_finest(problem, held)]
     while levels[-1].k > least:
         level = levels[-1]
         label = _merged(level, least)
@@ -74,9 +77,16 @@ def hierarchy(problem: Problem, *, least: int) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def _finest(problem: Problem) -> Level:
+def nearest(levels: Sequence[Level], goal: int) -> Level:
+    """Return the level whose number of clusters comes nearest to a goal, as a ratio."""
+    return min(levels, key=lambda level: abs(math.log(level.k / goal)))
+
+
+def _finest(problem: Problem, held: Int64 | None) -> Level:
     """Return the level of the units themselves."""
     graph, units = problem.graph, problem.derived(Units.of)
+    if held is not None:
+        units = replace(units, held_bytes=sum_per_group(held, units.grouping))
     (producer, consumer), tensor = graph.edges[:, graph.reads.edge], graph.reads.tensor
     seconds = problem.topology.mean_transfer_s(graph.reads.size) / np.bincount(tensor)[tensor]
     ends = np.concatenate([producer, consumer])
@@ -128,9 +138,8 @@ def _merged(level: Level, least: int) -> Int32:
 def contracted(level: Level, label: Int32, k: int) -> Level:
     """Return the level whose k clusters are the clusters of equal label of another, int32 [level.k]."""
     units = level.units
-    grouping = units.grouping.then(Grouping(label))
-    allowed = np.ones((k, units.allowed.shape[1]), bool)
-    np.logical_and.at(allowed, label, units.allowed)
+    coarser = Grouping(label)
+    grouping, allowed = units.grouping.then(coarser), allowed_for_all(units.allowed, coarser)
     held = np.zeros(k, np.int64)
     np.add.at(held, label, units.held_bytes)
     return Level(

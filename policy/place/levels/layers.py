@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
-from pipeline.core.graph import Grouping, contract, row_ptr
+from pipeline.core.graph import Grouping, contract, row_ptr, sum_per_group
 from pipeline.shared.compiled import compiled
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import forward_depths, longest, visit_order
@@ -122,7 +122,7 @@ def _guessed(finest: Level) -> Layers | None:
     they hold is written at the end of the graph and read at its begin, and the way back passes the steps in reverse
     order: depth is counted from the nearer end there.
     """
-    held = finest.units.held_bytes
+    held = sum_per_group(finest.units.problem.graph.weight_bytes, finest.units.grouping)
     holders = np.flatnonzero(held > SHARE * held.max(initial=0))  # biases go with the weights of their layers
     if not 0 < holders.size * FEW <= finest.k:
         return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, row_ptr
+from pipeline.core.arrays import Float64, Int32, Int64, distinct
+from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
 from pipeline.shared.graphs import breadth_first, longest
@@ -16,10 +16,11 @@ ROUNDS = 6  # of shrinking at most
 STALLED = 0.95  # cells after a round over those before from which shrinking has come to its end
 
 
-def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Grouping]:
+def sketch_of(problem: Problem, op_s: Float64, label: Int32, *, held: Int64 | None = None) -> tuple[Sketch, Grouping]:
     """Return the sketch of a problem, and the cell of every operation; no cell mixes operations of different labels.
 
-    op_s: float64 [n, p], seconds. label: int32 [n].
+    op_s: float64 [n, p], seconds. label: int32 [n]. held: int64 [n], bytes of memory that an operation takes, its
+    weights unless given.
     """
     graph, topology = problem.graph, problem.topology
     cells = cells_of(graph, label)
@@ -33,9 +34,8 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Gr
     pair = np.concatenate([[True], (np.diff(tensor) != 0) | (np.diff(size) != 0)]) if source.size else cut[:0]
     begins = np.flatnonzero(pair)
     tensor_ptr = np.searchsorted(cell[source[begins]], np.arange(cells.k + 1))
-    seconds = np.zeros((cells.k, topology.p))
-    np.add.at(seconds, cell, op_s)
-    held = np.bincount(cell, weights=graph.weight_bytes, minlength=cells.k).astype(np.int64)
+    seconds = sum_per_group(op_s, cells)
+    held_bytes = sum_per_group(graph.weight_bytes if held is None else held, cells)
     room = np.array([d.memory_bytes or UNLIMITED for d in topology.devices], dtype=np.int64)
     sketch = Sketch(
         tensor_ptr=tensor_ptr.astype(np.int64),
@@ -45,7 +45,7 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32) -> tuple[Sketch, Gr
         awaits=np.bincount(reader, minlength=cells.k).astype(np.int32),
         op_s=seconds,
         tail_s=np.zeros(cells.k),
-        held=held,
+        held=held_bytes,
         room=room,
         latency_s=np.array(topology.link_latency_s),
         per_byte_s=1.0 / topology.link_bytes_per_s,
@@ -78,7 +78,7 @@ def cells_of(graph: Graph, label: Int32) -> Grouping:
             cells, label = cells.then(merged), label[first]
             edges = merged.group[edges]
             edges = edges[:, edges[0] != edges[1]]
-            code = np.unique(edges[0].astype(np.int64) * merged.k + edges[1])
+            code = distinct(edges[0].astype(np.int64) * merged.k + edges[1])
             edges = np.stack([code // merged.k, code % merged.k]).astype(np.int32)
         if cells.k > STALLED * before:
             break

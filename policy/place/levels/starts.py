@@ -34,8 +34,10 @@ def speeds(problem: Problem) -> Float64:
 
 def allowed_or_nearest(device: Int32, allowed: Bool) -> Int32:
     """Return int32 [k], the devices, with each that is not allowed replaced by the nearest number that is."""
-    gap = np.abs(np.arange(allowed.shape[1]) - device[:, None])
-    nearest: Int32 = np.where(allowed, gap, allowed.shape[1]).argmin(axis=1).astype(np.int32)
+    wrong = np.flatnonzero(~allowed[np.arange(device.size), device])
+    gap = np.abs(np.arange(allowed.shape[1]) - device[wrong, None])
+    nearest = device.copy()
+    nearest[wrong] = np.where(allowed[wrong], gap, allowed.shape[1]).argmin(axis=1)
     return nearest
 
 
@@ -63,7 +65,7 @@ def starts(levels: list[Level], layers: Layers | None) -> Iterator[Placement]:
 
     What exceeds a device's memory is moved elsewhere, as far as there is room.
     """
-    share = speeds(levels[0].units.problem)
+    share = levels[0].units.problem.derived(speeds)
     p = share.size
     for level in levels:
         for used in sorted({p, (p + 1) // 2}):
@@ -103,19 +105,23 @@ def layer_splits(layers: Layers, share: Float64) -> Iterator[Int32]:
     work, p = layers.work_s, share.size
     for home in homes(layers, work, share):
         yield home[layers.layer]
+    counts = [parts for parts in sorted({2, 3, 4, (p + 1) // 2, p}) if parts <= p]
     heavy = [h for h in np.argsort(-work, kind="stable").tolist() if work[h] > HEAVY * work.sum() / p][:CUT]
+    chunks = [layers.chunk(parts) for parts in counts] if heavy else []
     for h in heavy:
         rest = np.where(np.arange(work.size) == h, 0.0, work)
         for weights in (work, rest):
             for home in homes(layers, weights, share):
-                for parts in sorted({2, 3, 4, (p + 1) // 2, p}):
-                    if parts <= p:
-                        yield from _cut_by_time(layers, home, h, parts, p)
+                for part, parts in zip(chunks, counts, strict=True):
+                    yield from _cut_by_time(layers, home, h, (part, parts), p)
 
 
-def _cut_by_time(layers: Layers, home: Int32, h: int, parts: int, p: int) -> Iterator[Int32]:
-    """Yield devices of the units with layer h cut into parts; home: int32 [layers], where the layers are."""
-    part = layers.chunk(parts)
+def _cut_by_time(layers: Layers, home: Int32, h: int, cut_into: tuple[Int32, int], p: int) -> Iterator[Int32]:
+    """Yield devices of the units with layer h cut; home: int32 [layers], where the layers are.
+
+    cut_into: `Layers.chunk`, and into how many parts.
+    """
+    part, parts = cut_into
     here = int(home[h])
     spread = np.linspace(here, 0 if here >= p / 2 else p - 1, parts).round().astype(np.int32)
     near = (here - np.arange(parts)) % p
@@ -132,7 +138,7 @@ def earliest(level: Level) -> Int32:
     """
     problem = level.units.problem
     order = np.argsort(level.first, kind="stable")
-    share = speeds(problem)
+    share = problem.derived(speeds)
     return _earliest(level.tensors, level.work_s, order, share * share.size, level.units.allowed)
 
 

@@ -57,8 +57,11 @@ class Brkga(Method):
         units = Units.of(search.problem)
         rng = np.random.default_rng(seed)
         size = self.population or min(max(search.left // 50, 16), 200)
+        search.expect("generation", size)
         keys = self._first(search, units, size, rng)
         values = self._values(search, units, keys)
+        if not np.isnan(values).any():
+            search.reached()
         idle = 0
         while not search.done and idle < self.patience:
             spent = search.spent

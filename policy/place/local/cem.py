@@ -58,11 +58,14 @@ class Cem(Method):
         count = self.batch or min(max(search.left // 40, 20), 200)
         kept: list[tuple[float, Int32, Float64 | None]] = []
         idle = 0
+        search.expect("batch", count)
         while not search.done and idle < self.patience:
             spent = search.spent
             devices = [units.repaired(d) for d in _draws(share, count, rng)]
             orders = [rng.normal(mean, deviation) if ordered else None for _ in devices]
             values = search.evaluate([units.placement(d, o) for d, o in zip(devices, orders, strict=True)])
+            if not np.isnan(values).any():
+                search.reached()
             idle = idle + 1 if search.spent == spent else 0
             drawn = [e for e in zip(values.tolist(), devices, orders, strict=True) if np.isfinite(e[0])]
             kept = sorted(drawn + kept, key=lambda e: e[0])[: max(1, round(self.elite * count))]

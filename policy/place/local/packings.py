@@ -13,7 +13,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import contract, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.partition import even_parts
-from policy.place.levels.hierarchy import hierarchy
+from policy.place.levels.hierarchy import Level, hierarchy
 from policy.place.search import Search
 from policy.place.units import UNLIMITED, Units
 
@@ -22,6 +22,7 @@ PIECES = (1, 3)  # parts per device
 SHARES = (1.0, 0.5)  # of the outputs that count, over the share that one device alone holds at its fullest
 CUT_PER_S = 100_000  # units that METIS divides in a second, roughly
 CUTTING_S = 0.2  # seconds for all partitions, roughly; one of each balance and size there is in any case
+LARGE = 20_000  # units above which clusters of them are packed
 DRAWS = 8  # partitions of each balance and size at most
 
 
@@ -46,7 +47,9 @@ class _Packings:
     def __init__(self, problem: Problem, share: float) -> None:
         self._made: list[Int32] = []
         self._known: set[bytes] = set()
-        self._more = itertools.chain(_clustered(problem, share), _partitioned(problem, share))
+        levels = hierarchy(problem, least=2 * problem.topology.p)
+        few = [level for level in levels if level.k <= LARGE] or [levels[-1]]
+        self._more = itertools.chain(_clustered(problem, few, share), _partitioned(problem, few[0].units, share))
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Int32]:
@@ -69,9 +72,9 @@ class _Packings:
         return True
 
 
-def _clustered(problem: Problem, share: float) -> Iterator[Int32]:
+def _clustered(problem: Problem, levels: list[Level], share: float) -> Iterator[Int32]:
     """Yield int32 [n], two packings of each level of clusters."""
-    for level in hierarchy(problem, least=2 * problem.topology.p):
+    for level in levels:
         amount = _held(problem, level.units, share)
         room = _room(level.units, amount)
         order = np.argsort(level.first, kind="stable")
@@ -79,12 +82,11 @@ def _clustered(problem: Problem, share: float) -> Iterator[Int32]:
         yield level.units.placement(_in_turn(level.units.allowed, amount, room, order)).device
 
 
-def _partitioned(problem: Problem, share: float) -> Iterator[Int32]:
+def _partitioned(problem: Problem, units: Units, share: float) -> Iterator[Int32]:
     """Yield int32 [n], partitions of the units that are even in bytes and cut few, part by part on a device.
 
     A tensor's bytes are divided among its readers.
     """
-    units = problem.derived(Units.of)
     graph = contract(problem.graph, units.grouping)
     readers = np.bincount(graph.edges[0], minlength=graph.n)
     edge_weight = graph.edge_bytes / readers[graph.edges[0]]

@@ -17,7 +17,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
-from policy.place.local.packings import packings
+from policy.place.local.packings import LARGE, packings
+from policy.place.local.spilling import spill_blocks
 from policy.place.search import Search
 from policy.place.units import Units
 
@@ -28,6 +29,8 @@ FIRST = (
 )
 WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
 PACKING, PACKED = 0.3, 0.1  # share of the time for packings; where one of them fits
+STRETCH_S = 0.25  # seconds that a local search may take, so that a time limit is kept
+EVALUATED_PER_S = 3e6  # operations that a simulator runs in a second, roughly
 SHARE = 0.9  # share of the budget that may go into a first placement that fits
 FITTING = 0.5  # share of the moves taken that should lead to placements that fit
 STEP = 1.3  # factor by which the price rises or falls after a local search
@@ -63,10 +66,15 @@ def make_room(search: Search, *, seed: int) -> None:
     Packings are the same for any size of equal devices, so that more memory takes no start away. Without a placement
     that fits, what the simulator says is over is moved away: groups of devices that hold too much go elsewhere or swap
     with others, by local searches that anneal bytes instead of seconds, in ever longer rounds from the placement that
-    is least over, or from any of those tried where the last round led no further.
+    is least over, or from any of those tried where the last round led no further. Of large graphs the layer-wise split
+    is brought within memory first; no packing is tried where something fits then.
     """
     if search.done or not tight(search):
         return
+    if search.problem.graph.n > LARGE:
+        spill_blocks(search)
+        if search.best is not None or search.done:
+            return
     pool, left_s = list[tuple[int, Int32]](), search.left_s
     for start in packings(search):
         over = search.simulate(start[None]).over_bytes.tolist()
@@ -130,7 +138,10 @@ def _shed(
     search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, steps: int
 ) -> Placement:
     """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""
-    steps = max(2, min(steps, search.left // CHUNK))
+    chunk = CHUNK
+    if math.isfinite(search.left_s):  # of large graphs fewer moves, so that the time is looked at
+        chunk = int(np.clip(STRETCH_S * EVALUATED_PER_S / search.problem.graph.n, 4, CHUNK))
+    steps = max(2, min(steps, search.left // chunk))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
     price = _outweighing(search)
     for step in range(steps):
@@ -141,7 +152,7 @@ def _shed(
             break
         chosen = moves if step % 2 else moves._replace(free=_crowded(search, moves, placement, peak_bytes[0]))
         warm = WARM * unit_bytes * (1 - step / (steps - 1)) ** 2
-        threshold_s = price * warm * rng.exponential(1.0, CHUNK)
+        threshold_s = price * warm * rng.exponential(1.0, chunk)
         drawn = chosen.drawn(rng, placement, MOVES, threshold_s, price_s_per_byte=price)
         placement = search.local_search(placement, drawn).end
     return placement

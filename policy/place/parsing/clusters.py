@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.arrays import Bool, Float32, Int64
+from pipeline.core.arrays import Bool, Float32, Int64, distinct
 from pipeline.core.graph import Grouping, components
 
 
@@ -34,7 +34,7 @@ class Links:
         ([0, 1, 1, 2], [1, 0, 2, 1], [0, 0, 1, 1])
         """
         low, high = np.minimum(a, b).astype(np.int64), np.maximum(a, b).astype(np.int64)
-        u, v = np.divmod(np.unique((low * n + high)[low != high]), n)
+        u, v = np.divmod(distinct((low * n + high)[low != high]), n)
         entry = np.concatenate([u * n + v, v * n + u])
         order = np.argsort(entry, kind="stable")
         row, column = np.divmod(entry[order], n)

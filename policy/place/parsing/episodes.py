@@ -92,6 +92,7 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
     parameters = list(agent.parameters())
     optimiser = torch.optim.Adam(parameters, lr=course.learning_rate)
     idle = 0
+    search.expect("episode", course.steps)
     for episode in range(1, course.episodes + 1):
         spent, rewards, drawn = search.spent, list[float](), list[Step]()
         agent.restart()
@@ -108,6 +109,7 @@ def learn(search: Search, agent: Agent, course: Course) -> None:
             _learn_from(step.log_prob, course.weight(i, reward))
             if course.epochs > 1:
                 drawn.append(step)
+        search.reached()
         _step(optimiser, parameters, course.scale(rewards))
         for _ in range(1, course.epochs):
             optimiser.zero_grad()

@@ -117,6 +117,8 @@ class Placeto(Method):
             trainer = self.trainer([search], seed=seeds[1])
             if inputs.learned is not None:
                 adopt(trainer, inputs.learned)
+            if not self.control:
+                search.expect("update", self.workers * trainer.processes[0].asks)
             train(trainer, inputs, patience=self.patience)
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))

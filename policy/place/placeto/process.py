@@ -92,6 +92,11 @@ class Process:
             return lowest
         return self.first
 
+    @property
+    def asks(self) -> int:
+        """Return how many placements an episode asks about at most."""
+        return 2 if self.rules.reward == "terminal" else 1 + self.visit.size
+
     def episodes(self, workers: int, rng: np.random.Generator, *, greedy: bool) -> Episodes | None:
         """Return passes of some workers, step by step at the same time; None if the budget ends before they do."""
         t, n = self.visit.size, self.graph.n

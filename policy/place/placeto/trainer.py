@@ -92,6 +92,7 @@ class PlacetoTrainer:
             episodes = self.processes[at].episodes(each, self.rng, greedy=greedy)
             if episodes is not None and not greedy:
                 found.append((at, episodes))
+                self.processes[at].search.reached()
         self.updates += 1
         self.idle = 0 if self._spent() > spent else self.idle + 1
         if found and not self.rules.control:

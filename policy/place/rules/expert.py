@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
+from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, by_position, shares, speeds, work_of
@@ -33,21 +34,25 @@ class Expert(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Evaluate the placements; nothing is random."""
-        if search.done:
-            return
-        problem, work = search.problem, work_of(search.problem)
-        homes = []
-        if problem.tags is not None and np.any(problem.tags.layer >= 0):
-            layer = _spread(work, problem.tags.layer).astype(np.int32)
-            count, p = int(layer.max()) + 1, problem.topology.p
-            equal = np.arange(count) * p // count if count >= p else np.arange(count)
-            time_s = sum_per_group(work.mean_s, Grouping(layer))
-            homes += [_majority(work, block[layer]) for block in (equal, shares(time_s, speeds(work)))]
-        order = by_position(work)
-        time_s = sum_per_group(work.mean_s, Grouping(work.group.astype(np.int32)))
-        home = np.empty(order.size, np.int32)
-        home[order] = shares(time_s[order], speeds(work))
-        submit(search, work, (*homes, home))
+        if not search.done:
+            work = work_of(search.problem)
+            submit(search, work, blocks(search.problem, work))
+
+
+def blocks(problem: Problem, work: ScheduleInputs) -> list[Int32]:
+    """Return the devices of the groups, int32 [k], of every placement: what `Expert` evaluates where it fits."""
+    homes, speed = [], speeds(work)
+    if problem.tags is not None and np.any(problem.tags.layer >= 0):
+        layer = _spread(work, problem.tags.layer).astype(np.int32)
+        count, p = int(layer.max()) + 1, problem.topology.p
+        equal = np.arange(count) * p // count if count >= p else np.arange(count)
+        time_s = sum_per_group(work.mean_s, Grouping(layer))
+        homes += [_majority(work, block[layer]) for block in (equal, shares(time_s, speed))]
+    order = by_position(work)
+    time_s = sum_per_group(work.mean_s, Grouping(work.group.astype(np.int32)))
+    home = np.empty(order.size, np.int32)
+    home[order] = shares(time_s[order], speed)
+    return [*homes, home]
 
 
 def _spread(work: ScheduleInputs, layer: Int32) -> Int64:
@@ -74,7 +79,8 @@ def _follow(order: Int64, ptr: Int64, node: Int64, number: Int64, last: bool) ->
 
 def _majority(work: ScheduleInputs, device: Int64 | Int32) -> Int32:
     """Return int32 [k], the device for which most of a group's time speaks; of equal ones the first."""
-    votes: Float64 = np.zeros((work.demand.size, work.room.size))
-    np.add.at(votes, (work.group, device), work.mean_s + work.mean_s.sum() * 1e-12 + 1e-300)
-    home: Int32 = votes.argmax(axis=1).astype(np.int32)
+    p = work.room.size
+    weight = work.mean_s + work.mean_s.sum() * 1e-12 + 1e-300
+    votes = np.bincount(work.group * p + device, weights=weight, minlength=work.demand.size * p)
+    home: Int32 = votes.reshape(-1, p).argmax(axis=1).astype(np.int32)
     return home
