@@ -20,7 +20,7 @@ from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.room import Price, held_bytes, make_room, tight
 from policy.place.search import Method, Search
 
-WORK = 2_000_000  # operations simulated between two looks at the clock
+WORK = 500_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
 SHORT = 64  # moves drawn at a time where memory is short, so that its price follows what fits
 LOADS = 8  # times as many as CHUNK where a move changes loads alone, and drawing takes longer than trying

@@ -83,7 +83,7 @@ class Multilevel(Method):
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
     """
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     placers: ClassVar[tuple[str, ...]] = tuple(RULES)
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
