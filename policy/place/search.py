@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.measurement import MeasurementFailed, Prediction, is_transient, seconds_of
+from pipeline.core.measurement import MeasurementFailed, Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -501,8 +501,8 @@ class Search:
                 answers = self._evaluator.evaluate([placement for _, (placement, _) in batch])
             self.spent += len(batch)
             for (key, (placement, planned_s)), answer in zip(batch, answers, strict=True):
-                if self.simulator is not None and is_transient(answer):
-                    continue  # there was no time for it
+                if self.simulator is not None and isinstance(answer, MeasurementFailed) and answer.kind == "timeout":
+                    continue  # it was interrupted
                 self._claim(author, seconds_of(answer), answer.message if isinstance(answer, MeasurementFailed) else "")
                 self._history.note(key, Candidate(placement, answer, author, planned_s))
             self._tell()

@@ -22,6 +22,7 @@ from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Task, why_not
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.config import Settings
+from pipeline.core.problem import Budget
 from pipeline.core.simulation import DataflowModel, LatencyModel, PipelineModel, SequentialModel
 from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
@@ -29,11 +30,14 @@ from pipeline.offline.search import Effort, _kept
 from pipeline.runs.execution import forecast
 from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_seed
 from pipeline.runs.result import versions
+from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
 from policy.place import portfolio
 from policy.place.agent.hsdag import Hsdag
 from policy.place.lists.heft import Heft
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import LARGE, RULES, Portfolio, parts
+from policy.place.search import Search
+from tests.toys import silent
 
 PLACERS = registry.table("place")
 
@@ -223,13 +227,18 @@ def test_who_calls_whom_is_followed_to_the_end() -> None:
     assert placers_called("hsdag", {"warm": 0.0}) == ("neural_list", "anneal")
 
 
-def test_a_portfolio_declares_exactly_what_it_can_run() -> None:
+def test_a_portfolio_declares_exactly_what_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     models = (None, SequentialModel(), DataflowModel(), PipelineModel(), LatencyModel())
     assert set(Portfolio.placers) == {name for n in (1, LARGE + 1) for model in models for name in parts(n, model)}
     assert len(Portfolio.placers) == len(set(Portfolio.placers))
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(portfolio))) if isinstance(node, ast.Call)]
     named = [c.args[1] for c in calls if isinstance(c.func, ast.Name) and c.func.id == "_part"]
     literal = {name.value for name in named if isinstance(name, ast.Constant)}
+    for limit in (LARGE, 1):
+        monkeypatch.setattr(portfolio, "LARGE", limit)
+        for rules in SIMULATORS:
+            search = Search(wide_problem(), simulator_of(wide_problem(), rules), Budget(10), silent)
+            literal |= set(Portfolio(solvable=10**6)._members(search)) - set(portfolio.ONCE)
     assert set(Portfolio.placers) == {*RULES, *literal}
 
 

@@ -233,7 +233,7 @@ def test_a_rule_of_thumb_runs_only_if_a_quarter_of_the_time_suffices(
 ) -> None:
     spy = Spy([])
     monkeypatch.setattr(module, "RULES", {"spy": (spy, per_second)})
-    monkeypatch.setattr(Portfolio, "_members", lambda *_: {})
+    monkeypatch.setattr(Portfolio, "_members", lambda self, _: {"rules": module._Rules(self)})
     monkeypatch.setattr(Anneal, "run", lambda self, search, *, seed: None)
     placed(wide_problem(), "T2", Budget(50, seconds))  # 18 operations
     assert bool(spy.ran) == runs

@@ -573,7 +573,7 @@ def test_a_rule_whose_placement_does_not_fit_says_what_is_lacking():
     answer = Expert().place(dataclasses.replace(problem, start=start), evaluator, Budget(100), seed=0, progress=silent)
     assert answer.best.found_by == "start"
     assert math.isinf(answer.own_s)
-    lacking = "C lacks 0.0002 MB of memory"
+    lacking = "C lacks 200 B of memory"
     assert answer.notes == (f"The answer is the start, for no placement of expert's own can be used: {lacking}.",)
 
 

@@ -53,7 +53,7 @@ class MSct(Method):
         favourite = self._favourites(work, SOLVING * search.left_s)
         submit(search, work, (), (earliest_first(work, static_level(work), favourite, search.look),))
 
-    def _favourites(self, work: ScheduleInputs, seconds: float) -> Int64:
+    def _favourites(self, work: ScheduleInputs, seconds: float = math.inf) -> Int64:
         """Return int64 [n], the favourite child of each operation, -1 for none; seconds: for the linear program."""
         producer = np.repeat(np.arange(work.order.size), np.diff(work.out_ptr))
         apart = (work.group[producer] != work.group[work.out_node]) & work.counts[producer]
