@@ -155,14 +155,19 @@ class Problem:
         make: a function of the module level, or a method of a class. All that it is given must be hashable.
         """
         view, key = self.instance.view, (make, args, tuple(sorted(options.items())))
-        if key not in view:
-            view.setdefault(key, make(Problem(self.instance), *args, **options))
-        value: T = view[key]
+        try:
+            value: T = view[key]
+        except KeyError:  # asked for the first time, or forgotten; of several threads the first one's is kept
+            value = view.setdefault(key, make(Problem(self.instance), *args, **options))
         return value
 
     def on(self, **changes: Any) -> Problem:
         """Return the same run over an instance of which some fields are changed."""
         return replace(self, instance=replace(self.instance, **changes))
+
+    def forget(self) -> None:
+        """Let go of all that `derived` has made, which of a large graph fills the memory; it is made again if asked."""
+        self.instance.view.clear()
 
     def group_allowed(self, grouping: Grouping) -> Bool:
         """Return bool [k, p], where a group may go: where all its members may.

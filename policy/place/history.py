@@ -18,6 +18,8 @@ from pipeline.core.stages import Candidate
 from pipeline.shared.payload import result_from_json, result_to_json
 
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
+FEWEST = 4  # of graphs so large that more would fill the memory
+KEPT_BYTES = 2**25  # that the devices of all placements kept may take, unless these are the fewest
 
 
 class History:
@@ -37,6 +39,7 @@ class History:
         self.single_s = math.nan
         self.own: dict[str, tuple[float, str]] = {}
         self._n, self._devices = n, devices
+        self._most = int(np.clip(KEPT_BYTES // max(1, 4 * n), FEWEST, ANSWERS))
         self._turn = 0
         self._kept: list[tuple[float, int, Candidate]] = []  # a heap of the best, (minus the value, minus the turn)
 
@@ -47,7 +50,7 @@ class History:
             self.single_s = float(np.fmin(self.single_s, value))
         self._turn += 1
         entry = (-value, -self._turn, candidate)
-        if len(self._kept) < ANSWERS:
+        if len(self._kept) < self._most:
             heapq.heappush(self._kept, entry)
         elif entry[:2] > self._kept[0][:2]:
             heapq.heapreplace(self._kept, entry)

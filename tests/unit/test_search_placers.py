@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, contract, is_acyclic
-from pipeline.core.measurement import Prediction
+from pipeline.core.measurement import Prediction, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Moves
-from pipeline.core.stages import Subject
+from pipeline.core.stages import Candidate, Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.offline.scenario import Scenario, load
 from pipeline.shared.graphs import depths
+from policy.place.history import History
 from policy.place.levels.estimate import SketchTrials, estimate_s, local_search
 from policy.place.levels.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.levels.layers import layers_of, spread
@@ -620,6 +621,18 @@ def test_starts_end_with_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch
 def test_a_device_like_one_that_failed_alone_is_not_asked_about():
     problem, evaluator = wide_chains()
     assert Search(problem, evaluator, Budget(100), silent).spent == 1
+
+
+def test_of_a_very_large_graph_few_placements_are_kept():
+    history = History(10**6, ("A", "B"))
+    for i in range(50):
+        device = np.zeros(10**6, np.int32)
+        device[i] = 1
+        placement = Placement(device, ("A", "B"))
+        history.note(placement.digest(), Candidate(placement, Prediction(1.0 + abs(i - 30)), "toy"))
+    values = [seconds_of(candidate.result) for candidate in history.ranked()]
+    assert values == [1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0]
+    assert history.best_s == 1.0
 
 
 def test_twenty_thousand_operations_are_placed_better_than_on_one_device():

@@ -28,6 +28,7 @@ from policy.place.lists.cpop import Cpop
 from policy.place.lists.heft import Heft
 from policy.place.lists.m_topo import MTopo
 from policy.place.local.anneal import best_order
+from policy.place.local.packings import LARGE
 from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, make_room, tight
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.rules.expert import Expert
@@ -135,6 +136,8 @@ class Multilevel(Method):
             spill_blocks(search)
         if search.done or not in_time(search, BUILT_PER_S):
             return None
+        if problem.graph.n > LARGE:  # what rules and bounds asked for, and nobody else will
+            problem.forget()
         timeline = search.timeline(search.best) if short and search.best is not None else None
         held = None if timeline is None else held_at_peaks(problem, timeline)
         levels = hierarchy(problem, least=problem.topology.p, held=held)
