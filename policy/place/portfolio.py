@@ -64,6 +64,7 @@ WHOLE = 0.5  # share of what is left from which a slice takes all of it
 BOUNDED = 1e5  # operations that a bound takes in a second, roughly
 PROOF = 0.1  # what raising the bound counts beside improving the incumbent by as much
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
+SAMPLED = 0.5  # share of a number of evaluations that schedules by learned scores get
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
@@ -195,12 +196,13 @@ class Portfolio(Method):
 
     def _members(self, search: Search) -> dict[str, Method]:
         """Return the members besides rules of thumb that apply to a search."""
+        applicable = {*parts(search.problem.graph.n, search.execution), *ONCE}
         solvable = self.solvable * (max(1.0, search.left_s) if math.isfinite(search.left_s) else 1.0)
+        early: dict[str, Method] = {"min_cut": MinCut(), "dpl": Dpl(), "dp": Dp(workers=1), "latency_dp": LatencyDp()}
+        if search.problem.graph.n > LARGE or (search.problem.topology.p > 2 and "min_cut" in applicable):
+            early = {"rules": _Rules(self), **early}  # where rules of thumb are the quicker ones
         methods: dict[str, Method] = {
-            "min_cut": MinCut(),
-            "dpl": Dpl(),
-            "dp": Dp(workers=1),
-            "latency_dp": LatencyDp(),
+            **early,
             "rules": _Rules(self),
             "neural_list": NeuralList(improve=False),
             "bound": _Bound(),
@@ -209,7 +211,6 @@ class Portfolio(Method):
             "anneal": _Further(),
             "multilevel": Multilevel(),
         }
-        applicable = {*parts(search.problem.graph.n, search.execution), *ONCE}
         if not self.learned:
             applicable.discard("neural_list")
         if search.problem.costs is None or "cpsat" not in applicable or size_of(search) > solvable:
@@ -244,7 +245,7 @@ class Portfolio(Method):
         self._rules(search, seed)
         for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list"):
             if name in members:
-                _part(search, name, members[name], seed, share=SHARES[name])
+                _part(search, name, members[name], seed, share=SAMPLED if name == "neural_list" else SHARES[name])
         if "multilevel" in members:
             _part(search, "multilevel", members["multilevel"], seed)
             return
