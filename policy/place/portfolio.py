@@ -44,20 +44,22 @@ from policy.place.together import together
 
 # Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
 RULES: Mapping[str, tuple[Method, float]] = {
-    "heft": (Heft(), 2e5),
     "expert": (Expert(), 3e5),
+    "metis": (Metis(), 1e5),
+    "heft": (Heft(), 2e5),
     "m_topo": (MTopo(), 3e5),
     "cpop": (Cpop(), 1.5e5),
     "peft": (Peft(), 1.5e5),
-    "metis": (Metis(), 1e5),
     "critical_path": (CriticalPath(), 5e4),
     "etf": (Etf(), 1e4),
     "m_etf": (MEtf(), 1e4),
     "m_sct": (MSct(), 1e3),
 }
 RULING, RULING_LARGE = 0.25, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
+RULED = 0.5  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
+CLUSTERED = 1000  # operations above which clusters are moved as well
 LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 WHOLE = 0.5  # share of what is left from which a slice takes all of it
@@ -68,7 +70,7 @@ SAMPLED = 0.5  # share of a number of evaluations that schedules by learned scor
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
-    "min_cut": 0.5,
+    "min_cut": 0.3,
     "dpl": 0.2,
     "dp": 0.1,
     "latency_dp": 0.4,
@@ -78,7 +80,7 @@ SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a me
     "milp": 0.1,
     "cpsat": 0.1,
     "anneal": 0.5,
-    "multilevel": 1.0,
+    "multilevel": 0.5,
 }
 
 
@@ -97,7 +99,13 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     if n > LARGE:
         return (*RULES, *(name for name in exact if name in ("min_cut", "dpl")), "multilevel")
     learned = () if execution.additive else ("neural_list",)
-    return (*RULES, *exact, *learned, "cpsat", "anneal")
+    clustered = ("multilevel",) if n > CLUSTERED else ()
+    return (*RULES, *exact, *learned, *clustered, "cpsat", "anneal")
+
+
+def first_shares(n: int) -> dict[str, float]:
+    """Return the share of what is left that the first slice of each member takes at most, for n nodes."""
+    return {**SHARES, "multilevel": 1.0} if n > LARGE else dict(SHARES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ class Portfolio(Method):
         left or more takes all of it.
         """
         rate, used_s = dict.fromkeys(members, math.inf), dict.fromkeys(members, 0.0)
-        share = {**dict.fromkeys(members, SLICE), **SHARES}
+        share = {**dict.fromkeys(members, SLICE), **first_shares(search.problem.graph.n)}
         rng = np.random.default_rng(seed)
         while rate and not search.done:
             search.adopt()
@@ -205,11 +213,11 @@ class Portfolio(Method):
             **early,
             "rules": _Rules(self),
             "neural_list": NeuralList(improve=False),
+            "multilevel": Multilevel(),
             "bound": _Bound(),
             "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
             "milp": Milp(),
             "anneal": _Further(),
-            "multilevel": Multilevel(),
         }
         if not self.learned:
             applicable.discard("neural_list")
@@ -227,7 +235,7 @@ class Portfolio(Method):
                 continue
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
-                _part(search, name, method, seed, seconds=allowed_s)
+                _part(search, name, method, seed, seconds=RULED * allowed_s)
 
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
@@ -243,11 +251,11 @@ class Portfolio(Method):
             _part(search, "min_cut", members["min_cut"], seed)
         prove_bound(search)
         self._rules(search, seed)
-        for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list"):
+        share = {**first_shares(search.problem.graph.n), "neural_list": SAMPLED}
+        for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list", "multilevel"):
             if name in members:
-                _part(search, name, members[name], seed, share=SAMPLED if name == "neural_list" else SHARES[name])
-        if "multilevel" in members:
-            _part(search, "multilevel", members["multilevel"], seed)
+                _part(search, name, members[name], seed, share=share[name])
+        if search.problem.graph.n > LARGE:
             return
         make_room(search, seed=seed)
         before = search.best_s, search.bound_s
