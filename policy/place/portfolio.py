@@ -55,8 +55,8 @@ RULES: Mapping[str, tuple[Method, float]] = {
     "m_etf": (MEtf(), 1e4),
     "m_sct": (MSct(), 1e3),
 }
-RULING, RULING_LARGE = 0.25, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
-RULED = 0.5  # share of what is left of that time that one of them may take
+RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
+RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 CLUSTERED = 1000  # operations above which clusters are moved as well
@@ -66,7 +66,6 @@ WHOLE = 0.5  # share of what is left from which a slice takes all of it
 BOUNDED = 1e5  # operations that a bound takes in a second, roughly
 PROOF = 0.1  # what raising the bound counts beside improving the incumbent by as much
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
-SAMPLED = 0.5  # share of a number of evaluations that schedules by learned scores get
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
@@ -75,7 +74,7 @@ SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a me
     "dp": 0.1,
     "latency_dp": 0.4,
     "rules": 1.0,
-    "neural_list": 0.3,
+    "neural_list": 0.5,
     "bound": 0.1,
     "milp": 0.1,
     "cpsat": 0.1,
@@ -114,7 +113,7 @@ class Portfolio(Method):
 
     Every placement, if there are so few. Else, with a time limit, two lanes on a thread each, which tell one another
     what they find. The first anneals as `anneal` would alone, and from half of the time on from the incumbent of both.
-    The second runs rules of thumb, those that a quarter of the time suffices for, and gives every other member a first
+    The second runs rules of thumb, those that two fifths of the time suffice for, and gives every other member a first
     slice: exact methods, schedules by learned scores, the lower bound, a solver if its program is small enough, and
     local search from the incumbent. Then it follows what pays: the member goes on that improved the incumbent most per
     second when it ran last, each time twice as long as before, and at last to the end. On large graphs `multilevel` is
@@ -251,7 +250,7 @@ class Portfolio(Method):
             _part(search, "min_cut", members["min_cut"], seed)
         prove_bound(search)
         self._rules(search, seed)
-        share = {**first_shares(search.problem.graph.n), "neural_list": SAMPLED}
+        share = first_shares(search.problem.graph.n)
         for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list", "multilevel"):
             if name in members:
                 _part(search, name, members[name], seed, share=share[name])

@@ -228,7 +228,7 @@ def test_without_a_time_limit_the_solver_is_limited_in_proportion_to_the_evaluat
 
 
 @pytest.mark.parametrize(("per_second", "seconds", "runs"), [(1.0, 40.0, False), (3.0, 40.0, True), (1.0, None, False)])
-def test_a_rule_of_thumb_runs_only_if_a_quarter_of_the_time_suffices(
+def test_a_rule_of_thumb_runs_only_if_its_share_of_the_time_suffices(
     per_second: float, seconds: float | None, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy([])
