@@ -44,8 +44,8 @@ from policy.place.together import together
 
 # Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
 RULES: Mapping[str, tuple[Method, float]] = {
-    "expert": (Expert(), 3e5),
     "metis": (Metis(), 1e5),
+    "expert": (Expert(), 3e5),
     "heft": (Heft(), 2e5),
     "m_topo": (MTopo(), 3e5),
     "cpop": (Cpop(), 1.5e5),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Moves
-from pipeline.core.stages import is_interruptible
+from pipeline.core.stages import Candidate, is_interruptible
 from pipeline.registry import build
 from pipeline.testing.simulated import check_deadline, simulator_of, wide_problem
 from policy.place import portfolio as module
@@ -25,6 +26,7 @@ from policy.place.lists.etf import earliest_first, no_favourites, static_level
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.m_sct import relaxed
 from policy.place.lists.work import upward, work_of
+from policy.place.local.anneal import Anneal, BudgetClock, Cooling, OvertakenError
 from policy.place.local.packings import packings
 from policy.place.local.room import make_room
 from policy.place.neural.instances import list_instances
@@ -302,3 +304,25 @@ class Late(Method):
 def test_a_placer_that_asks_on_when_its_time_is_up_is_found() -> None:
     with pytest.raises(AssertionError, match=r"Late\(\) asks its evaluator \d+ times after its time is up"):
         check_deadline(Late())
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "ahead", "expected"), [(0, 2.0, "on"), (60, 2.0, "again"), (60, 1.01, "from"), (60, 1.0, "on")]
+)
+def test_a_local_search_goes_on_from_what_others_found_or_begins_again_where_it_is_far_behind(
+    elapsed_s: float, ahead: float, expected: str
+) -> None:
+    search, other = (search_of(wide_problem(), budget=Budget(seconds=100.0)) for _ in range(2))
+    search.share([other])
+    device = np.arange(18, dtype=np.int32) % 3
+    device[9], device[5] = device[2], 1  # colocated, and pinned
+    found = Placement(device, search.problem.topology.names)
+    other._history.note(found.digest(), Candidate(found, Prediction(search.best_s / ahead), "other"))
+    clock = BudgetClock(search, time.monotonic() - elapsed_s, 0, 10**6, 100.0)
+    cooling = Cooling(clock, 1.0, 1.0, 0.1)
+    if expected == "again":
+        with pytest.raises(OvertakenError):
+            Anneal()._adopted(search, cooling)
+        return
+    adopted = Anneal()._adopted(search, cooling)
+    assert (adopted is not None and adopted.key() == found.key()) == (expected == "from")

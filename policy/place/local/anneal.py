@@ -28,9 +28,14 @@ PRESSED = 0.5  # share of moves forbidden by memory from which a short budget pa
 FREE = 0.3  # share of the budget in which a start that need not fit is annealed as though memory were unlimited
 KEPT = 0.85  # share of the budget from which a local search short of memory keeps to what fits
 ALONE = 0.5  # share of the budget from which a local search goes on from what others find, if that is better
+FAR = 0.05  # share of a time by which the incumbent of others must be less for a local search to begin again from it
 PROBE = 32  # moves by which evaluations per second are measured
 PATIENCE = 3  # chunks of moves in a row of which none is new before the search ends
 ORDERS = 4  # evaluations that the orders tried for one placement take, the look at its timeline included
+
+
+class OvertakenError(Exception):
+    """Another search is far ahead of a local search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +107,16 @@ class Anneal(Method):
     def _begin(self, search: Search, start: Placement | None, seed: int) -> None:
         """Anneal from a start that need not fit, or from the incumbent if there is none, and try orders in the end."""
         rng, moves = np.random.default_rng(seed), search.problem.derived(Neighbourhood.of)
-        expected = self._expected(search, rng, moves)
-        hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
         kept = ORDERS if search.problem.ordered and search.left > 2 * ORDERS else 0
-        with search.limited(search.author, evaluations=search.left - kept):
-            self._cool(search, rng, moves, start, max(hot, self.cold))
+        while True:
+            expected = self._expected(search, rng, moves)
+            hot = self.hot * min(1.0, math.sqrt(expected / (self.evaluations_per_group * moves.k)))
+            try:
+                with search.limited(search.author, evaluations=search.left - kept):
+                    self._cool(search, rng, moves, start, max(hot, self.cold))
+                break
+            except OvertakenError:
+                start = None
         if kept and search.best is not None and not search.proven:
             best_order(search, search.best)
 
@@ -149,13 +159,19 @@ class Anneal(Method):
             idle = 0 if search.spent > spent else idle + 1
 
     def _adopted(self, search: Search, cooling: Cooling) -> Placement | None:
-        """Return what another search has found meanwhile, if that is better, in the colder half of the budget."""
+        """Return what another search has found meanwhile, if that is better, in the colder half of the budget.
+
+        Raises:
+            OvertakenError: it is so much better that this one had better begin again from there.
+        """
         before_s = search.best_s
         if cooling.clock.share() < ALONE:
             return None
         search.adopt()
         if search.best is None or not search.best_s < before_s:
             return None
+        if search.best_s < before_s * (1 - FAR):
+            raise OvertakenError
         return levelled(with_order(search, search.best) if search.problem.ordered else search.best)
 
     def _squeeze(
