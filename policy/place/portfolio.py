@@ -59,6 +59,7 @@ RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb
 RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
+HUGE = 300_000  # operations above which `multilevel` is alone, with the rules of thumb that it begins with
 CLUSTERED = 1000  # operations above which clusters are moved as well
 LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
@@ -117,8 +118,8 @@ class Portfolio(Method):
     slice: exact methods, schedules by learned scores, the lower bound, a solver if its program is small enough, and
     local search from the incumbent. Then it follows what pays: the member goes on that improved the incumbent most per
     second when it ran last, each time twice as long as before, and at last to the end. On large graphs `multilevel` is
-    the local search. Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that
-    ran, or its start.
+    the local search; huge ones, which two lanes would fill the memory with, it has for itself. Ends at once at a proven
+    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
 
     Where memory is short, local searches of the second lane begin at the best that the rules of thumb find with memory
     left aside, and mind memory only after a while: what they go through first is the same however much the devices
@@ -154,6 +155,9 @@ class Portfolio(Method):
             return
         if search.simulator is None:
             self._climb(search, seed)
+        elif search.problem.graph.n > HUGE:  # of which two lanes would fill the memory
+            _part(search, "multilevel", Multilevel(), seed)
+            _part(search, "bound", _Bound(), seed)
         elif math.isfinite(search.left_s):
             lanes = [self._descend, self._scout] if self.workers > 1 else [self._scout]
             together(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
