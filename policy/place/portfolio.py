@@ -157,7 +157,8 @@ class Portfolio(Method):
             self._climb(search, seed)
         elif search.problem.graph.n > HUGE:  # of which two lanes would fill the memory
             _part(search, "multilevel", Multilevel(), seed)
-            _part(search, "bound", _Bound(), seed)
+            if not search.done:
+                _Bound().run(search, seed=seed)
         elif math.isfinite(search.left_s):
             lanes = [self._descend, self._scout] if self.workers > 1 else [self._scout]
             together(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
@@ -166,8 +167,9 @@ class Portfolio(Method):
 
     def _descend(self, search: Search, *, seed: int) -> None:
         """Local search as it would go alone, from which the other lane's incumbent takes over if that is better."""
-        method = Multilevel() if search.problem.graph.n > LARGE else Anneal()
-        _part(search, "multilevel" if search.problem.graph.n > LARGE else "anneal", method, seed)
+        large = search.problem.graph.n > LARGE
+        name, method = ("multilevel", Multilevel()) if large else ("anneal", Anneal())
+        _part(search, name, method, seed)
         search.adopt()
         members = self._members(search)
         self._follow(search, {name: members[name] for name in members if name not in ONCE}, seed + 2)
