@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from pipeline.core.stages import (
     is_simulator,
     tells_starts,
 )
+from policy.place.explaining import FirstRound, why_not_own
 from policy.place.history import ANSWERS, History
 
 SLOW = 2000  # operations from which one evaluation may take longer than a look at the clock may wait
@@ -74,17 +74,6 @@ class Method(Protocol):
         with suppress(BudgetEndedError):
             self.run(search, seed=seed)
         return search.answer()
-
-
-@dataclass(frozen=True, slots=True)
-class FirstRound:
-    """What a method must finish once, how many evaluations it takes at most, were left for it and were spent before."""
-
-    author: str
-    what: str
-    evaluations: int
-    left: int
-    before: int
 
 
 class Search:
@@ -416,21 +405,7 @@ class Search:
 
     def _unfinished(self) -> list[str]:
         """Return what the method has not finished once, what that takes and what was left for it, in a sentence."""
-        first = self._first
-        if first is None:
-            return []
-        if first.left < first.evaluations:
-            given = f"{first.left} of {first.left + first.before} were left for that"
-            remedy = f"Give it at least {first.before + first.evaluations} evaluations"
-        elif self.budget.seconds is not None:
-            given = f"{self.budget.seconds:g} s sufficed for {self.spent - first.before} of them"
-            remedy = "Give it more seconds"
-        else:  # it ended of itself, because nothing new was drawn
-            return []
-        return [
-            f"{first.author} has not finished its first {first.what}: it takes up to {first.evaluations} evaluations, "
-            f"and {given}. {remedy}."
-        ]
+        return [] if self._first is None else self._first.unfinished(self.spent, self.budget.seconds)
 
     def _claim(self, author: str, value_s: float, why: str) -> None:
         """Note what a placement costs that the method came up with, not one evaluated before it began."""
@@ -451,27 +426,15 @@ class Search:
         if best.found_by not in self._given or self.author in ("", *self._given):
             return []
         answer = "the best single device" if best.found_by == "single" else "the start"
-        own_s, why = self._own()
-        if math.isnan(own_s):
-            more = "seconds" if self._late else "evaluations"
-            none = (
-                f"{self.author} has evaluated no placement of its own: the budget ended after {self.spent} "
-                f"evaluation(s), and the answer is {answer}. Give it more {more}."
-            )
-            return [] if self._unfinished() else [none]  # goes without saying where the first round is not finished
-        if math.isinf(own_s):
-            return [f"The answer is {answer}, for no placement of {self.author}'s own can be used: {why}."]
-        if own_s <= self.best_s:
-            return [f"{self.author}'s own placement is as fast as {answer}, which was evaluated first."]
-        return [
-            f"{self.author}'s own placement takes {own_s * 1e3:.6g} ms, {own_s / self.best_s:.5g} times as long as "
-            f"{answer}, which is the answer."
-        ]
-
-    @property
-    def _late(self) -> bool:
-        """Return whether time, not evaluations, has ended the search."""
-        return self.left_s <= 0
+        own = self._own()
+        if not math.isnan(own[0]):
+            return [why_not_own(self.author, answer, self.best_s, own)]
+        more = "seconds" if self.left_s <= 0 else "evaluations"
+        none = (
+            f"{self.author} has evaluated no placement of its own: the budget ended after {self.spent} "
+            f"evaluation(s), and the answer is {answer}. Give it more {more}."
+        )
+        return [] if self._unfinished() else [none]  # goes without saying where the first round is not finished
 
     def state(self) -> Snapshot:
         """Return what has been seen, kept and spent, from which `resume` goes on in another process."""

@@ -38,8 +38,9 @@ def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
     for one in (search, *forks):
         one.share(forks if timed else ())
+    waited_for = search.stopped
     for fork in forks:
-        fork.stopped = ended.is_set
+        fork.stopped = lambda: ended.is_set() or waited_for()
     jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
     lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
     threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]
