@@ -38,6 +38,8 @@ TABLES: Mapping[str, int] = {"Gather": 1, "OneHot": 0}  # the port that takes th
 SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
+NOISE = "noise"
+KINDS = (NOISE,)  # of inputs on which outputs are compared
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
 
 Inputs = dict[str, npt.NDArray[np.generic]]
@@ -57,8 +59,10 @@ def is_image(port: Any) -> bool:
     return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
 
 
-def make_inputs(model: Any, *, seed: int, dynamic_size: int) -> Inputs:
+def make_inputs(model: Any, *, seed: int, dynamic_size: int, kind: str = NOISE) -> Inputs:
     """Return an array for every input of an OpenVINO model, by its name; see the rules above.
+
+    kind: one of `KINDS`.
 
     A dynamic first dimension becomes 1, every other dynamic dimension `dynamic_size` within its bounds. What an input
     gets depends on the model and the seed alone.

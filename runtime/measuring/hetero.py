@@ -24,7 +24,7 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError, NoReferenceError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
-from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, start
+from runtime.measuring.variant import Variant, executed_names, expected_outputs, hetero_variant, outputs_of, start
 
 VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
 
@@ -146,7 +146,7 @@ def measured(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
 
 
 def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> Reference:
-    """Return the outputs of the whole model on the CPU in f32, and which kernels run in int8 there.
+    """Return what outputs are compared with, and which kernels of the whole model run in int8 on the CPU in f32.
 
     Raises:
         NoReferenceError: the CPU cannot run the model.
@@ -155,8 +155,8 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
         child, loaded = start(reference_variant(), model, settings, seed=seed)
         with child:
             begun = time.monotonic()
-            outputs = outputs_of(child)
+            timed = outputs_of(child)
             took_s = time.monotonic() - begun
-            return Reference(outputs, loaded["int8_kernels"], took_s, loaded["compile_s"])
+            return Reference(expected_outputs(model, timed), loaded["int8_kernels"], took_s, loaded["compile_s"])
     except ChildError as error:
         raise NoReferenceError(error.failed) from error

@@ -10,7 +10,10 @@ import numpy.typing as npt
 import openvino as ov
 
 from pipeline.core.errors import ModelError
+from pipeline.shared.checks import CHECKS, load_by_kind
 from pipeline.shared.model_inputs import GIVEN, SEQUENCE, input_name, make_inputs
+
+TIMED = "timed"  # the kind of the inputs that inferences are timed with
 
 
 def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
@@ -31,6 +34,24 @@ def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> l
         if missing:
             raise ModelError(f"{beside} holds no array for {', '.join(missing)}.", "Read the model again with --input.")
         return [arrays[name] for name in names]
+
+
+def check_inputs_of(model: ov.Model, path: Path, kind: str) -> list[npt.NDArray[np.generic]]:
+    """Return one array per input of a model, in order, of a kind that its read stage has drawn.
+
+    path: of the normalised model.
+
+    Raises:
+        ModelError: nothing of this kind lies beside the model.
+    """
+    beside = path.with_name(CHECKS)
+    arrays = load_by_kind(beside).get(kind, {}) if beside.is_file() else {}
+    missing = [name for name in map(input_name, model.inputs) if name not in arrays]
+    if missing:
+        raise ModelError(
+            f"{beside} holds no array of the kind {kind} for {', '.join(missing)}.", "Read the model again."
+        )
+    return [arrays[input_name(port)] for port in model.inputs]
 
 
 def sequence_length(path: Path, wanted: int) -> int:

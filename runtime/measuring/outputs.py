@@ -22,6 +22,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 
 Outputs = Mapping[str, npt.NDArray[Any]]
+OutputsByKind = Mapping[str, Outputs]  # by kind of inputs, see `pipeline.shared.checks`
 Kind = Literal["values", "indices"]
 
 INDEX_WEIGHT = 0.25
@@ -31,11 +32,12 @@ INDEX_WEIGHT = 0.25
 class Reference:
     """What all variants of a model are compared with.
 
-    outputs: of one inference of the whole model. int8_kernels: names of the kernels that it computes in int8, None
-    where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that compiling took.
+    outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
+    computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
+    compiling took.
     """
 
-    outputs: Outputs
+    outputs: OutputsByKind
     int8_kernels: Sequence[str] | None = None
     seconds: float = 0.0
     load_s: float = 0.0

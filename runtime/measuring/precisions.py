@@ -17,9 +17,9 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.outputs import Outputs, percent
+from runtime.measuring.outputs import OutputsByKind, Reference, percent
 from runtime.measuring.quality import loss, most_allowed
-from runtime.measuring.variant import Variant, outputs_of, start
+from runtime.measuring.variant import Variant, outputs_by_kind, start
 
 FULL = "f32"
 LEAST_INFERENCES = 30  # that profiling, placing and a first sight of a few settings take
@@ -64,7 +64,7 @@ def try_precisions(
     """
     reference = reference_outputs(model, settings, seed=seed)
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
-    return [_tried(model, plugin, precision, reference.outputs, settings, seed=seed) for plugin, precision in pairs]
+    return [_tried(model, plugin, precision, reference, settings, seed=seed) for plugin, precision in pairs]
 
 
 def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:
@@ -87,20 +87,20 @@ def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -
 
 
 def _tried(
-    model: Path, plugin: str, precision: str, expected: Outputs, settings: MeasureSettings, *, seed: int
+    model: Path, plugin: str, precision: str, expected: Reference, settings: MeasureSettings, *, seed: int
 ) -> PrecisionTrial:
     kind = KINDS.get(plugin.partition(".")[0], "other")
     device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
     variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
     allowed = most_allowed(settings)
 
-    def outputs() -> Outputs:
+    def outputs() -> OutputsByKind:
         child, _ = start(variant, model, settings, seed=seed)
         with child:
-            return outputs_of(child)
+            return outputs_by_kind(child, list(expected.outputs))
 
     try:
-        lost = loss(asked_again(outputs), expected, settings)
+        lost = loss(asked_again(outputs), expected.outputs, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)

@@ -26,7 +26,7 @@ from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, by_cha
 from runtime.measuring.links import fit_link
 from runtime.measuring.outputs import Reference, nan_shares
 from runtime.measuring.quality import accepted
-from runtime.measuring.variant import Variant, outputs_of, start
+from runtime.measuring.variant import Variant, kinds_of, outputs_by_kind, start
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
@@ -117,10 +117,9 @@ def profile(
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
     summed_up = _summed_up(graph, topology, launch_s, kernels, refused, left_out)
-    outputs = expected().outputs
-    return replace(
-        summed_up, nan=nan_shares(outputs), empty=[name for name, array in outputs.items() if not array.size]
-    )
+    outputs = next(iter(expected().outputs.values()), {})
+    empty = [name for name, array in outputs.items() if not array.size]
+    return replace(summed_up, nan=nan_shares(outputs), empty=empty)
 
 
 def _check_draws_nothing(graph: Graph) -> None:
@@ -284,7 +283,7 @@ def _kernels(
         try:
             seconds = min(settings.seconds, settings.timeout_s)
             times = child.ask("kernels", count=settings.inferences, seconds=seconds)
-            return {**times, "outputs": outputs_of(child), "precisions": loaded["precisions"]}
+            return {**times, "outputs": outputs_by_kind(child, kinds_of(model)), "precisions": loaded["precisions"]}
         except ChildError as error:
             raise UnfitError(error.failed, RUN) from error
 

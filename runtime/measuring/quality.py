@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.outputs import Outputs, compare_outputs, difference_of, percent
+from runtime.measuring.outputs import Outputs, OutputsByKind, compare_outputs, difference_of, percent
 
 Metric = Callable[[Outputs], float]
 
 
 def accepted(
-    actual: Outputs, expected: Outputs, precisions: Mapping[str, str], settings: MeasureSettings
+    actual: OutputsByKind, expected: OutputsByKind, precisions: Mapping[str, str], settings: MeasureSettings
 ) -> float | MeasurementFailed:
-    """Return what outputs lose against the reference's, or why that is too much or cannot be told.
+    """Return what outputs lose against the reference's on the worst kind of inputs, or why that is too much.
 
     It is their difference (see `outputs`), or with a metric the share by which quality falls; 0 if it does not.
 
@@ -27,7 +27,9 @@ def accepted(
         UsageError: the metric is not there, or fails.
     """
     if not settings.metric:
-        return compare_outputs(actual, expected, tolerance_for(precisions, settings))
+        tolerance = tolerance_for(precisions, settings)
+        each = [compare_outputs(actual[kind], outputs, tolerance) for kind, outputs in expected.items()]
+        return _worst(each)
     lost = loss(actual, expected, settings)
     if isinstance(lost, MeasurementFailed) or lost <= settings.metric_drop:
         return lost
@@ -36,8 +38,22 @@ def accepted(
     return MeasurementFailed("wrong_output", f"{name} falls by {percent(lost)} from f32 ({allowed} allowed)")
 
 
-def loss(actual: Outputs, expected: Outputs, settings: MeasureSettings) -> float | MeasurementFailed:
+def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float | MeasurementFailed:
     """Return what outputs lose against the reference's, whatever is allowed; see `accepted`."""
+    return _worst([_loss(actual[kind], outputs, settings) for kind, outputs in expected.items()])
+
+
+def _worst(each: Sequence[float | MeasurementFailed]) -> float | MeasurementFailed:
+    """Return the first failure, or else the largest number."""
+    numbers = list[float]()
+    for one in each:
+        if isinstance(one, MeasurementFailed):
+            return one
+        numbers.append(one)
+    return max(numbers, default=0.0)
+
+
+def _loss(actual: Outputs, expected: Outputs, settings: MeasureSettings) -> float | MeasurementFailed:
     apart = difference_of(actual, expected)
     if not settings.metric or isinstance(apart, MeasurementFailed):
         return apart

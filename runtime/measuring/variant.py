@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.checks import REFERENCE, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.batching import repeated
 from runtime.measuring.child import Child
-from runtime.measuring.outputs import Outputs, Reference, lost_int8
+from runtime.measuring.inputs import TIMED
+from runtime.measuring.outputs import Outputs, OutputsByKind, Reference, lost_int8
 from runtime.measuring.quality import accepted
 
 WARM_UP_S = 0.3
@@ -163,11 +163,29 @@ def warm_up(child: Child, seconds: float = WARM_UP_S, minimum: int = WARM_UP_MIN
 
 def outputs_of(child: Child) -> Outputs:
     """Return the outputs of one inference, or of a sequence's last, by their position: "output_0" ..."""
+    return outputs_by_kind(child, (TIMED,))[TIMED]
+
+
+def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
+    """Return the same for every kind of inputs: `TIMED`, those that are timed, or one that the read stage has drawn."""
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         path = Path(folder) / "outputs.npz"
-        child.ask("outputs", path=str(path))
-        with np.load(path) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        child.ask("outputs", path=str(path), kinds=list(kinds))
+        return load_by_kind(path)
+
+
+def kinds_of(model: Path) -> list[str]:
+    """Return the kinds of inputs on which outputs of a normalised model are compared; see `expected_outputs`."""
+    return list(expected_outputs(model, {}))
+
+
+def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
+    """Return what outputs are compared with, by kind of inputs: those of the source model if they lie beside `model`.
+
+    model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
+    """
+    beside = model.with_name(REFERENCE)
+    return load_by_kind(beside) if beside.is_file() else {TIMED: timed}
 
 
 def check(
@@ -189,8 +207,8 @@ def check(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    whole = repeated(expected.outputs, variant.batch)
-    return accepted(outputs_of(child), whole, loaded["precisions"], settings)
+    whole = {kind: repeated(outputs, variant.batch) for kind, outputs in expected.outputs.items()}
+    return accepted(outputs_by_kind(child, list(whole)), whole, loaded["precisions"], settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ error. A fault is an answer, {"error": {kind, message}}; only here is every exce
 anything.
 
     load     {variant, cache}                 -> LoadAnswer; cache: folder of compiled models, "" for none
-    outputs  {path}                           -> {} and writes the outputs of one inference as npz
+    outputs  {path, kinds}                    -> {} and writes the outputs of one inference as npz, by kind of inputs
     run      {seconds, minimum, realtime}     -> RunAnswer; a model with state has it reset, and its last sequence is
                                                  run to its end
     arrive   {seconds, rate, seed}            -> {samples_s}, from the time of arrival
@@ -42,6 +42,7 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
 from pipeline.core.process import die_with_parent, limit_address_space
+from pipeline.shared.checks import save_by_kind
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
@@ -49,13 +50,14 @@ from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.disturbance import scheduled_ns, waited_between
 from runtime.measuring.executable import (
+    Arrays,
     CompiledExecutable,
     Executable,
     InferenceRequest,
     KeptSegments,
     executable,
 )
-from runtime.measuring.inputs import inputs_of, sequence_length
+from runtime.measuring.inputs import TIMED, check_inputs_of, inputs_of, sequence_length
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
@@ -72,6 +74,8 @@ class Session:
         self.requests: Sequence[InferenceRequest] = []
         self.loaded: Executable | None = None
         self.model: ov.Model | None = None
+        self.path = Path()
+        self.inputs: Arrays = []
         self.stateful = False
         self.decode_steps = 1
         self.decoded: list[int] = []
@@ -88,29 +92,40 @@ class Session:
         devices = [DeviceSpec(**d) for d in command["devices"]]
         core = core_for(devices)
         self.model = core.read_model(path)
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        self.path = path
+        self.inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
             batching.batch(self.model, self.batch)
-            inputs = [np.repeat(array, self.batch, axis=0) for array in inputs]
         self.stateful = bool(self.model.get_variables())
         self.loaded = executable(command, self.model, core, devices, self.kept)
         self.requests = self.loaded.requests
         self.decode_steps = sequence_length(path, command["decode_steps"]) if self.stateful else 1
         self._begin_sequences()
-        self.loaded.load(inputs)
+        self.loaded.load(self._repeated(self.inputs))
         return {**self.loaded.describe(), "compile_s": self.loaded.compile_s, "requests": len(self.requests)}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Run one inference, or a sequence of them where there is state, and write the outputs of the last."""
+        """Write the outputs of one inference, or of the last of a sequence where there is state, by kind of inputs."""
+        written = {kind: self._outputs(kind) for kind in command["kinds"]}
+        if any(kind != TIMED for kind in written):
+            self._executable().load(self._repeated(self.inputs))
+        save_by_kind(Path(command["path"]), written)
+        return {}
+
+    def _outputs(self, kind: str) -> dict[str, Any]:
         loaded = self._executable()
+        if kind != TIMED and self.model is not None:
+            loaded.load(self._repeated(check_inputs_of(self.model, self.path, kind)))
         self._begin_sequences()
         for _ in range(self.decode_steps):
             self._step(0)
             loaded.infer()
-        arrays: dict[str, Any] = {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
-        np.savez(command["path"], **arrays)
-        return {}
+        return {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
+
+    def _repeated(self, inputs: Arrays) -> Arrays:
+        """Return inputs for as many inferences as are computed at once."""
+        return [np.repeat(array, self.batch, axis=0) for array in inputs] if self.batch > 1 else inputs
 
     def run(self, command: Mapping[str, Any]) -> RunAnswer:
         """Run inferences for `seconds`, at least `minimum` of every request, and time each.

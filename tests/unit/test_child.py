@@ -21,6 +21,7 @@ from runtime.measuring.affinity import HETERO_PROPERTIES
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError, NoReferenceError, speaks_of_memory
 from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.inputs import TIMED
 from runtime.measuring.outputs import Reference
 from runtime.measuring.variant import (
     Variant,
@@ -121,8 +122,8 @@ def test_outputs_of_the_split_model_pass_and_wrong_ones_do_not(
     variant = towers_apart(written[1])
     expected = outputs_of(child)
     assert [a.shape for a in expected.values()] == [(1, 8)]
-    assert check(variant, loaded, child, Reference(expected), SETTINGS) == 0.0
-    larger = Reference({"output_0": expected["output_0"] / 1.5})
+    assert check(variant, loaded, child, Reference({TIMED: expected}), SETTINGS) == 0.0
+    larger = Reference({TIMED: {"output_0": expected["output_0"] / 1.5}})
     wrong = check(variant, loaded, child, larger, SETTINGS)
     assert wrong == MeasurementFailed("wrong_output", "outputs differ by 50 % from f32 (0.1 % allowed)")
 
@@ -208,7 +209,7 @@ def test_leaving_the_context_ends_the_process() -> None:
 
 def test_a_low_precision_gets_its_own_tolerance(split_child: Loaded, written: tuple[Path, Graph]) -> None:
     child, loaded = split_child
-    expected = Reference({"output_0": outputs_of(child)["output_0"] * 1.01})
+    expected = Reference({TIMED: {"output_0": outputs_of(child)["output_0"] * 1.01}})
     low = dict(loaded) | {"precisions": {"CPU_A": "f32", "CPU_B": "bf16"}}
     assert check(towers_apart(written[1]), low, child, expected, SETTINGS) == pytest.approx(0.01 / 1.01, rel=1e-3)
     failed = check(towers_apart(written[1]), loaded, child, expected, SETTINGS)
@@ -220,7 +221,7 @@ def test_a_split_that_loses_int8_fails_with_the_names_of_the_kernels(
     split_child: Loaded, written: tuple[Path, Graph]
 ) -> None:
     child, loaded = split_child
-    whole = Reference(outputs_of(child), ("conv1", "conv2", "conv3"))
+    whole = Reference({TIMED: outputs_of(child)}, ("conv1", "conv2", "conv3"))
     quantised = dict(loaded) | {"int8_kernels": ["conv1", "conv3"]}
     failed = check(towers_apart(written[1]), quantised, child, whole, SETTINGS)
     assert failed == MeasurementFailed("refused", "1 of 3 kernels no longer run in int8: conv2")

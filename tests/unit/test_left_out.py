@@ -17,6 +17,7 @@ from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring import profile as module
 from runtime.measuring.child import ChildError
+from runtime.measuring.inputs import TIMED
 from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, notes, to_json
 from runtime.measuring.outputs import Reference
 from runtime.measuring.profile import Profile, profile
@@ -62,7 +63,7 @@ class Machine:
         if self.kernels.get(device.name):
             raise UnfitError(self.kernels[device.name].pop(0), COMPILE)
         figures = {"kernels": [[["op0", "op1"], 1.0]], "latency_s": 1.0, "mean_s": 1.0, "precisions": {}}
-        return {**figures, "outputs": self.outputs.get(device.name, EXPECTED)}
+        return {**figures, "outputs": {TIMED: self.outputs.get(device.name, EXPECTED)}}
 
     def ask_link(self, a: DeviceSpec, b: DeviceSpec, settings: ProfileSettings) -> tuple[float, float]:
         waiting = self.links.get(frozenset((a.name, b.name)))
@@ -88,7 +89,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(module, "_refused", found.ask_support)
     monkeypatch.setattr(module, "_kernels", found.ask_kernels)
     monkeypatch.setattr(module, "_link", found.ask_link)
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference(EXPECTED))
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({TIMED: EXPECTED}))
     return found
 
 
@@ -127,7 +128,9 @@ def test_a_model_whose_reference_differs_from_itself_is_told_as_such(
     with pytest.raises(OutputMismatchError, match=r"a matter of chance: op0, op1 draw random numbers"):
         machine.profile(graph=graph)
     drawn = iter((1.0, 1.3))
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({"output_0": np.full(2, next(drawn))}))
+    monkeypatch.setattr(
+        module, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.full(2, next(drawn))}})
+    )
     with pytest.raises(OutputMismatchError, match=r"a matter of chance: two inferences .*by 30 %.*--metric"):
         machine.profile()
 
@@ -136,7 +139,7 @@ def test_outputs_that_are_nan_in_the_reference_are_told(machine: Machine, monkey
     assert machine.profile().nan == {}
     outputs = {"output_0": np.array([1.0, np.nan]), "output_1": np.zeros((0, 4))}
     machine.outputs = dict.fromkeys(("CPU", "GPU", "NPU"), outputs)
-    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference(outputs))
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({TIMED: outputs}))
     assert machine.profile().nan == {"output_0": 0.5}
     assert machine.profile().empty == ["output_1"]
 

@@ -166,7 +166,7 @@ def test_what_is_compiled_of_many_weights_is_not_written_to_disk(
 
 def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
     right = reference_outputs(model, SETTINGS, seed=0)
-    wrong = replace(right, outputs={name: array + 1 for name, array in right.outputs.items()})
+    wrong = replace(right, outputs={k: {n: a + 1 for n, a in each.items()} for k, each in right.outputs.items()})
     with PairBench(model, SETTINGS, 0, wrong) as bench:
         found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=1)
     assert isinstance(found, MeasurementFailed)

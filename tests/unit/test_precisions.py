@@ -20,6 +20,7 @@ from runtime.machines.devices import default_devices, make_spec, with_precision
 from runtime.measuring import precisions
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError
+from runtime.measuring.inputs import TIMED
 from runtime.measuring.outputs import Reference
 from runtime.measuring.precisions import (
     check_fits,
@@ -111,9 +112,9 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
             raise ChildError(MeasurementFailed("refused", "no such precision"))
         return Told(outputs[precision]), {}
 
-    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({"output_0": np.ones(1)}))
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.ones(1)}}))
     monkeypatch.setattr(precisions, "start", start)
-    monkeypatch.setattr(precisions, "outputs_of", lambda child: {"output_0": np.array([child.output])})
+    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
     pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
     bf16, f16, u4 = to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0))
     assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)

@@ -12,12 +12,13 @@ import pytest
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from runtime.measuring.inputs import TIMED
 from runtime.measuring.quality import accepted, load_metric, loss, most_allowed
 
 TOP = "def right(outputs): return float((outputs['output_0'].argmax(axis=1) == [0, 1]).mean())\n"
-EXPECTED = {"output_0": np.array([[2.0, 1.0], [1.0, 2.0]])}
-OTHER = {"output_0": np.array([[9.0, 1.0], [3.0, 9.0]])}  # far off as numbers, and the same answers
-WRONG = {"output_0": np.array([[2.0, 1.0], [2.1, 2.0]])}  # near, and one answer differs
+EXPECTED = {TIMED: {"output_0": np.array([[2.0, 1.0], [1.0, 2.0]])}}
+OTHER = {TIMED: {"output_0": np.array([[9.0, 1.0], [3.0, 9.0]])}}  # far off as numbers, and the same answers
+WRONG = {TIMED: {"output_0": np.array([[2.0, 1.0], [2.1, 2.0]])}}  # near, and one answer differs
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_without_one_the_distance_counts() -> None:
 def test_what_a_negative_quality_loses_is_a_share_of_its_size(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("def m(outputs): return -float(outputs['output_0'][0, 0])\n")
     settings = MeasureSettings(metric=f"{tmp_path / 'm.py'}:m")
-    worse, better = ({"output_0": np.array([[value, 1.0], [1.0, 2.0]])} for value in (3.0, 1.0))
+    worse, better = ({TIMED: {"output_0": np.array([[value, 1.0], [1.0, 2.0]])}} for value in (3.0, 1.0))
     assert (loss(worse, EXPECTED, settings), loss(better, EXPECTED, settings)) == (0.5, 0.0)  # of -2
 
 
@@ -57,7 +58,7 @@ def test_what_is_allowed_in_a_low_precision(settings: MeasureSettings) -> None:
 
 
 def test_outputs_that_cannot_be_compared_have_no_quality(settings: MeasureSettings) -> None:
-    found = loss({"output_0": np.zeros((2, 3))}, EXPECTED, settings)
+    found = loss({TIMED: {"output_0": np.zeros((2, 3))}}, EXPECTED, settings)
     assert isinstance(found, MeasurementFailed)
     assert "shape" in found.message
 
@@ -65,7 +66,7 @@ def test_outputs_that_cannot_be_compared_have_no_quality(settings: MeasureSettin
 def test_a_metric_that_is_no_number_loses_everything(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("def m(outputs): return outputs['output_0'][0, 0]\n")
     settings = MeasureSettings(metric=f"{tmp_path / 'm.py'}:m")
-    assert loss({"output_0": np.array([[math.nan, 1.0], [1.0, 2.0]])}, EXPECTED, settings) == math.inf
+    assert loss({TIMED: {"output_0": np.array([[math.nan, 1.0], [1.0, 2.0]])}}, EXPECTED, settings) == math.inf
 
 
 @pytest.mark.parametrize(
