@@ -85,9 +85,12 @@ def read_shaped(
 
 
 def read_with_inputs(
-    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None
+    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None, fold: bool = True
 ) -> tuple[ov.Model, list[ChosenShape], Inputs]:
-    """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none."""
+    """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none.
+
+    fold: whether constants are folded.
+    """
     check_exists(path)
     if path.suffix == ".xml":
         check_ir(path)
@@ -99,7 +102,8 @@ def read_with_inputs(
             shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
         failed: list[str] = []
         for shaped, chosen in itertools.islice(concretes(declared, shapes), MOST_TRIALS):
-            model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits)
+            model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold)
+            _keep_names(declared, model)
             why_not = _refused(model, chosen, shapes)
             if not why_not:
                 return model, chosen, data
@@ -112,7 +116,18 @@ def read_with_inputs(
     raise _without_sizes(with_given(declared, shapes), path, failed)
 
 
-def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None) -> ov.Model:
+def _keep_names(declared: ov.Model, model: ov.Model) -> None:
+    """Give the inputs of a model the names that they have in the file, and no others.
+
+    Folding away what only passes an input on leaves the input with the name of what is gone, too.
+    """
+    for ours, theirs in zip(model.inputs, declared.inputs, strict=True):
+        ours.get_tensor().set_names(theirs.get_names())
+
+
+def _normalised(
+    model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None, fold: bool = True
+) -> ov.Model:
     """Return a model with its constants folded and its names unique; it is changed in place."""
     if path.suffix != ".xml":  # in an IR every operation has a name
         _name_the_nameless(model)
@@ -120,7 +135,7 @@ def _normalised(model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLim
     if limits is not None:
         grown = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
         check_growth(grown, path, file_bytes=file_bytes, limits=limits)
-    _fold_constants(model, packed)
+    _fold_constants(model, packed, fold=fold)
     settle_states(model)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
         raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
@@ -252,11 +267,12 @@ def _keep_packed(model: ov.Model) -> list[Any]:
     return packed
 
 
-def _fold_constants(model: ov.Model, packed: list[Any]) -> None:
-    """Replace what depends on constants alone by its value, but leave packed weights packed."""
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(model)
+def _fold_constants(model: ov.Model, packed: list[Any], *, fold: bool) -> None:
+    """Replace what depends on constants alone by its value, unless told not to, but leave packed weights packed."""
+    if fold:
+        manager = Manager()
+        manager.register_pass(ConstantFolding())
+        manager.run_passes(model)
     for op in packed:
         del op.get_rt_info()[_KEEP_FROM_FOLDING]
     model.validate_nodes_and_infer_types()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -21,9 +23,11 @@ from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
+from coarsen.reading.ways import USUAL, Way
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.core.process import LAST_WORDS, ending, python_command
+from pipeline.shared.checks import ReferenceOrder
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +44,16 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     rewrites: Rewrites | None = None,
     save: bool = True,
     dynamic_cuts: bool = False,
+    way: Way = USUAL,
+    reference: ReferenceOrder | None = None,
 ) -> None:
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
     `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
-    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`.
+    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. reference: what
+    is run once the model is read, on the inputs in `CHECKS`, which are drawn where `out` has none; see
+    `coarsen.reading.reference`. A fault there leaves its files out and raises nothing.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -63,6 +71,8 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         "rewrites": asdict(rewrites or Rewrites()),
         "save": save,
         "dynamic_cuts": dynamic_cuts,
+        "way": asdict(way),
+        "reference": None if reference is None else asdict(reference),
     }
     with unchanged(path, source):
         answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
@@ -73,6 +83,21 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         if "error" in answer:
             kind = UsageError if answer["error"]["usage"] else ModelError
             raise kind(answer["error"]["cause"], answer["error"]["remedy"])
+
+
+def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: ReadLimits, *, seconds: float) -> str:
+    """Return the first operation of a normalised model that departs from the source, "" where that cannot be told.
+
+    path: of the source. The rest is that of `coarsen.reading.departing.first_departure`.
+    """
+    asked = {"folder": str(folder), "kind": kind, "output": output, "seconds": seconds}
+    file_bytes = sum(file.stat().st_size for file in model_files(path))
+    try:
+        answer = _ask({"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes))
+    except ModelError as error:
+        logger.warning("Which operation departs first is not known. %s", error.cause)
+        return ""
+    return str(answer.get("name", ""))
 
 
 def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
@@ -88,16 +113,26 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
             python_command("coarsen.reading.read_child"), stdin=asked, stdout=answers, stderr=errors
         )
         try:
-            _watch(process, path, limits, memory_bytes)
+            _watch(process, path, limits, memory_bytes, lambda: os.fstat(answers.fileno()).st_size > 0)
+            if command["reference"] is not None:
+                _let_run(process, command["reference"]["limit_s"], memory_bytes)
         finally:
             process.kill()
             process.wait()
-        text = _content(answers)
-        if process.returncode != 0 or not text:
+        answer = _answered(answers)
+        if answer is None:
             words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
             raise _died(path, ending(process.returncode, words))
-        answer: dict[str, Any] = json.loads(text)
         return answer
+
+
+def _answered(answers: IO[bytes]) -> dict[str, Any] | None:
+    """Return the answer of the process, None as long as it is not whole."""
+    try:
+        answer: dict[str, Any] = json.loads(_content(answers))
+    except json.JSONDecodeError:
+        return None
+    return answer
 
 
 def _died(path: Path, how: str) -> ModelError:
@@ -111,14 +146,23 @@ def _died(path: Path, how: str) -> ModelError:
     return ModelError(f"Reading {path} failed: its process {how}.", remedy)
 
 
-def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int) -> None:
-    """Wait until the process ends.
+def _let_run(process: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> None:
+    """Wait until a process that has answered ends, or exceeds a limit."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end and _own_bytes(process.pid) <= memory_bytes:
+        time.sleep(POLL_S)
+
+
+def _watch(
+    process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, answered: Callable[[], bool]
+) -> None:
+    """Wait until the process ends, or has answered.
 
     Raises:
         ModelError: it exceeded a limit.
     """
     end = time.monotonic() + limits.timeout_s
-    while True:
+    while not answered():
         try:
             process.wait(POLL_S)
         except subprocess.TimeoutExpired:

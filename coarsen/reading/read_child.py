@@ -1,11 +1,12 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts"}
+in   {"departing": {"folder", "kind", "output", "seconds"}}, answered by {"said", "name"}, see `departing`; or
+     {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts", "way", "reference"}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
 model.bin, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of a model with state is a
-single inference; see `read_apart`.
+single inference; see `read_apart`. With a `ReferenceOrder` it runs the model, and the source, once it has answered.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.core.process import die_first, die_with_parent
+
+Afterwards = Callable[[], None]
 
 
 class _Said(logging.Handler):
@@ -34,13 +39,18 @@ class _Said(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Read the model, write what was asked for, and return what there is to say about it."""
+def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
+    """Read the model, write what was asked for, and return what there is to say about it, and what follows."""
     said = _Said()
     logging.getLogger().addHandler(said)
     fault: dict[str, Any] = {}
+    afterwards: Afterwards = _nothing
+    told: dict[str, Any] = {}
     try:
-        _read(command)
+        if "departing" in command:
+            told = {"name": _first_departure(command["departing"])}
+        else:
+            afterwards = _read(command)
     except PlacewrightError as error:
         usage = isinstance(error, UsageError)
         fault = {"error": {"cause": error.cause, "remedy": error.remedy, "usage": usage}}
@@ -48,23 +58,42 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
         fault = {"os_error": [error.errno, error.strerror, error.filename]}
     finally:
         logging.getLogger().removeHandler(said)
-    return {"said": said.lines, **fault}
+    return {"said": said.lines, **told, **fault}, afterwards
 
 
-def _read(command: dict[str, Any]) -> None:
+def _first_departure(asked: dict[str, Any]) -> str:
+    from coarsen.reading.departing import first_departure
+
+    return first_departure(Path(asked["folder"]), asked["kind"], asked["output"], asked["seconds"])
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _read(command: dict[str, Any]) -> Afterwards:
+    """Read the model and write what was asked for; return what is to be done once that is said."""
     from coarsen.reading import read
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.reference import Drawn, write_outputs
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.ways import Way, expose
+    from pipeline.shared.checks import ReferenceOrder
     from pipeline.shared.model_inputs import SEQUENCE
     from pipeline.shared.payload import save_graph
 
     path, out = Path(command["path"]), Path(command["out"])
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
-    model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
+    way = Way(**command["way"])
+    model, chosen, inputs = read.read_with_inputs(
+        path, shapes, file_bytes=command["file_bytes"], limits=limits, fold=way.fold
+    )
+    if way.exposed:
+        expose(model, way.exposed)
     asked = Rewrites(**command["rewrites"])
     if asked != Rewrites():
         rewritten = rewrite(model, asked)
@@ -75,8 +104,14 @@ def _read(command: dict[str, Any]) -> None:
             save_inputs(inputs, out)
         if why := read.sequence_end(model, shapes):
             (out / SEQUENCE).write_text(json.dumps({"inferences": 1, "why": why}), encoding="utf-8")
-    save_graph(out / "graph.npz", read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"]))
+    graph = read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"])
+    save_graph(out / "graph.npz", graph)
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
+    if command["reference"] is None:
+        return _nothing
+    order = ReferenceOrder(**command["reference"])
+    given = Drawn(inputs, max(1, shapes.dynamic_size))
+    return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()))
 
 
 def _say_what_runs() -> None:
@@ -95,8 +130,10 @@ def main() -> None:
     _say_what_runs()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answer
-    json.dump(answer(json.load(sys.stdin)), answers)
-    answers.flush()
+    said, afterwards = answer(json.load(sys.stdin))
+    json.dump(said, answers)
+    answers.close()
+    afterwards()
 
 
 if __name__ == "__main__":

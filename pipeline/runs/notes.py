@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pipeline.artifacts.store import Entry
 from pipeline.artifacts.task import Outcome, disturbances
 from pipeline.shared import payload
+from pipeline.shared.checks import FACTS, ReferenceFacts
 from pipeline.shared.model_inputs import SEQUENCE
 
 
@@ -45,6 +46,34 @@ def sequence_notes(read: Entry) -> list[str]:
     return [
         f"Every inference begins with the initial state, because a second one with inputs of these sizes fails: {why}."
     ]
+
+
+def reference_notes(read: Entry) -> list[str]:
+    """Return sentences on what outputs are compared with, where that needs saying, and on remedies for wrong ones.
+
+    read: the artifact of the stage.
+    """
+    if FACTS not in read.files:
+        return []
+    facts = ReferenceFacts(**payload.read_json(read.path(FACTS)))
+    sentences = [why if why.endswith(".") else f"{why}." for why in facts.why_not]
+    if not facts.executor:
+        sentences.append(
+            "The source was not run: outputs are compared with the CPU's in f32, of the model as measured."
+        )
+    if facts.unstable:
+        sentences.append(
+            f"What is right cannot be told of {', '.join(facts.unstable)} on generated inputs: by {facts.executor} as "
+            "well, a change of the inputs by one part in 100,000 changes it by more than 10 %. Give inputs that tell "
+            "more with --input."
+        )
+    if facts.way:
+        sentences.append(
+            f"Read as usual, the model computes something else than its source ({facts.departed}, by "
+            f"{facts.executor}), which is a fault of the runtime. Outputs are right where {facts.way}: so the model "
+            f"was read, which takes {facts.cost:.2f} times as long."
+        )
+    return sentences
 
 
 def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:

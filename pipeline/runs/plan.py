@@ -35,7 +35,7 @@ from pipeline.shared.partition import has_metis
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
-    "read": 6,
+    "read": 7,
     "precisions": 3,
     "profile": 6,
     "embed": 2,
@@ -45,7 +45,7 @@ STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")
 # Packages that decide what a step makes; of those that measure, the fingerprint tells.
-PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino",)}
+PACKAGES: Mapping[str, Sequence[str]] = {"read": ("openvino", "onnxruntime", "onnx")}
 # Stages whose implementations may ask for partitions of METIS, which others make where it is missing.
 PARTITIONED = ("coarsen", "group", "place")
 # Their answers hold for every seed: runs that differ in the seed alone share them.
@@ -173,7 +173,15 @@ class _Planned:
 def _read_and_coarsen(planned: _Planned) -> None:
     s = planned.settings
     chain = [*(() if s.coarsen.raw or "fold" in s.coarsen.use else ("fold",)), *s.coarsen.use]
-    planned.add("read", {}, (), model_sha256=planned.model.sha256, **_shapes(s), **_rewrites(s))
+    planned.add(
+        "read",
+        {},
+        (),
+        model_sha256=planned.model.sha256,
+        decode_steps=s.measure.decode_steps,
+        **_shapes(s),
+        **_rewrites(s),
+    )
     if "fuse" in chain:
         planned.add("kernels", {}, ("read",), measured=True)
     planned.add("coarsen", dict.fromkeys(chain, "coarsen"), ("read", "kernels"), use=_chosen(s, "coarsen", chain))

@@ -24,7 +24,7 @@ from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.notes import device_notes, partition_notes, sequence_notes
+from pipeline.runs.notes import device_notes, partition_notes, reference_notes, sequence_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -261,6 +261,7 @@ def _notes(
     from coarsen.reading import rewrites, shapes
 
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
+    assumed += reference_notes(read.entry)
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if precisions is None:

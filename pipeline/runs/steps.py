@@ -37,6 +37,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
+from pipeline.shared.checks import CHECKS, FLOAT, REFERENCE, SHAKEN, ReferenceOrder
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -45,11 +46,16 @@ if TYPE_CHECKING:
 
 
 def read(work: StepContext) -> None:
-    """Write graph.npz, shapes.json and the normalised model: shapes concrete, constants folded, names unique."""
+    """Write graph.npz, shapes.json and the normalised model: shapes concrete, constants folded, names unique.
+
+    Beside it stand checks.npz and reference.npz: what its outputs are compared with, by kind of inputs.
+    """
     from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.read_apart import locate_departure, read_apart
     from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.ways import Way
+    from pipeline.runs.faithful import Departure, Source, read_faithfully
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
     params = work.task.params
@@ -57,7 +63,18 @@ def read(work: StepContext) -> None:
     size = params.get("dynamic_size", 0)
     shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
     rewrites = Rewrites(**params.get("rewrites", {}))
-    read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes, rewrites=rewrites)
+    seconds = max(LEAST_CHECKING_S, CHECKING_SHARE * min(work.deadline.left_s, MOST_CHECKED_S))
+    order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params["decode_steps"])
+
+    def read_into(out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder) -> None:
+        alike: Mapping[str, Any] = {"source": params["model_sha256"], "limits": limits, "rewrites": rewrites}
+        read_apart(path, out, shapes=sized, way=way, reference=asked, **alike)
+
+    def locate(folder: Path, departure: Departure) -> str:
+        output = departure.difference.name
+        return locate_departure(path, folder, departure.kind, output, limits, seconds=CHECKING_LIMIT * seconds)
+
+    read_faithfully(Source(path, read_into, locate), work.out, shapes, order)
 
 
 def kernels(work: StepContext) -> None:
@@ -226,6 +243,9 @@ PROFILE_SHARE = 0.15
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
 FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
+CHECKING_SHARE, LEAST_CHECKING_S = 0.1, 1.0  # of the budget, and seconds at least, for what outputs are compared with
+MOST_CHECKED_S = 100.0  # of a budget that count for it
+CHECKING_LIMIT = 5.0  # times that share, after which what still runs is ended
 REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 
@@ -411,10 +431,10 @@ def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: 
 
 
 def _model(work: StepContext) -> Path:
-    """Return the normalised model, its files checked, and the arrays beside it if a user gave some."""
+    """Return the normalised model, its files checked, and the arrays beside it."""
     work.read("read", "model.bin")
-    if GIVEN in work.inputs["read"].files:
-        work.read("read", GIVEN)
+    for beside in {GIVEN, CHECKS, REFERENCE, FLOAT, SHAKEN} & set(work.inputs["read"].files):
+        work.read("read", beside)
     return work.read("read", "model.xml")
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.shared.checks import relative_l2
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 OutputsByKind = Mapping[str, Outputs]  # by kind of inputs, see `pipeline.shared.checks`
@@ -138,19 +139,6 @@ def nan_shares(outputs: Outputs) -> dict[str, float]:
 
 def _is_real(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind == "f"
-
-
-def relative_l2(actual: Float64, expected: Float64) -> float:
-    """Return |found - expected| / |expected|, with 1 in place of a norm of 0; infinite where they differ in NaN or inf.
-
-    >>> relative_l2(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
-    0.1
-    """
-    finite = np.isfinite(expected)
-    if not np.isfinite(actual[finite]).all() or not np.array_equal(actual[~finite], expected[~finite], equal_nan=True):
-        return float("inf")
-    norm = float(np.linalg.norm(expected[finite])) or 1.0
-    return float(np.linalg.norm(actual[finite] - expected[finite])) / norm
 
 
 def _comparable(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:

@@ -1,0 +1,269 @@
+"""What a model computes as its file says, by an executor that shares as little as possible with what is measured.
+
+An ONNX file is run by ONNX Runtime, without graph optimisations. Any other format is run as OpenVINO reads it, with
+open dimensions open and nothing folded, on the CPU in f32, and once more by OpenVINO's own reference implementation
+(`Model.evaluate`) where that is fast enough; where the two differ, the reference implementation is right.
+
+All of it runs in the process that reads the model, after it has answered: whatever happens here, the model is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from coarsen.reading.float_twin import float_twin
+from coarsen.reading.trial import DEVICE, PROPERTIES
+from pipeline.core.errors import MissingPackageError, ModelError
+from pipeline.shared.checks import (
+    CHECKS,
+    EVALUATED,
+    FACTS,
+    FLOAT,
+    GIVEN_KIND,
+    NORMALISED,
+    REFERENCE,
+    SHAKEN,
+    TIMING,
+    ByKind,
+    ReferenceFacts,
+    ReferenceOrder,
+    load_by_kind,
+    save_by_kind,
+)
+from pipeline.shared.model_inputs import KINDS, Inputs, input_name, make_inputs
+from pipeline.shared.runtime_words import in_words
+
+TIMED_INFERENCES = 3
+SHAKING = 1e-5  # most by which an input is changed, relatively, to see how much outputs depend on chance
+MOST_EVALUATED_FLOPS = 2e8  # of a model that the reference implementation, which takes a second for so many, runs
+ONNXRUNTIME, AS_READ, EVALUATE = "ONNX Runtime", "OpenVINO as the file is read", "OpenVINO's reference implementation"
+
+Arrays = dict[str, npt.NDArray[Any]]
+Run = Callable[[Inputs], Arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What inputs are drawn by: the arrays that a user gave, or else the size of open dimensions."""
+
+    given: Inputs
+    dynamic_size: int
+
+    def checks(self, model: ov.Model) -> ByKind:
+        """Return the inputs by kind.
+
+        Raises:
+            ModelError: some input cannot be drawn.
+        """
+        if self.given:
+            return {GIVEN_KIND: self.given}
+        return {kind: make_inputs(model, seed=0, dynamic_size=self.dynamic_size, kind=kind) for kind in KINDS}
+
+
+def write_outputs(model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: Drawn, *, flops: float) -> None:
+    """Write what the normalised model gives for the inputs of `CHECKS`, and, if ordered, what the source model gives.
+
+    model: normalised. path: the source. out: a folder, perhaps with `CHECKS`, or else they are drawn; it gets
+    `NORMALISED`, `TIMING`, and of the source `FACTS`, `REFERENCE` and, of a quantised model, `FLOAT`. flops: of an
+    inference. A fault is told in `FACTS`.
+    """
+    begun = time.monotonic()
+    facts = ReferenceFacts()
+    try:
+        if not (out / CHECKS).exists():
+            save_by_kind(out / CHECKS, drawn.checks(model))
+        checks = load_by_kind(out / CHECKS)
+        inferences = order.inferences if model.get_variables() else 1
+        run = on_cpu(model, inferences)
+        ours = _each(run, checks, begun + order.seconds)
+        save_by_kind(out / NORMALISED, ours)
+        timing = {"inference_s": _fastest(run, dict(checks[next(iter(ours))])) / inferences}
+        (out / TIMING).write_text(json.dumps(timing), encoding="utf-8")
+        if order.source:
+            facts.kinds = list(ours)
+            _write_source(path, {kind: checks[kind] for kind in ours}, out, facts, inferences)
+            facts.seconds = time.monotonic() - begun
+            _write_facts(out, facts)
+            if facts.executor == AS_READ and inferences == 1 and flops <= MOST_EVALUATED_FLOPS:
+                _write_evaluated(path, checks, out, facts, order.seconds)
+    except (RuntimeError, ModelError) as error:
+        facts.why_not.append(f"Nothing was compared: {_in_a_line(error)}")
+        _write_facts(out, facts)
+
+
+def _write_source(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
+    source = ov.Core().read_model(path)
+    if path.suffix != ".onnx" or not _write_by_onnxruntime(path, source, checks, out, facts):
+        _write_as_read(source, checks, out, facts, inferences)
+
+
+def on_cpu(model: ov.Model, inferences: int) -> Run:
+    """Return what runs a model on the CPU in f32; inferences: one after another, each on the state of the last."""
+    request = ov.Core().compile_model(model, DEVICE, PROPERTIES).create_infer_request()
+
+    def run(inputs: Inputs) -> Arrays:
+        if model.get_variables():
+            request.reset_state()
+        for port in model.inputs:
+            request.set_tensor(port, ov.Tensor(np.ascontiguousarray(inputs[input_name(port)])))
+        for _ in range(inferences):
+            request.infer()
+        return {f"output_{i}": np.array(tensor.data) for i, tensor in enumerate(request.output_tensors)}
+
+    return run
+
+
+def by_onnxruntime(model: Path | bytes, source: ov.Model) -> Run:
+    """Return what runs an ONNX file, or its content, by ONNX Runtime on the CPU as it is written.
+
+    source: the file as OpenVINO reads it, for the order of outputs: they are found by their names.
+
+    Raises:
+        MissingPackageError: onnxruntime is not installed.
+        ModelError: ONNX Runtime does not run it, or an output goes by another name there.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError("Comparing outputs with ONNX Runtime takes", "onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    content = model if isinstance(model, bytes) else str(model)
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no common base but this
+        raise ModelError(_in_a_line(error)) from error
+    called = {name: input_name(port) for port in source.inputs for name in (*port.get_names(), input_name(port))}
+    place = {name: f"output_{i}" for i, port in enumerate(source.outputs) for name in port.get_names()}
+    outputs = [o.name for o in session.get_outputs() if o.name in place]
+    if {place[name] for name in outputs} != {f"output_{i}" for i in range(len(source.outputs))}:
+        raise ModelError("its outputs go by other names there")
+
+    def run(inputs: Inputs) -> Arrays:
+        feed = {i.name: inputs[called[i.name]] for i in session.get_inputs()}
+        try:
+            found = session.run(outputs, feed)
+        except Exception as error:
+            raise ModelError(_in_a_line(error)) from error
+        arrays = {place[name]: np.asarray(value) for name, value in zip(outputs, found, strict=True)}
+        return {f"output_{i}": arrays[f"output_{i}"] for i in range(len(source.outputs))}
+
+    return run
+
+
+def by_evaluate(source: ov.Model) -> Run:
+    """Return what runs a model by OpenVINO's reference implementation; slow, and single-threaded."""
+
+    def run(inputs: Inputs) -> Arrays:
+        shaped = source.clone()
+        arrays = [np.ascontiguousarray(inputs[input_name(port)]) for port in shaped.inputs]
+        shaped.reshape({port: list(array.shape) for port, array in zip(shaped.inputs, arrays, strict=True)})
+        tensors = [
+            ov.Tensor(port.get_element_type(), [] if port.get_partial_shape().is_dynamic else port.get_shape())
+            for port in shaped.outputs
+        ]
+        if not shaped.evaluate(tensors, [ov.Tensor(array) for array in arrays]):
+            raise ModelError("it does not know some operation")
+        return {f"output_{i}": np.array(tensor.data) for i, tensor in enumerate(tensors)}
+
+    return run
+
+
+def _shaken(checks: ByKind) -> dict[str, Inputs]:
+    """Return inputs whose floating point entries differ by a few times what rounding in f32 does; none without such."""
+    rng = np.random.default_rng(0)
+    return {
+        kind: {
+            name: (a * (1 + SHAKING * rng.uniform(-1, 1, a.shape))).astype(a.dtype) if a.dtype.kind == "f" else a
+            for name, a in inputs.items()
+        }
+        for kind, inputs in checks.items()
+        if any(a.dtype.kind == "f" for a in inputs.values())
+    }
+
+
+def _fastest(run: Run, inputs: Inputs) -> float:
+    """Return the seconds of the fastest of a few inferences."""
+    times = []
+    for _ in range(TIMED_INFERENCES):
+        begun = time.monotonic()
+        run(inputs)
+        times.append(time.monotonic() - begun)
+    return min(times)
+
+
+def _each(run: Run, checks: ByKind, end: float = math.inf) -> dict[str, Arrays]:
+    """Return outputs by kind of inputs: of the first, and of others until a moment of the monotonic clock."""
+    found: dict[str, Arrays] = {}
+    for kind, inputs in checks.items():
+        if found and time.monotonic() > end:
+            break
+        found[kind] = run(dict(inputs))
+    return found
+
+
+def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Path, facts: ReferenceFacts) -> bool:
+    """Write what ONNX Runtime gives for a file, and for its float twin; return whether it could."""
+    try:
+        run = by_onnxruntime(path, source)
+        save_by_kind(out / REFERENCE, _each(run, checks))
+        save_by_kind(out / SHAKEN, _each(run, _shaken(checks)))
+    except MissingPackageError as error:
+        facts.why_not.append(f"{ONNXRUNTIME} was not asked: {error}")
+        return False
+    except ModelError as error:
+        facts.why_not.append(f"{ONNXRUNTIME} does not run the model: {error.cause}")
+        return False
+    import onnxruntime
+
+    facts.executor = f"{ONNXRUNTIME} {onnxruntime.__version__}"
+    try:
+        twin = float_twin(path)
+        if twin is not None:
+            save_by_kind(out / FLOAT, _each(by_onnxruntime(twin, source), checks))
+    except (MissingPackageError, ModelError) as error:
+        facts.why_not.append(f"The model was not computed without rounding its activations: {error}")
+    return True
+
+
+def _write_as_read(source: ov.Model, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
+    try:
+        run = on_cpu(source, inferences)
+        save_by_kind(out / REFERENCE, _each(run, checks))
+        save_by_kind(out / SHAKEN, _each(run, _shaken(checks)))
+    except RuntimeError as error:
+        facts.why_not.append(f"{AS_READ} does not run on the CPU: {in_words(str(error))}")
+    else:
+        facts.executor = AS_READ
+
+
+def _write_evaluated(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, seconds: float) -> None:
+    """Write what the reference implementation gives for the first kind of inputs; the process ends if it is late."""
+    if hasattr(signal, "SIGALRM"):  # no exception reaches what runs outside the interpreter
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        save_by_kind(out / EVALUATED, _each(by_evaluate(ov.Core().read_model(path)), dict(list(checks.items())[:1])))
+    except (RuntimeError, ModelError) as error:
+        facts.why_not.append(f"{EVALUATE} does not run the model: {_in_a_line(error)}")
+        _write_facts(out, facts)
+
+
+def _write_facts(out: Path, facts: ReferenceFacts) -> None:
+    (out / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
+
+
+def _in_a_line(error: Exception) -> str:
+    return in_words(str(error)) or type(error).__name__

@@ -1,0 +1,31 @@
+"""Ways to normalise a model: the usual one first, then what is known to help where its outputs come out wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to normalise a model.
+
+    fold: whether constants are folded. exposed: an operation whose result becomes an output of the model as well, so
+    that the runtime does not fuse it with others; "" for none.
+    """
+
+    fold: bool = True
+    exposed: str = ""
+
+
+USUAL = Way()
+
+
+def expose(model: Any, name: str) -> None:
+    """Make the first result of an operation an output of an OpenVINO model, behind those that it has.
+
+    Raises:
+        KeyError: it has no operation of this name.
+    """
+    operations = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
+    model.add_outputs([operations[name].output(0)])

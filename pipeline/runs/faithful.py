@@ -1,0 +1,294 @@
+"""Reading a model so that what is measured computes what the user's file does.
+
+The normalised model, its shapes concrete and its constants folded, is run on the CPU in f32, and its outputs are
+compared with those of the source by an executor that shares as little as possible with it
+(`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: leave one dimension open,
+leave all open, do not fold constants, make the first operation that departs an output of its own. The first way that
+gives the right outputs is used, and what it costs is told; where none does, the model is refused with the first
+operation that departs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coarsen.reading.shapes import InputShapes
+from coarsen.reading.ways import USUAL, Way
+from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.shared.checks import (
+    CHECKS,
+    EVALUATED,
+    FACTS,
+    FLOAT,
+    NORMALISED,
+    REFERENCE,
+    SHAKEN,
+    TIMING,
+    ReferenceFacts,
+    ReferenceOrder,
+    load_by_kind,
+    save_by_kind,
+)
+from pipeline.shared.model_inputs import GIVEN
+from runtime.measuring.outputs import OutputDifference, differences
+
+SAME_INDICES = 0.05  # share of indices, or rows, that may differ: chance decides near ties
+SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
+UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
+SHAKES = 3.0  # times what a tiny change of the inputs does, by which outputs may differ
+ROUNDED = 1.5  # times what the rounding of activations costs, by which two that round differently may differ
+REMEDY = (
+    "That is a fault of the runtime: try another version of openvino, other sizes with --shape, or export the model "
+    "otherwise. `placewright where --outputs` shows where two ways to run it depart."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An output of the normalised model that departs from the reference's, on one kind of inputs."""
+
+    kind: str
+    difference: OutputDifference
+
+    def __str__(self) -> str:
+        return f"{self.difference} off on the inputs {self.kind!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model file that is read.
+
+    read: reads it into a folder, in a way, with shapes. locate: returns what departs first there, "" if nobody knows.
+    """
+
+    path: Path
+    read: Callable[[Path, Way, InputShapes, ReferenceOrder], None]
+    locate: Callable[[Path, Departure], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A way to read the model: in words, the way itself, and the shapes of its inputs."""
+
+    words: str
+    way: Way
+    shapes: InputShapes
+
+
+def read_faithfully(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder) -> None:
+    """Read a model into a folder the first way that gives the outputs of its source; see the module.
+
+    order: what is run for the comparison. `FACTS` says in "way" what was done, "" for nothing special.
+
+    Raises:
+        OutputMismatchError: none of the ways gives them.
+        PlacewrightError: whatever `read` raises for the usual way.
+    """
+    source.read(out, USUAL, shapes, order)
+    if not (out / REFERENCE).exists():
+        _conclude(out, None, "")
+        return
+    _settle(out)
+    departed = departures(out)
+    if not departed:
+        _conclude(out, None, "")
+        return
+    spare, located = out / "spare", list[str]()
+    for attempt in _attempts(source, out, shapes, departed[0], located):
+        if _agrees(source, attempt, out, spare, order):
+            _take(spare, out, attempt)
+            _conclude(out, departed[0], attempt.words)
+            return
+    raise OutputMismatchError(
+        f"{source.path} computes something else once it is read: {departed[0]}, by {_executor(out)}"
+        f"{f'; the first operation that departs is {located[0]}' if located else ''}. What usually helps does not.",
+        REMEDY,
+    )
+
+
+def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
+    """Return where the outputs of the normalised model depart from the reference's, the worst first.
+
+    out: a folder with `REFERENCE`; candidate: one with `NORMALISED`, the same if None.
+
+    Raises:
+        OutputMismatchError: an output has another shape.
+    """
+    ours, theirs, allowed = (
+        load_by_kind((candidate or out) / NORMALISED),
+        load_by_kind(out / REFERENCE),
+        allowances(out),
+    )
+    found = []
+    for kind, expected in theirs.items():
+        actual = {name: array for name, array in ours[kind].items() if name in expected}  # one may be exposed beside
+        each = differences(actual, expected)
+        if isinstance(each, MeasurementFailed):
+            raise OutputMismatchError(f"Once it is read, the model has other outputs: {each.message}.", REMEDY)
+        found += [Departure(kind, one) for one in each if _distance(one) > allowed[kind][one.name]]
+    return sorted(found, key=lambda d: -_distance(d.difference))
+
+
+def allowances(out: Path) -> dict[str, dict[str, float]]:
+    """Return by kind of inputs and output up to which difference from the reference an output counts as right in f32.
+
+    It is what differences in the order of additions make, and beyond that, of a quantised model, what the rounding of
+    activations does to it, and how far the output changes where the inputs change by as little as rounding does.
+    """
+    rounded, shaken = _distances(out, FLOAT), _distances(out, SHAKEN)
+    return {
+        kind: {
+            name: SAME
+            + ROUNDED * rounded.get(kind, {}).get(name, 0.0)
+            + SHAKES * shaken.get(kind, {}).get(name, 0.0)
+            + (SAME_INDICES if array.dtype.kind != "f" else 0.0)
+            for name, array in expected.items()
+        }
+        for kind, expected in load_by_kind(out / REFERENCE).items()
+    }
+
+
+def _distances(out: Path, file: str) -> dict[str, dict[str, float]]:
+    """Return by kind of inputs and output how far other outputs of the source are from the reference; inf: too far."""
+    if not (out / file).exists():
+        return {}
+    theirs, found = load_by_kind(out / REFERENCE), dict[str, dict[str, float]]()
+    for kind, outputs in load_by_kind(out / file).items():
+        each = differences(outputs, theirs[kind])
+        if isinstance(each, MeasurementFailed):
+            found[kind] = dict.fromkeys(outputs, math.inf)
+        else:
+            found[kind] = {one.name: _distance(one) for one in each}
+    return found
+
+
+def _distance(difference: OutputDifference) -> float:
+    return max(difference.difference, difference.unmatched)
+
+
+def _unstable(out: Path) -> list[str]:
+    """Return the outputs that change far on every kind of inputs where these change by as little as rounding does."""
+    shaken = _distances(out, SHAKEN)
+    names = next(iter(shaken.values()), {})
+    return [name for name in names if min(each[name] for each in shaken.values()) > UNSTABLE]
+
+
+def _settle(out: Path) -> None:
+    """Let OpenVINO's reference implementation be right where its CPU device departs from it on the source as read."""
+    if not (out / EVALUATED).exists():
+        return
+    evaluated, read = load_by_kind(out / EVALUATED), load_by_kind(out / REFERENCE)
+    each = differences(next(iter(read.values())), next(iter(evaluated.values())))
+    if isinstance(each, MeasurementFailed) or any(_distance(one) > SAME_INDICES for one in each):
+        save_by_kind(out / REFERENCE, evaluated)
+        _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated))
+
+
+def _attempts(
+    source: Source, out: Path, shapes: InputShapes, departed: Departure, located: list[str]
+) -> Iterator[Attempt]:
+    """Yield what may help against wrong outputs, in order; located: gets the first operation that departs."""
+    yield from _opened(out)
+    yield Attempt("constants are not folded", Way(fold=False), shapes)
+    name = source.locate(out, departed)
+    if name:
+        located.append(name)
+        yield Attempt(f"{name} is an output as well", Way(exposed=name), shapes)
+
+
+def _executor(out: Path) -> str:
+    return str(json.loads((out / FACTS).read_text(encoding="utf-8"))["executor"])
+
+
+def _opened(out: Path) -> Iterator[Attempt]:
+    """Yield ways that leave dimensions open: one of them, then all that the file leaves open.
+
+    Where the file leaves none open, all inputs are tried with one dimension open.
+    """
+    sizes = {name: list(array.shape) for name, array in next(iter(load_by_kind(out / CHECKS).values())).items()}
+    declared = {row["name"]: row["declared"] for row in json.loads((out / "shapes.json").read_text(encoding="utf-8"))}
+    free = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
+    if not any(free.values()):
+        free = {name: list(range(len(shape))) for name, shape in sizes.items()}
+        every = []
+    else:
+        every = sorted({place for places in free.values() for place in places})
+    for place in sorted({place for places in free.values() for place in places}):
+        opened = {name: [place] if place in places else [] for name, places in free.items()}
+        yield Attempt(f"dimension {place} of {_inputs(opened)} stays open", USUAL, _with_open(sizes, opened))
+    if len(every) > 1:
+        yield Attempt(f"dimensions of {_inputs(free)} stay open", USUAL, _with_open(sizes, free))
+
+
+def _open_places(declared: str, rank: int) -> list[int]:
+    """Return which dimensions of an input the file leaves open.
+
+    >>> _open_places("[?,3,1..,?]", 4), _open_places("[...]", 2), _open_places("", 2)
+    ([0, 2, 3], [0, 1], [])
+    """
+    dimensions = declared.strip("[]").split(",") if declared else []
+    if len(dimensions) != rank:
+        return list(range(rank)) if declared else []
+    return [i for i, text in enumerate(dimensions) if not text.isdigit()]
+
+
+def _inputs(opened: Mapping[str, list[int]]) -> str:
+    return ", ".join(name for name, places in opened.items() if places)
+
+
+def _with_open(sizes: Mapping[str, list[int]], opened: Mapping[str, list[int]]) -> InputShapes:
+    """Return the shapes of all inputs, some of their dimensions open."""
+    texts = (
+        f"{name}={'x'.join('?' if i in opened[name] else str(n) for i, n in enumerate(shape)) or 'scalar'}"
+        for name, shape in sizes.items()
+    )
+    return InputShapes(tuple(texts))
+
+
+def _agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: ReferenceOrder) -> bool:
+    """Return whether a way of reading the model, into the folder `spare`, gives the reference's outputs."""
+    shutil.rmtree(spare, ignore_errors=True)
+    spare.mkdir()
+    shutil.copyfile(out / CHECKS, spare / CHECKS)
+    try:
+        source.read(spare, attempt.way, attempt.shapes, replace(order, source=False))
+    except (ModelError, UsageError):
+        return False  # the model cannot be read that way
+    return (spare / NORMALISED).exists() and not departures(out, spare)
+
+
+def _take(spare: Path, out: Path, attempt: Attempt) -> None:
+    """Put the model that was read into one folder in the place of that in another, with the inputs it is timed with."""
+    seconds = [json.loads((folder / TIMING).read_text(encoding="utf-8"))["inference_s"] for folder in (spare, out)]
+    for name in ("model.xml", "model.bin", "graph.npz", NORMALISED):
+        shutil.move(spare / name, out / name)
+    if not (out / GIVEN).exists() and attempt.way == USUAL:
+        first = next(iter(load_by_kind(out / CHECKS).values()))
+        np.savez(out / GIVEN, **first)  # type: ignore[arg-type]  # of open dimensions the sizes are told by what is measured with
+    _change_facts(out, cost=seconds[0] / seconds[1])
+
+
+def _conclude(out: Path, departed: Departure | None, words: str) -> None:
+    """Leave in the folder what later stages take, and in `FACTS` what was done."""
+    shutil.rmtree(out / "spare", ignore_errors=True)
+    if not (out / REFERENCE).exists():
+        (out / CHECKS).unlink(missing_ok=True)
+    for name in (NORMALISED, EVALUATED, TIMING):
+        (out / name).unlink(missing_ok=True)
+    _change_facts(out, way=words, departed=str(departed) if departed else "", unstable=_unstable(out))
+
+
+def _change_facts(out: Path, **changes: Any) -> None:
+    """Change what `FACTS` says."""
+    path = out / FACTS
+    facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else asdict(ReferenceFacts())
+    path.write_text(json.dumps(facts | changes), encoding="utf-8")
