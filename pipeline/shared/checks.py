@@ -33,7 +33,8 @@ class ReferenceFacts:
     took. kinds: of inputs that it was run with.
     way: what was done, in words, where the model read as usual departed from the reference; "" where it did not.
     departed: how far. cost: times as long as an inference takes that way. unstable: outputs that change far where the
-    inputs change by as little as rounding does.
+    inputs change by as little as rounding does. cross_check: why OpenVINO's reference implementation did not check what
+    OpenVINO itself gave; "" where it did, or was not needed.
     """
 
     executor: str = ""
@@ -44,6 +45,7 @@ class ReferenceFacts:
     departed: str = ""
     cost: float = 1.0
     unstable: list[str] = field(default_factory=list)
+    cross_check: str = ""
 
 
 @dataclass(frozen=True, slots=True)
