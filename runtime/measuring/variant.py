@@ -7,10 +7,11 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
@@ -189,12 +190,20 @@ def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
 
 
 def check(
-    variant: Variant, loaded: LoadAnswer, child: Child, expected: Reference, settings: MeasureSettings
-) -> float | MeasurementFailed:
-    """Return by how much the outputs of a loaded variant differ, or why it must not count.
+    variant: Variant,
+    loaded: LoadAnswer,
+    child: Child,
+    expected: Reference,
+    settings: MeasureSettings,
+    *,
+    kinds: Sequence[str] | None = None,
+) -> Accuracy | MeasurementFailed:
+    """Return how far the outputs of a loaded variant are from the reference's, or why it must not count.
 
     It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
     outputs differ by more than its precisions may, or lose too much by the user's metric.
+
+    kinds: of inputs that are compared; all of the reference's unless given.
 
     Raises:
         UsageError: that metric fails.
@@ -207,8 +216,14 @@ def check(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    whole = {kind: repeated(outputs, variant.batch) for kind, outputs in expected.outputs.items()}
-    return accepted(outputs_by_kind(child, list(whole)), whole, loaded["precisions"], settings)
+    kinds = kinds if kinds is not None else list(expected.outputs)
+    if variant.batch > 1:
+        outputs, exact = (
+            {kind: repeated(each, variant.batch) for kind, each in by_kind.items()}
+            for by_kind in (expected.outputs, expected.exact)
+        )
+        expected = replace(expected, outputs=outputs, exact=exact)
+    return accepted(outputs_by_kind(child, kinds), expected, loaded["precisions"], settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

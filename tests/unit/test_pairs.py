@@ -13,6 +13,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
+from pipeline.core.accuracy import LOW_TOLERANCE
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring import pairs as module
@@ -69,7 +70,7 @@ def test_a_start_has_as_many_turns_of_either_and_all_latencies(bench: PairBench)
     assert len(start.samples_s) >= 3
     assert min(start.samples_s) > 0
     assert start.loaded["executed_on"] == ["CPU"]
-    assert 0 <= start.loaded["difference"] <= SETTINGS.low_tolerance
+    assert 0 <= start.loaded["accuracy"]["difference"] <= LOW_TOLERANCE["usual"]
     assert start.cpu_s > 0
     assert start.peak_bytes > 1e6
 
