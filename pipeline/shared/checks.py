@@ -13,6 +13,9 @@ from pipeline.shared.payload import load_arrays
 
 CHECKS = "checks.npz"  # inputs that outputs are compared on, by kind and name of the input
 REFERENCE = "reference.npz"  # outputs of the source model for them, by kind and "output_0" ..
+SHAKEN = "shaken.npz"  # the same for inputs that differ by as little as rounding does
+FLOAT = "float.npz"  # the same of a dynamically quantised model whose activations are not rounded
+NORMALISED = "normalised.npz"  # the same of the normalised model, on the CPU in f32
 
 ByKind = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 

@@ -24,7 +24,7 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError, NoReferenceError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
-from runtime.measuring.variant import Variant, executed_names, expected_outputs, hetero_variant, outputs_of, start
+from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, reference_of, start
 
 VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
 
@@ -159,6 +159,6 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
             begun = time.monotonic()
             timed = outputs_of(child)
             took_s = time.monotonic() - begun
-            return Reference(expected_outputs(model, timed), loaded["int8_kernels"], took_s, loaded["compile_s"])
+            return reference_of(model, timed, loaded, seconds=took_s)
     except ChildError as error:
         raise NoReferenceError(error.failed) from error

@@ -41,23 +41,6 @@ SCORE = 1e-2  # root mean square of scores, one in ten thousand of which is 1
 HUGE = 1e30
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reference:
-    """What all variants of a model are compared with.
-
-    outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
-    computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
-    compiling took. exact: what a model that quantises activations as it runs gives without that, for the same inputs;
-    empty where that is unknown.
-    """
-
-    outputs: OutputsByKind
-    int8_kernels: Sequence[str] | None = None
-    seconds: float = 0.0
-    load_s: float = 0.0
-    exact: OutputsByKind = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
     """How far one output is from the reference's.
@@ -84,6 +67,73 @@ class OutputDifference:
         """
         text = f"{self.name}: {percent(self.difference)}" + (" of its entries" if self.kind == "indices" else "")
         return text + (f", {percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
+
+
+DifferencesByKind = Mapping[str, Mapping[str, OutputDifference]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What all variants of a model are compared with.
+
+    outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
+    computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
+    compiling took. exact: what a model that quantises activations as it runs gives without that, for the same inputs;
+    empty where that is unknown. variations: other outputs that are right, too, by kind: of the model that is measured
+    in f32, of inputs that were changed by as little as rounding does; what they differ by, outputs may.
+
+    sizes: see `largest_sizes`. rounding: how far the outputs are from the exact ones. slack: how far variations are.
+    """
+
+    outputs: OutputsByKind
+    int8_kernels: Sequence[str] | None = None
+    seconds: float = 0.0
+    load_s: float = 0.0
+    exact: OutputsByKind = field(default_factory=dict)
+    variations: Sequence[OutputsByKind] = ()
+    sizes: Mapping[str, float] = field(init=False)
+    rounding: DifferencesByKind = field(init=False)
+    slack: DifferencesByKind = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = largest_sizes(list(self.outputs.values()))
+        each = [_by_kind(varied, self.outputs, sizes) for varied in self.variations]
+        slack: dict[str, dict[str, OutputDifference]] = {}
+        for kind, name, one in (
+            (k, n, d) for by_kind in each for k, named in by_kind.items() for n, d in named.items()
+        ):
+            known = slack.setdefault(kind, {})
+            known[name] = _larger(known[name], one) if name in known else one
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, sizes))
+        object.__setattr__(self, "slack", slack)
+
+
+def _by_kind(actual: OutputsByKind, expected: OutputsByKind, sizes: Mapping[str, float]) -> DifferencesByKind:
+    """Return the differences by kind and output; of kinds that both have, and whose outputs can be compared."""
+    found: dict[str, dict[str, OutputDifference]] = {}
+    for kind in expected.keys() & actual.keys():
+        each = differences(actual[kind], expected[kind], sizes)
+        if not isinstance(each, MeasurementFailed):
+            found[kind] = {d.name: d for d in each}
+    return found
+
+
+def _larger(one: OutputDifference, other: OutputDifference) -> OutputDifference:
+    """Return the larger of each figure."""
+    flipped = max(one, other, key=flip_share)
+    return replace(
+        one,
+        difference=max(one.difference, other.difference),
+        unmatched=max(one.unmatched, other.unmatched),
+        flips=flipped.flips,
+        decisions=flipped.decisions,
+    )
+
+
+def flip_share(apart: OutputDifference) -> float:
+    """Return the share of an output's decisions that differ; 0 without any."""
+    return apart.flips / apart.decisions if apart.decisions else 0.0
 
 
 def differences(

@@ -33,7 +33,7 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.quality import affordable
-from runtime.measuring.variant import Variant, check, expected_outputs, load, outputs_of, warm_up
+from runtime.measuring.variant import Variant, check, load, outputs_of, reference_of, warm_up
 
 SCREEN_PAIRS = 3  # of turns in a start that is to give a first sight, at least
 MEDIAN = 1.2533  # how much further a median of normal values scatters than their mean: sqrt(pi / 2)
@@ -256,7 +256,7 @@ class PairBench:
             loaded = self._load_control(self._seats[1], reference_variant())
             with self._seats[1].asked() as child:
                 begun = time.monotonic()
-                self.expected = Reference(expected_outputs(self.model, outputs_of(child)), loaded["int8_kernels"])
+                self.expected = reference_of(self.model, outputs_of(child), loaded)
                 self._kind_s = time.monotonic() - begun
         return self.expected
 

@@ -23,11 +23,13 @@ from runtime.measuring.outputs import (
     OutputsByKind,
     Reference,
     differences,
+    flip_share,
     holds_nan,
-    largest_sizes,
     percent,
 )
 
+SLACK = 3.0  # times what other right outputs differ by, of which a few are known at most
+ROUNDING = 1.25  # times what rounding activations does to the reference: other roundings come to about as much
 INT8_TOLERANCE = 1e-2  # what two right runtimes differ by that round activations to int8: 0.4 % were measured
 ENOUGH_DECISIONS = 20  # on one kind of inputs, for the share that flips to tell something
 
@@ -36,58 +38,59 @@ Metric = Callable[[Outputs], float]
 
 @dataclass(frozen=True, slots=True)
 class KindDifference:
-    """An output on a kind of inputs: how far from the reference's, and how far both are from the float's if known."""
+    """An output on a kind of inputs: how far from the reference's, and how far both are from the float's if known.
+
+    slack: what other outputs differ by that are right, too; None where none are known.
+    """
 
     kind: str
     apart: OutputDifference
+    slack: OutputDifference | None = None
     from_float: OutputDifference | None = None
-    reference_from_float: OutputDifference | None = None
+    rounding: OutputDifference | None = None
 
-    def strain(self, limits: AccuracyLimits) -> float:
-        """Return how near it is to the limits, where 1 is at one of them and more is beyond.
+    def worst(self, limits: AccuracyLimits) -> tuple[float, str]:
+        """Return how near it is to the limits, where 1 is at one of them and more is beyond, and in words what is.
 
         What is no further from the float outputs than the reference is, and the limits, is right as well.
         """
-        strain, _ = worst_share(self.apart, self.kind, limits)
-        if self.from_float is None:
-            return strain
-        return min(strain, worst_share(self.from_float, self.kind, limits, beyond=self.reference_from_float)[0])
+        strain, words = worst_share(self.apart, self.kind, limits, (self.slack, SLACK))
+        if self.from_float is not None:
+            strain = min(strain, worst_share(self.from_float, self.kind, limits, (self.rounding, ROUNDING))[0])
+        return strain, words
 
 
 def worst_share(
-    apart: OutputDifference, kind: str, limits: AccuracyLimits, *, beyond: OutputDifference | None = None
+    apart: OutputDifference, kind: str, limits: AccuracyLimits, besides: tuple[OutputDifference | None, float]
 ) -> tuple[float, str]:
     """Return the largest of what an output differs by, each over what is allowed, and what that is in words.
 
-    Zeros make ties: indices, rows and decisions do not count on them, nor do few decisions anywhere. beyond: what is
-    allowed besides the limits.
+    Zeros make ties: indices, rows and decisions do not count on them, nor do few decisions anywhere. besides: what is
+    allowed besides the limits, times a factor.
     """
-    more = beyond if beyond is not None else OutputDifference(apart.name, apart.kind, 0.0)
+    more, factor = besides[0] or OutputDifference(apart.name, apart.kind, 0.0), besides[1]
     tied, of_values = kind == ZEROS, apart.kind == "values"
     told: list[tuple[float, float, str]] = []
     if of_values:
         words = f"outputs differ by {percent(apart.difference)} from the reference"
-        told.append((apart.difference, limits.output + more.difference, words))
+        told.append((apart.difference, limits.output + factor * more.difference, words))
     elif not tied:
         words = f"{percent(apart.difference)} of the entries differ"
-        told.append((apart.difference, limits.indices + more.difference, words))
+        told.append((apart.difference, limits.indices + factor * more.difference, words))
     if not tied:
         words = f"{percent(apart.unmatched)} of the rows have no match"
-        told.append((apart.unmatched, limits.rows + more.unmatched, words))
+        told.append((apart.unmatched, limits.rows + factor * more.unmatched, words))
     if not tied and apart.decisions >= ENOUGH_DECISIONS:
         words = f"{apart.flips} of {apart.decisions} decisions flip"
-        told.append((flip_share(apart), limits.flips + flip_share(more), words))
+        told.append((flip_share(apart), limits.flips + factor * flip_share(more), words))
     where = apart.name + (f" on {kind}" if kind != TIMED else "")
     each = [(_over(value, allowed), f"{words} ({percent(allowed)} allowed; {where})") for value, allowed, words in told]
     return max(each, default=(0.0, ""))
 
 
-def flip_share(apart: OutputDifference) -> float:
-    """Return the share of an output's decisions that differ; 0 without any."""
-    return apart.flips / apart.decisions if apart.decisions else 0.0
-
-
 def _over(value: float, allowed: float) -> float:
+    if math.isinf(allowed):  # a change of the inputs as small as rounding may lead anywhere
+        return 0.0
     return value / allowed if allowed else (math.inf if value else 0.0)
 
 
@@ -120,19 +123,21 @@ def accuracy_of(
     compared = compare_by_kind(actual, reference, kinds)
     if isinstance(compared, MeasurementFailed):
         return compared
-    worst = max(compared, key=lambda c: c.strain(limits), default=None)
+    strains = [c.worst(limits) for c in compared]
+    at = int(np.argmax([strain for strain, _ in strains])) if strains else -1
+    worst = compared[at] if strains else None
     strict = AccuracyLimits.of(exact_tolerance(reference, settings))
     lost = loss({kind: actual[kind] for kind in kinds}, reference.outputs, settings) if settings.metric else None
     if lost is not None:
         why_not = _metric_fault(lost, settings)
     else:
-        why_not = worst_share(worst.apart, worst.kind, limits)[1] if worst and worst.strain(limits) > 1 else ""
+        why_not = strains[at][1] if worst and strains[at][0] > 1 else ""
     each = [c.apart for c in compared]
     values = [d for d in each if d.kind == "values"]
     channel = max(values, key=lambda d: d.channel_difference, default=None)
     from_float, own = (
         [d.difference for d in more if d is not None and d.kind == "values"]
-        for more in ([c.from_float for c in compared], [c.reference_from_float for c in compared])
+        for more in ([c.from_float for c in compared], [c.rounding for c in compared])
     )
     return Accuracy(
         output=worst.apart.name if worst else "",
@@ -146,7 +151,7 @@ def accuracy_of(
         flips=sum(d.flips for d in each),
         decisions=sum(d.decisions for d in each),
         flip_share=max((flip_share(d) for d in each if d.decisions >= ENOUGH_DECISIONS), default=0.0),
-        exact=all(c.strain(strict) <= 1 for c in compared),
+        exact=all(c.worst(strict)[0] <= 1 for c in compared),
         kinds=tuple(kinds),
         limits=limits,
         from_float=_finite(max(from_float)) if from_float else None,
@@ -163,20 +168,18 @@ def compare_by_kind(
 
     A kind that makes the reference NaN tells nothing of that output, unless it is the first.
     """
-    sizes = largest_sizes(list(reference.outputs.values()))
     compared: list[KindDifference] = []
     for kind in kinds:
-        expected, floats = reference.outputs[kind], reference.exact.get(kind)
-        apart = differences(actual[kind], expected, sizes)
+        expected = reference.outputs[kind]
+        apart = differences(actual[kind], expected, reference.sizes)
         if isinstance(apart, MeasurementFailed):
             return apart
-        from_float = differences(actual[kind], floats, sizes) if floats is not None else []
-        own = differences(expected, floats, sizes) if floats is not None else []
-        if isinstance(from_float, MeasurementFailed) or isinstance(own, MeasurementFailed):
-            from_float = own = []  # the model without rounding has other rows: it tells nothing of these outputs
-        there = {d.name: (d, o) for d, o in zip(from_float, own, strict=True)}
+        slack, rounding = reference.slack.get(kind, {}), reference.rounding.get(kind, {})
+        floats = differences(actual[kind], reference.exact[kind], reference.sizes) if rounding else []
+        # Where the float model has other rows than this one, it tells nothing of these outputs.
+        from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
         compared += [
-            KindDifference(kind, d, *there.get(d.name, (None, None)))
+            KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name))
             for d in apart
             if kind == kinds[0] or not holds_nan(expected[d.name])
         ]

@@ -15,7 +15,7 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.shared.checks import REFERENCE, load_by_kind
+from pipeline.shared.checks import FLOAT, NORMALISED, REFERENCE, SHAKEN, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.answers import LoadAnswer, RunAnswer
@@ -185,8 +185,29 @@ def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
 
     model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
     """
-    beside = model.with_name(REFERENCE)
-    return load_by_kind(beside) if beside.is_file() else {TIMED: timed}
+    return _beside(model, REFERENCE) or {TIMED: timed}
+
+
+def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
+    """Return what variants of a model are compared with; see `expected_outputs`.
+
+    loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
+    """
+    exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
+    return Reference(
+        expected_outputs(model, timed),
+        loaded["int8_kernels"],
+        seconds,
+        loaded["compile_s"],
+        exact,
+        [varied for varied in variations if varied],
+    )
+
+
+def _beside(model: Path, name: str) -> OutputsByKind:
+    """Return the outputs that lie beside a model, {} if there are none."""
+    beside = model.with_name(name)
+    return load_by_kind(beside) if beside.is_file() else {}
 
 
 def check(

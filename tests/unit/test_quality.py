@@ -195,6 +195,18 @@ def test_nearer_to_the_float_model_than_its_quantised_self_is_right() -> None:
     assert right(nearer, **reference, precisions=F32).exact
 
 
+def test_what_other_right_outputs_differ_by_is_allowed() -> None:
+    values = RNG.standard_normal((1, 4, 64))
+    expected, varied, found = (of(noise=values * (1 + by)) for by in (0.0, 0.004, 0.011))
+    assert "1.1 %" in why_not(found, expected, F32)
+    assert right(found, expected, F32, variations=[varied]).exact  # 3 times 0.4 %, and 0.1 %
+    assert "1.1 %" in why_not(found, expected, F32, variations=[of(noise=np.zeros((1, 3)))])  # of another shape
+    assert right(found, expected, F32, variations=[of(noise=values * np.nan)])  # chance alone decides
+    ranks = np.arange(100)
+    swapped = np.where(ranks < 4, 3 - ranks, ranks)
+    assert right(of(noise=swapped), of(noise=ranks), F32, variations=[of(noise=swapped)]).indices == 0.04
+
+
 def test_what_is_exact_is_told_whatever_was_allowed() -> None:
     values = RNG.standard_normal((1, 4, 64))
     exact, near = (right(of(noise=values * (1 + by)), of(noise=values)) for by in (1e-5, 1e-2))
