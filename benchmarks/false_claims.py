@@ -88,7 +88,7 @@ LOADED = CheckedLoad(  # what a variant that nobody loads says of itself
     threads={},
     compile_s=0.0,
     requests=1,
-    difference=0.0,
+    accuracy={},
     realtime=False,
 )
 NAMES = tuple(f"copy {i + 1}" for i in range(CONTENDERS))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Settings
+from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
 from pipeline.core.tensors import INFERRED
@@ -73,6 +74,14 @@ def profile_of(graph: Graph) -> tuple[CostTable, Topology]:
     return costs, Topology.uniform(DEVICES, bytes_per_s=1e9, latency_s=1e-6)
 
 
+def accuracy(difference: float = 1e-6, *, exact: bool = True, tolerance: float = 1e-3, **more: Any) -> Accuracy:
+    """Return how right outputs are that differ by so much on noise."""
+    told: dict[str, Any] = {"output": "output_0", "kind": "noise", "difference": difference, "mean": difference / 2}
+    told |= {"channel": "", "channel_difference": 0.0, "indices": 0.0, "rows": 0.0}
+    told |= {"flips": 0, "decisions": 0, "flip_share": 0.0, "kinds": ("noise",)}
+    return Accuracy(**told | {"exact": exact, "limits": AccuracyLimits.of(tolerance)} | more)
+
+
 def candidate(name: str, samples_s: Sequence[float], **more: Any) -> CandidateRecord:
     """Return the record of a candidate that ran."""
     told: dict[str, Any] = {
@@ -89,6 +98,7 @@ def candidate(name: str, samples_s: Sequence[float], **more: Any) -> CandidateRe
         "peak_bytes": 100 << 20,
         "compile_s": 0.5,
         "difference": 1e-6,
+        "accuracy": accuracy(),
         "times_as_fast": 1.0,
     }
     return CandidateRecord(name=name, **(told | more))

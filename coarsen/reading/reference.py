@@ -31,7 +31,6 @@ from pipeline.shared.checks import (
     EVALUATED,
     FACTS,
     FLOAT,
-    GIVEN_KIND,
     NORMALISED,
     REFERENCE,
     SHAKEN,
@@ -42,7 +41,7 @@ from pipeline.shared.checks import (
     load_by_kind,
     save_by_kind,
 )
-from pipeline.shared.model_inputs import KINDS, Inputs, input_name, make_inputs
+from pipeline.shared.model_inputs import Inputs, input_name, make_checks
 from pipeline.shared.runtime_words import in_words
 
 TIMED_INFERENCES = 3
@@ -67,9 +66,7 @@ class Drawn:
         Raises:
             ModelError: some input cannot be drawn.
         """
-        if self.given:
-            return {GIVEN_KIND: self.given}
-        return {kind: make_inputs(model, seed=0, dynamic_size=self.dynamic_size, kind=kind) for kind in KINDS}
+        return make_checks(model, seed=0, dynamic_size=self.dynamic_size, given=self.given or None)
 
 
 def write_outputs(model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: Drawn, *, flops: float) -> None:

@@ -104,6 +104,12 @@ def objective_options(command: Command) -> Command:
                 metavar="N",
                 help="Inferences sent at once when the answer runs alone.",
             ),
+            click.option(
+                "--accuracy",
+                type=click.Choice(["strict", "usual", "loose"]),
+                help="What outputs may differ by from the reference in low precisions: strict 0.1 %, as in f32; usual "
+                "5 %, unless given; loose 20 %. measure.tolerance and measure.low_tolerance set others.",
+            ),
             click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
@@ -119,7 +125,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query")
+    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
     settings = {f"measure.{name}": taken[name] for name in plain}
     settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())

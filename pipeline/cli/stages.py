@@ -235,6 +235,7 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
 
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
+    from pipeline.runs.accuracy import accuracy_cell, accuracy_text
     from pipeline.runs.words import (
         alone_text,
         compared,
@@ -256,19 +257,22 @@ def show_result(result: Result) -> None:
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
-            rows.append([mark + c.name, "-", "", "", failure[:MOST_WORDS]])
+            rows.append([mark + c.name, "-", "", "", "", "", failure[:MOST_WORDS]])
             continue
         rate = "" if c.rate is None else f"{c.rate:.1f}"
-        cells = [f"{c.latency_s.median * 1e3:.3f}", rate, compared(c, record.contest), c.limit or c.about]
+        right = [c.precision, accuracy_cell(c)]
+        cells = [f"{c.latency_s.median * 1e3:.3f}", rate, compared(c, record.contest), *right, c.limit or c.about]
         rows.append([mark + c.name, *cells])
     ratio = f"times as fast as {record.contest.control}" if record.contest else ""
-    console.table("", ["candidate", "ms", "per second", ratio, "what it is"], rows)
     metric = record.contest.metric if record.contest else ""
+    differs = f"{metric} falls by" if metric else "outputs differ by"
+    console.table("", ["candidate", "ms", "per second", ratio, "precision", differs, "what it is"], rows)
     rates = pipelines_text(record.searches, record.candidates)
     told = (untried_text(record.candidates), winner_text(record.candidates), rates, *record.notes)
     told += (
         scatter_text(record.candidates, record.contest),
-        alone_text(record.candidates, record.best, metric),
+        alone_text(record.candidates, record.best),
+        accuracy_text(result.best, metric),
     )
     for line in (*map(search_text, record.searches), *told):
         if line:

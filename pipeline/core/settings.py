@@ -97,10 +97,13 @@ class MeasureSettings:
     max_memory_bytes: int = param(0, "memory that the answer's process may take; 0 for any")
     max_load_s: float = param(0.0, "seconds that compiling the answer may take; 0 for any")
     timeout_s: float = param(120.0, "seconds that loading, or one turn, may take before the process is killed")
-    tolerance: float = param(1e-3, "largest relative L2 difference of an output from the f32 reference")
-    low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
+    accuracy: Literal["strict", "usual", "loose"] = param(
+        "usual", "outputs of low precisions may differ by measure.tolerance (strict), 5 % (usual) or 20 % (loose)"
+    )
+    tolerance: float = param(1e-3, "largest relative L2 difference of an output from the reference in f32")
+    low_tolerance: float | None = param(None, "the same where a device computes in less than f32, instead of the above")
     metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
-    metric_drop: float = param(0.01, "share by which the metric may fall from the f32 reference")
+    metric_drop: float = param(0.01, "share by which the metric may fall from the reference")
     realtime: bool = param(True, "use real-time scheduling where others disturb the turns, if allowed and harmless")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
     decode_steps: int = param(8, "inferences of a model with state before its state is reset")

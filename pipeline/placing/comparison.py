@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pipeline.artifacts.store import file_digest
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
@@ -36,8 +37,9 @@ PROMISING = 2  # settings that are tried before any split
 # Settings that the figures of a start depend on, or whether it counts.
 TOLD_BY_STARTS = (
     *("objective", "percentile", "turn_s", "realtime", "decode_steps", "dynamic_size"),
-    *("tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
+    *("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
 )
+CHECKS_SHARE, LEAST_CHECKS_S = 0.1, 1.0  # of the time that comparing outputs takes at most, and seconds it may take
 PERCENTILES: Mapping[str, int] = {"50": 1, "90": 100, "99": 1000, "99.9": 10_000}  # and how many latencies tell them
 
 
@@ -80,7 +82,8 @@ def on_devices(
     variants, explore = _in_question(subject, terms)
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits)
-    with PairBench(subject.model, settings, subject.seed) as bench:
+    checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
+    with PairBench(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
@@ -88,7 +91,7 @@ def on_devices(
         _entrant_row(entry, outcome.standing(name), placements.get(name), subject.graph, alone)
         for name, entry in outcome.entries.items()
     ]
-    return {"rows": rows, "contest": _contest_row(outcome, settings)}
+    return {"rows": rows, "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s}}
 
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
@@ -202,6 +205,7 @@ def _entrant_row(
     measurement = measured(entry.variant, starts[-1], np.array([s.value_s for s in starts]))
     latencies = [s for start in starts for s in start.samples_s]
     alone_s = list(alone.get(entry.variant.name, ()))
+    accuracy = _accuracy(entry)
     standing: ComparedRow = {
         "left": entry.left,
         "requests": starts[-1].loaded["requests"],
@@ -215,11 +219,18 @@ def _entrant_row(
         "alone_between": intervals_of(alone_s),
         "cpu_s": float(np.median([s.cpu_s for s in starts])),
         "peak_bytes": max(s.peak_bytes for s in starts),
-        "difference": starts[-1].loaded["difference"],
+        "difference": accuracy.worst,
+        "accuracy": accuracy.to_json(),
     }
     said = payload.result_to_json(measurement)
     said["compile_s"] = float(np.median([s.loaded["compile_s"] for s in starts]))
     return _measured_row(_variant_row(entry.variant, placement, graph), said, standing)
+
+
+def _accuracy(entry: Entrant) -> Accuracy:
+    """Return how far the outputs of a variant are from the reference's, by the start that compared most of them."""
+    known = [Accuracy.from_json(s.loaded["accuracy"]) for s in (*entry.screened.values(), *entry.final.values())]
+    return max(known, key=lambda accuracy: len(accuracy.kinds))
 
 
 def _measured_row(variant: VariantRow, said: EvaluationDocument, standing: ComparedRow) -> MeasuredRow:
@@ -273,6 +284,7 @@ def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
         "disturbed": bool(judgement and judgement.disturbed),
         "missing_s": contest.missing_s,
         "metric": settings.metric.rpartition(":")[2],
+        "checks_s": 0.0,
         "ratios": {n: _ratio_row(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(contest, contest.default),
         "over_hint": _over(contest, contest.hint),

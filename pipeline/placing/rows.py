@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -54,7 +55,8 @@ class ComparedRow(TypedDict, total=False):
     alone_between: dict[str, tuple[float, float]]
     cpu_s: float
     peak_bytes: int
-    difference: float
+    difference: float | None
+    accuracy: dict[str, Any]
 
 
 class MeasuredRow(VariantRow, EvaluationDocument, ComparedRow):
@@ -85,6 +87,7 @@ class ContestRow(TypedDict):
     disturbed: bool
     missing_s: float
     metric: str
+    checks_s: float
     ratios: Mapping[str, RatioRow]
     over_default: Mapping[str, RatioRow]
     over_hint: Mapping[str, RatioRow]

@@ -11,6 +11,7 @@ from pipeline.core.figures import bytes_text, share_text
 from pipeline.report.charts import RatioInterval, front_of
 from pipeline.report.run import TAKEN, RunRecords
 from pipeline.report.text import change_text, count_text, interval_text, number_text, seconds_text, value_text
+from pipeline.runs.accuracy import accuracy_cell
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.emit import TARGETS, library_of
 from pipeline.runs.records import CandidateRecord, PlacementRecord
@@ -29,7 +30,7 @@ FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
     ("memory of the process", lambda c: c.peak_bytes, bytes_text),
     ("time to load", lambda c: c.compile_s, seconds_text),
     ("processor time of an inference", lambda c: c.cpu_s, seconds_text),
-    ("difference of outputs from f32", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
+    ("outputs differ by", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
 )
 """What is known of a candidate beside its ratios: in words, the figure, and how it is written."""
 
@@ -226,6 +227,8 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
             "ratio": compared(c, run.result.contest),
             "memory": bytes_text(c.peak_bytes),
             "load": seconds_text(c.compile_s),
+            "precision": c.precision,
+            "accuracy": accuracy_cell(c),
             "front": "yes" if c.name in front else "",
             "failed": why if middle is None else "",
         }
@@ -245,6 +248,7 @@ def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | 
         "ratio": ratio.ratio if ratio is not None else c.times_as_fast,
         "memory": c.peak_bytes,
         "load": c.compile_s,
+        "accuracy": c.difference,
     }
 
 

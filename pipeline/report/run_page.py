@@ -16,6 +16,7 @@ from pipeline.report.plain import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
+from pipeline.runs.accuracy import accuracy_text
 from pipeline.runs.result import Result
 from pipeline.runs.words import alone_text, pipelines_text, search_text, winner_text
 from runtime.measuring.claims import TWIN
@@ -23,7 +24,7 @@ from runtime.measuring.claims import TWIN
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn
 LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
-COLUMNS = ["95 % interval", "p99", "per second", "memory", "loads in", "what it is"]
+COLUMNS = ["95 % interval", "p99", "per second", "precision", "outputs differ by", "memory", "loads in", "what it is"]
 SECTIONS = (
     ("do", "What to do", "steps"),
     ("changes", "What it changes", "changes"),
@@ -89,7 +90,7 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
 
 def _candidates(run: RunRecords) -> dict[str, Any]:
     rows = findings.candidate_rows(run)
-    keys = ("name", "latency", "interval", "p99", "rate", "ratio", "memory", "load", "about")
+    keys = ("name", "latency", "interval", "p99", "rate", "ratio", "precision", "accuracy", "memory", "load", "about")
     figures = {c.name: findings.candidate_figures(c, run) for c in run.result.candidates}
 
     def cells(row: Mapping[str, str]) -> list[str | TableCell]:
@@ -159,7 +160,9 @@ def _search(run: RunRecords) -> dict[str, Any]:
     told = [search_text(s) for s in run.result.searches]
     result = run.result
     rates = pipelines_text(result.searches, result.candidates)
-    others = (winner_text(result.candidates), rates, alone_text(result.candidates, result.best))
+    metric = result.contest.metric if result.contest else ""
+    alone = alone_text(result.candidates, result.best)
+    others = (winner_text(result.candidates), rates, alone, accuracy_text(run.best, metric))
     return {"curve": charts.curves(run.curve), "searches": [line for line in (*told, *others) if line]}
 
 

@@ -282,7 +282,7 @@ def _conclude(out: Path, departed: Departure | None, words: str) -> None:
     shutil.rmtree(out / "spare", ignore_errors=True)
     if not (out / REFERENCE).exists():
         (out / CHECKS).unlink(missing_ok=True)
-    for name in (NORMALISED, EVALUATED, TIMING):
+    for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)
     _change_facts(out, way=words, departed=str(departed) if departed else "", unstable=_unstable(out))
 

@@ -36,11 +36,11 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 # Raised by hand when a step's own output changes for equal input.
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 7,
-    "precisions": 3,
-    "profile": 6,
+    "precisions": 4,
+    "profile": 7,
     "embed": 2,
     "place": 9,
-    "measure": 6,
+    "measure": 7,
 }
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")
@@ -53,7 +53,7 @@ SEEDLESS = ("read", "kernels", "precisions", "profile")
 # Of these the implementations say whether their answers do.
 OPEN = ("coarsen", "embed", "group")
 # Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
-COMPARED_ALIKE = ("tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
+COMPARED_ALIKE = ("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
 METRIC = "metric"  # the setting among them that names a file, and a function in it
 MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
 # What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not

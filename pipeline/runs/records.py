@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired, TypeVar
 
 from typing_extensions import TypedDict
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
 from pipeline.shared.payload import FailureDocument
 
@@ -60,7 +61,7 @@ class ContestRecord:
     hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
     differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
-    metric: name of the user's own measure of quality; "" for none.
+    metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
     """
 
     objective: Literal["latency", "throughput"]
@@ -78,6 +79,7 @@ class ContestRecord:
     over_hint: dict[str, RatioRecord]
     missing_s: float = 0.0
     metric: str = ""
+    checks_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,9 @@ class CandidateRecord:
     log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
     was. batch: inferences that are computed at once; latencies are then of all of them. percentiles: "50" to "99.9",
     seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
-    enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: largest relative L2
-    difference of an output from the f32 reference; with a metric, the share of it that is lost. limit: which of the
+    enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: the largest share by
+    which an output differs from the reference's; with a metric, the share of it that is lost. accuracy: all that is
+    known of that. limit: which of the
     user's limits it does not keep. target: the device string of compile_model. settings: properties by device, and by
     the target where that is not a device.
     """
@@ -121,6 +124,7 @@ class CandidateRecord:
     peak_bytes: int | None = None
     compile_s: float | None = None
     difference: float | None = None
+    accuracy: Accuracy | None = None
     log_ratios: dict[str, float] = field(default_factory=dict)
     limit: str = ""
     target: str = ""

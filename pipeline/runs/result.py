@@ -15,6 +15,7 @@ import numpy as np
 from pipeline.artifacts.store import Entry, file_digest, write_json
 from pipeline.artifacts.task import Outcome
 from pipeline.config import Settings
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
@@ -23,6 +24,7 @@ from pipeline.core.private import copy_whole
 from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
+from pipeline.runs.accuracy import judged_on
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.notes import device_notes, partition_notes, reference_notes, sequence_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
@@ -44,6 +46,7 @@ from pipeline.runs.records import (
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
+from pipeline.shared.model_inputs import GIVEN
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -161,6 +164,7 @@ def candidate_rows(
                 peak_bytes=row.get("peak_bytes"),
                 compile_s=row.get("compile_s"),
                 difference=row.get("difference"),
+                accuracy=Accuracy.from_json(row["accuracy"]) if row.get("accuracy") else None,
                 log_ratios=row.get("log_ratios", {}),
                 target=row.get("target", ""),
                 settings=_settings(row),
@@ -223,6 +227,8 @@ def write_result(
     contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
     verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
+    best = next(row for row in rows if row.name == verdict.best)
+    judged = judged_on(best, given=GIVEN in outcomes["read"].entry.files)
     files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
@@ -244,7 +250,7 @@ def write_result(
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
         best=verdict.best,
-        verdict=verdict.text,
+        verdict=f"{verdict.text} {judged}".strip(),
         contest=contest,
         notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
         speedup_over_best_single=verdict.gain,

@@ -37,7 +37,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
-from pipeline.shared.checks import CHECKS, FLOAT, REFERENCE, SHAKEN, ReferenceOrder
+from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -433,7 +433,7 @@ def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: 
 def _model(work: StepContext) -> Path:
     """Return the normalised model, its files checked, and the arrays beside it."""
     work.read("read", "model.bin")
-    for beside in {GIVEN, CHECKS, REFERENCE, FLOAT, SHAKEN} & set(work.inputs["read"].files):
+    for beside in {GIVEN, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED} & set(work.inputs["read"].files):
         work.read("read", beside)
     return work.read("read", "model.xml")
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.figures import bytes_text
+from pipeline.runs.accuracy import both_answers
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
@@ -101,7 +102,8 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     else:
         text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
         verdict = Verdict(contest.control, text, NONE)
-    return replace(verdict, notes=(*verdict.notes, *limits.unmeasured(known[verdict.best])))
+    more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
+    return replace(verdict, notes=(*verdict.notes, *more))
 
 
 def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord]) -> str:
@@ -130,7 +132,7 @@ def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestReco
     )
     gain = SpeedupRecord(ratio.ratio, ratio.low, ratio.high)
     text = "; ".join([text, *(words for words in others if words)]) + "."
-    return Verdict(best, text, gain, _equal_precision(best, known, contest))
+    return Verdict(best, text, gain)
 
 
 def _over(best: str, ratios: Mapping[str, RatioRecord], what: str, name: str, control: str) -> str:
@@ -142,16 +144,6 @@ def _over(best: str, ratios: Mapping[str, RatioRecord], what: str, name: str, co
 
 def _interval(ratio: RatioRecord) -> str:
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
-
-
-def _equal_precision(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> tuple[str, ...]:
-    """Return what is best without a change of precision, where the answer changes it."""
-    ours, default = known[best].precision, known[contest.control].precision
-    if ours == default:
-        return ()
-    same = [n for n in contest.claimed if known[n].precision == default]
-    name = same[0] if same else contest.control
-    return (f"At the precision of {contest.control}, {default}, the best is {name}; {best} computes in {ours}.",)
 
 
 def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord) -> str:

@@ -154,11 +154,8 @@ def pipelines_text(searches: Sequence[SearchRecord], candidates: Sequence[Candid
     return f"Inferences per second: {', '.join(lines)}." if lines else ""
 
 
-def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "") -> str:
-    """Return what the answer takes when it runs alone: percentiles, memory, loading, outputs; "" if that is unknown.
-
-    metric: the user's own measure of quality, if there is one.
-    """
+def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
+    """Return what the answer takes when it runs alone: percentiles, memory, loading; "" if that is unknown."""
     c = next(c for c in candidates if c.name == best)
     words = [
         f"p{share} {seconds * 1e3:.2f} ms{_between(c.alone_between.get(share))}" for share, seconds in c.alone.items()
@@ -171,9 +168,6 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str, metric: str = "
         words.append(f"{bytes_text(c.peak_bytes)} at most")
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
-    if c.difference is not None:
-        lost = f"{100 * c.difference:.2g} %"
-        words.append(f"{metric} falls by {lost} from f32" if metric else f"outputs differ by {lost} from f32")
     return f"{c.name} alone: {', '.join(words)}."
 
 

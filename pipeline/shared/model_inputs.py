@@ -15,18 +15,33 @@ converted and reshaped (`CARRIERS`). The first rule that fits counts:
 uniform over [0, 255] |
 | other floating point | standard normal |
 
+That is the kind "noise". Noise flatters low precisions, so outputs are compared on other kinds as well (`KINDS`). A
+kind changes the inputs that it fits, and no other; masks stay masks, and lengths stay lengths:
+
+| kind | changes | to |
+|---|---|---|
+| smooth | images (rank 4 with 1, 3 or 4 channels) | gradients and soft blobs, within [0, 1], or [0, 255] as noise |
+| | floating point of one dimension of `LONG` or more, 2 at most beside it (audio) | a chord, struck every half second |
+| | other floating point | few waves along the last two dimensions, of deviation 1 |
+| edges | images | rectangles of one colour each, within [-2, 2], or [0, 255] as noise |
+| text | ids | frequent and rare ones, a phrase that repeats, a run of one id |
+| second | what is drawn | the same, drawn anew |
+| zeros | what is drawn | zeros |
+
 Nothing here imports OpenVINO: models and ports are given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import ModelError
+from pipeline.shared import signals
 from pipeline.shared.sizes import sized
 
 SEQUENCE = "sequence.json"  # how many inferences a sequence of a model with state has at most, and why, beside it, too
@@ -38,8 +53,10 @@ TABLES: Mapping[str, int] = {"Gather": 1, "OneHot": 0}  # the port that takes th
 SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
-NOISE = "noise"
-KINDS = (NOISE,)  # of inputs on which outputs are compared
+NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS = "noise", "smooth", "edges", "text", "second", "zeros"
+KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS)  # of inputs on which outputs are compared, the most telling first
+GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
+LONG = 1000  # samples that make a sequence of numbers audio
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
 
 Inputs = dict[str, npt.NDArray[np.generic]]
@@ -59,23 +76,63 @@ def is_image(port: Any) -> bool:
     return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
 
 
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What an input is taken for.
+
+    most: of an image the brightest value, 0 where noise is normal; of ids how many there are; of a length itself.
+    """
+
+    what: Literal["ones", "ids", "length", "image", "bits", "numbers"]
+    most: int = 0
+
+
 def make_inputs(model: Any, *, seed: int, dynamic_size: int, kind: str = NOISE) -> Inputs:
     """Return an array for every input of an OpenVINO model, by its name; see the rules above.
 
     kind: one of `KINDS`.
 
     A dynamic first dimension becomes 1, every other dynamic dimension `dynamic_size` within its bounds. What an input
-    gets depends on the model and the seed alone.
+    gets depends on the model, the seed and the kind alone.
 
     Raises:
         ModelError: of an input not even the rank is known, or it has a type of which numpy has no arrays.
     """
     shapes = {input_name(port): _concrete_shape(port, dynamic_size=dynamic_size) for port in model.inputs}
     longest = max((n for shape in shapes.values() if len(shape) < 4 for n in shape[1:]), default=1)
-    return {
-        input_name(port): _array(port, shapes[input_name(port)], longest, np.random.default_rng([seed, place]))
-        for place, port in enumerate(model.inputs)
-    }
+    inputs: Inputs = {}
+    for place, port in enumerate(model.inputs):
+        name = input_name(port)
+        shape, dtype = shapes[name], _dtype(port)
+        role = _role(port, shape, longest)
+        array = _structured(role, shape, kind, np.random.default_rng([seed, place, KINDS.index(kind)]))
+        if array is None:
+            drawn = [seed, place, KINDS.index(SECOND)] if kind == SECOND else [seed, place]
+            array = _drawn(role, shape, dtype, np.random.default_rng(drawn))
+        inputs[name] = np.asarray(array, dtype)
+    return inputs
+
+
+def make_checks(model: Any, *, seed: int, dynamic_size: int, given: Inputs | None = None) -> dict[str, Inputs]:
+    """Return by kind the inputs on which the outputs of a model are compared, the most telling kind first.
+
+    A kind that changes nothing for this model is left out. given: arrays of a user; they are then the only kind.
+
+    Raises:
+        ModelError: see `make_inputs`.
+    """
+    if given is not None:
+        return {GIVEN_KIND: given}
+    checks: dict[str, Inputs] = {}
+    for kind in KINDS:
+        inputs = make_inputs(model, seed=seed, dynamic_size=dynamic_size, kind=kind)
+        if not any(_same(inputs, other) for other in checks.values()):
+            checks[kind] = inputs
+    return checks
+
+
+def _same(one: Inputs, other: Inputs) -> bool:
+    return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
 def _concrete_shape(port: Any, *, dynamic_size: int) -> tuple[int, ...]:
@@ -99,28 +156,71 @@ def _dtype(port: Any) -> np.dtype[Any]:
     return found
 
 
-def _array(port: Any, shape: tuple[int, ...], longest: int, rng: np.random.Generator) -> npt.NDArray[np.generic]:
-    """Return the array of one input; longest: the length of the longest sequence among the inputs."""
+def _role(port: Any, shape: tuple[int, ...], longest: int) -> Role:
+    """Return what an input is taken for; longest: the length of the longest sequence among the inputs."""
     dtype = _dtype(port)
     name = input_name(port).lower()
     if "mask" in name or dtype.kind == "b":
-        return np.ones(shape, dtype)
+        return Role("ones")
     uses = list(_uses(port))
     if dtype.kind == "f":
-        if is_image(port) and any(_scales(op) for op, _ in uses):
-            return rng.uniform(0, BYTES - 1, shape).astype(dtype)
-        return rng.standard_normal(shape).astype(dtype)
+        if not is_image(port):
+            return Role("numbers")
+        return Role("image", BYTES - 1 if any(_scales(op) for op, _ in uses) else 0)
     rows = [n for op, at in uses if (n := _rows(op, at))]
     if rows:
-        return rng.integers(0, min(rows), shape).astype(dtype)
+        return Role("ids", min(rows))
     lengths = [n for op, at in uses if (n := _steps(op, at))]
     if lengths or ("len" in name and len(shape) < 2):
-        return np.full(shape, min(lengths, default=longest), dtype)
+        return Role("length", min(lengths, default=longest))
     if dtype == np.uint8 and len(shape) == 4:
-        return rng.integers(0, BYTES, shape).astype(dtype)
+        return Role("image", BYTES - 1)
     if uses and all(op.get_type_name() in COMPARED or (op.get_type_name() == "Subtract" and at) for op, at in uses):
-        return np.ones(shape, dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
+        return Role("ones")
+    return Role("bits")
+
+
+def _drawn(
+    role: Role, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator
+) -> npt.NDArray[np.generic]:
+    """Return the noise that an input of a role gets."""
+    match role.what:
+        case "ones":
+            return np.ones(shape, dtype)
+        case "length":
+            return np.full(shape, role.most, dtype)
+        case "ids":
+            return rng.integers(0, role.most, shape)
+        case "bits":
+            return rng.integers(0, 2, shape)
+        case "image" if dtype.kind != "f":
+            return rng.integers(0, role.most + 1, shape)
+        case "image" if role.most:
+            return rng.uniform(0, role.most, shape)
+    return rng.standard_normal(shape)
+
+
+def _structured(
+    role: Role, shape: tuple[int, ...], kind: str, rng: np.random.Generator
+) -> npt.NDArray[np.generic] | None:
+    """Return what an input of a role gets of a kind that does not draw it; None where the kind does not change it."""
+    if role.what in ("ones", "length"):
+        return None
+    match kind, role.what:
+        case "zeros", _:
+            return np.zeros(shape)
+        case "text", "ids":
+            return signals.text_ids(shape, role.most, rng)
+        case "smooth", "image":
+            return signals.gradients(shape, rng, channels=CHANNELS) * (role.most or 1)
+        case "edges", "image":
+            boxes = signals.rectangles(shape, rng, channels=CHANNELS)
+            return boxes * role.most if role.most else 4 * boxes - 2
+        case "smooth", "numbers":
+            longest = max(shape, default=1)
+            audio = longest >= LONG and np.prod(shape) <= 2 * longest
+            return signals.chord(shape, rng) if audio else signals.waves(shape, rng)
+    return None
 
 
 def _uses(port: Any) -> Iterator[Use]:

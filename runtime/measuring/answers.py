@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class RunsOn(TypedDict):
@@ -31,10 +31,11 @@ class LoadAnswer(RunsOn):
 class CheckedLoad(LoadAnswer):
     """The same once its outputs are compared.
 
-    difference: the largest of an output from the reference. realtime: whether turns run under real-time scheduling.
+    accuracy: how far they are from the reference's, an `Accuracy` as JSON. realtime: whether turns run under real-time
+    scheduling.
     """
 
-    difference: float
+    accuracy: dict[str, Any]
     realtime: bool
 
 

@@ -30,7 +30,7 @@ class Dataflow(Hetero):
     """
 
     name: ClassVar[str] = "dataflow"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     runner: Literal["serial", "level", "threads", "pipeline"] = param("threads", "how the segments are run")
 

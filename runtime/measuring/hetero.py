@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError, NoReferenceError
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import SCREEN_PAIRS, PairBench, Start
-from runtime.measuring.variant import Variant, executed_names, expected_outputs, hetero_variant, outputs_of, start
+from runtime.measuring.variant import Variant, executed_names, hetero_variant, outputs_of, reference_of, start
 
 VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
 
@@ -40,13 +40,14 @@ class Hetero:
     """Measures every placement on the devices themselves, one after another, each beside the reference."""
 
     name: ClassVar[str] = "hetero"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     real: ClassVar[bool] = True
 
     seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
     timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
-    tolerance: float = param(1e-3, "largest relative L2 difference from the f32 reference for f32 devices")
-    low_tolerance: float = param(5e-2, "the same where a device computes in a lower precision")
+    accuracy: Literal["strict", "usual", "loose"] = param("usual", "how far outputs of low precisions may differ")
+    tolerance: float = param(1e-3, "largest relative L2 difference of an output from the reference for f32 devices")
+    low_tolerance: float | None = param(None, "the same where a device computes in less than f32, instead of the above")
     metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
     metric_drop: float = param(0.01, "share by which the metric may fall from the f32 reference")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
@@ -63,6 +64,7 @@ class Hetero:
             raise UsageError(f"`{self.name}` measures models, and there is only a graph.", "Use a simulator.")
         settings = MeasureSettings(
             timeout_s=self.timeout_s,
+            accuracy=self.accuracy,
             tolerance=self.tolerance,
             low_tolerance=self.low_tolerance,
             metric=self.metric,
@@ -87,7 +89,7 @@ class HeteroEvaluator:
     placement. executed_by: what tells that from HETERO in the fingerprint.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     subject: Subject
     model: Path
@@ -157,6 +159,6 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
             begun = time.monotonic()
             timed = outputs_of(child)
             took_s = time.monotonic() - begun
-            return Reference(expected_outputs(model, timed), loaded["int8_kernels"], took_s, loaded["compile_s"])
+            return reference_of(model, timed, loaded, seconds=took_s)
     except ChildError as error:
         raise NoReferenceError(error.failed) from error

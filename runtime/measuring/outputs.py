@@ -1,47 +1,44 @@
-"""How far the outputs of one way to run a model are from the reference's, output by output.
+"""How far the outputs of one way to run a model are from the reference's, output by output; nothing is weighted.
 
 Numbers are compared by the relative L2 norm. Integers of 32 and 64 bits, booleans and strings are indices, ids or
-answers: the next number is as wrong as any other, and what counts is the share of entries that differ. Rounding swaps
-what is nearly equal, such as the ranks of two classes, so that of such a share `INDEX_WEIGHT` counts against the
-tolerance. Integers of 8 and 16 bits are numbers, such as the pixels of an image.
+answers: the next number is as wrong as any other, and what counts is the share of entries that differ. Integers of 8
+and 16 bits are numbers, such as the pixels of an image.
+
+A norm over a whole output tells of its largest entries alone: of a detector's, of coordinates of hundreds, and not of
+scores below 1. So the channels of an output are told apart by size: its channel axis is the one whose slices differ
+most in size, whatever the layout, of those after the first with `LEAST_IN_CHANNEL` entries in a slice. Channels within
+a factor of `ALIKE` of one another are compared together, others apart, and the difference of the output is that of the
+worst. What is small beside all else, in a channel or on some kind of inputs, is measured against `FLOOR` of the largest
+channel; scores, which lie within [0, 1] and do not add up to 1, against `SCORE`: nobody asks whether a score is 1e-6 or
+2e-6. Huge numbers, as masks make them, are infinite to low precisions, and are taken for that.
 
 Outputs with other numbers of rows, as those of NonMaxSuppression, are compared over the rows that match: each row of
-the shorter one and its nearest among the other's. Rows that match none count like indices that differ.
+the shorter one and its nearest among the other's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.arrays import Float64
+from pipeline.core.arrays import Bool, Float64
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.shared.checks import relative_l2
+from runtime.measuring.decisions import class_axis, flips
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 OutputsByKind = Mapping[str, Outputs]  # by kind of inputs, see `pipeline.shared.checks`
 Kind = Literal["values", "indices"]
 
-INDEX_WEIGHT = 0.25
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reference:
-    """What all variants of a model are compared with.
-
-    outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
-    computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
-    compiling took.
-    """
-
-    outputs: OutputsByKind
-    int8_kernels: Sequence[str] | None = None
-    seconds: float = 0.0
-    load_s: float = 0.0
+LEAST_IN_CHANNEL = 8  # entries; fewer are no sample of a channel
+ALIKE = 10.0
+FLOOR = 1e-3
+SCORE = 1e-2  # root mean square of scores, one in ten thousand of which is 1
+HUGE = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +46,18 @@ class OutputDifference:
     """How far one output is from the reference's.
 
     kind: "values", then `difference` is relative in L2 norm, or "indices", then it is the share of entries that differ.
-    unmatched: the share of rows that only one of the two has.
+    unmatched: the share of rows that only one of the two has. channel: the one that differs most, by
+    channel_difference; None where there are none. flips: decisions that differ, of `decisions`.
     """
 
     name: str
     kind: Kind
     difference: float
     unmatched: float = 0.0
-
-    @property
-    def weighed(self) -> float:
-        """Return what counts against the tolerance."""
-        return max(self.difference * (INDEX_WEIGHT if self.kind == "indices" else 1.0), self.unmatched * INDEX_WEIGHT)
+    channel: int | None = None
+    channel_difference: float = 0.0
+    flips: int = 0
+    decisions: int = 0
 
     def __str__(self) -> str:
         """Return the difference in words.
@@ -72,39 +69,101 @@ class OutputDifference:
         return text + (f", {percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
 
 
-def differences(actual: Outputs, expected: Outputs) -> list[OutputDifference] | MeasurementFailed:
-    """Return how far each output is from what was expected, in the model's order, or why they cannot be compared."""
+DifferencesByKind = Mapping[str, Mapping[str, OutputDifference]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What all variants of a model are compared with.
+
+    outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
+    computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
+    compiling took. exact: what a model that quantises activations as it runs gives without that, for the same inputs;
+    empty where that is unknown. variations: other outputs that are right, too, by kind: of the model that is measured
+    in f32, of inputs that were changed by as little as rounding does; what they differ by, outputs may.
+
+    sizes: see `largest_sizes`. rounding: how far the outputs are from the exact ones. slack: how far variations are.
+    """
+
+    outputs: OutputsByKind
+    int8_kernels: Sequence[str] | None = None
+    seconds: float = 0.0
+    load_s: float = 0.0
+    exact: OutputsByKind = field(default_factory=dict)
+    variations: Sequence[OutputsByKind] = ()
+    sizes: Mapping[str, float] = field(init=False)
+    rounding: DifferencesByKind = field(init=False)
+    slack: DifferencesByKind = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = largest_sizes(list(self.outputs.values()))
+        each = [_by_kind(varied, self.outputs, sizes) for varied in self.variations]
+        slack: dict[str, dict[str, OutputDifference]] = {}
+        for kind, name, one in (
+            (k, n, d) for by_kind in each for k, named in by_kind.items() for n, d in named.items()
+        ):
+            known = slack.setdefault(kind, {})
+            known[name] = _larger(known[name], one) if name in known else one
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, sizes))
+        object.__setattr__(self, "slack", slack)
+
+
+def _by_kind(actual: OutputsByKind, expected: OutputsByKind, sizes: Mapping[str, float]) -> DifferencesByKind:
+    """Return the differences by kind and output; of kinds that both have, and whose outputs can be compared."""
+    found: dict[str, dict[str, OutputDifference]] = {}
+    for kind in expected.keys() & actual.keys():
+        each = differences(actual[kind], expected[kind], sizes)
+        if not isinstance(each, MeasurementFailed):
+            found[kind] = {d.name: d for d in each}
+    return found
+
+
+def _larger(one: OutputDifference, other: OutputDifference) -> OutputDifference:
+    """Return the larger of each figure."""
+    flipped = max(one, other, key=flip_share)
+    return replace(
+        one,
+        difference=max(one.difference, other.difference),
+        unmatched=max(one.unmatched, other.unmatched),
+        flips=flipped.flips,
+        decisions=flipped.decisions,
+    )
+
+
+def flip_share(apart: OutputDifference) -> float:
+    """Return the share of an output's decisions that differ; 0 without any."""
+    return apart.flips / apart.decisions if apart.decisions else 0.0
+
+
+def differences(
+    actual: Outputs, expected: Outputs, sizes: Mapping[str, float] | None = None
+) -> list[OutputDifference] | MeasurementFailed:
+    """Return how far each output is from what was expected, in the model's order, or why they cannot be compared.
+
+    sizes: see `largest_sizes`; of these outputs alone unless given.
+    """
     if sorted(actual) != sorted(expected):
         return MeasurementFailed("wrong_output", f"{len(actual)} outputs instead of {len(expected)}")
     for name, array in expected.items():
         if not _comparable(actual[name], array):
             return MeasurementFailed("wrong_output", f"{name} has shape {actual[name].shape}, not {array.shape}")
-    return [_difference(name, actual[name], array) for name, array in expected.items()]
+    sizes = sizes if sizes is not None else largest_sizes([expected])
+    return [_difference(name, actual[name], array, sizes[name]) for name, array in expected.items()]
 
 
-def difference_of(actual: Outputs, expected: Outputs) -> float | MeasurementFailed:
-    """Return what counts against the tolerance of the output that differs most, or why they cannot be compared."""
-    each = differences(actual, expected)
-    return each if isinstance(each, MeasurementFailed) else max((d.weighed for d in each), default=0.0)
-
-
-def compare_outputs(actual: Outputs, expected: Outputs, tolerance: float) -> float | MeasurementFailed:
-    """Return by how much outputs differ, as it counts against the tolerance, or what is wrong if that is too much."""
-    each = differences(actual, expected)
-    if isinstance(each, MeasurementFailed):
-        return each
-    worst = max(each, key=lambda d: d.weighed, default=None)
-    if worst is None:
-        return 0.0
-    if worst.weighed <= tolerance:
-        return worst.weighed
-    allowed = percent(tolerance)
-    if worst.kind == "values" and not worst.unmatched:
-        return MeasurementFailed(
-            "wrong_output", f"outputs differ by {percent(worst.difference)} from f32 ({allowed} allowed)"
-        )
-    allowed = percent(tolerance / INDEX_WEIGHT)
-    return MeasurementFailed("wrong_output", f"outputs differ from f32 in {worst} ({allowed} allowed)")
+def largest_sizes(expected: Sequence[Outputs]) -> dict[str, float]:
+    """Return the root mean square of the largest channel of each output over several sets of outputs."""
+    sizes: dict[str, float] = {}
+    for outputs in expected:
+        for name, array in outputs.items():
+            if _kind(array) == "values":
+                numbers = array.astype(np.float64)
+                size = float(channel_sizes(numbers, channel_axis(numbers)).max(initial=0.0))
+            else:
+                size = 0.0
+            sizes[name] = max(sizes.get(name, 0.0), size)
+    return sizes
 
 
 def lost_int8(kernels: Sequence[str] | None, reference: Reference) -> MeasurementFailed | None:
@@ -137,6 +196,11 @@ def nan_shares(outputs: Outputs) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share}
 
 
+def holds_nan(array: npt.NDArray[Any]) -> bool:
+    """Return whether some entries are NaN."""
+    return _is_real(array) and bool(np.isnan(array).any())
+
+
 def _is_real(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind == "f"
 
@@ -150,7 +214,7 @@ def _kind(array: npt.NDArray[Any]) -> Kind:
     return "indices" if array.dtype.kind in "bSU" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
-def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> OutputDifference:
+def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], largest: float) -> OutputDifference:
     kind = _kind(expected)
     ours, theirs = _numbers(actual, expected)
     unmatched = 0.0
@@ -158,8 +222,92 @@ def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any])
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))
         ours, theirs = matched_rows(ours, theirs)
     if kind == "values":
-        return OutputDifference(name, kind, relative_l2(ours, theirs), unmatched)
+        return _of_values(name, ours, theirs, unmatched, largest)
     return OutputDifference(name, kind, float(np.mean(ours != theirs)) if theirs.size else 0.0, unmatched)
+
+
+def _of_values(name: str, actual: Float64, expected: Float64, unmatched: float, largest: float) -> OutputDifference:
+    """Return the difference of outputs of numbers, of one shape.
+
+    largest: size of the largest channel of this output on any kind of inputs.
+    """
+    finite = np.abs(expected) < HUGE
+    if not _agree_beyond(actual, expected, finite):
+        return OutputDifference(name, "values", float("inf"), unmatched)
+    theirs, apart = np.where(finite, expected, 0.0), np.where(finite, actual - expected, 0.0)
+    axis = channel_axis(expected)
+    size, distance = channel_sizes(theirs, axis), channel_sizes(apart, axis)
+    scores = _within_one(expected, axis)
+    floor = np.where(scores & (class_axis(expected) is None), SCORE, FLOOR * largest)
+    groups = alike(size)
+    total = np.bincount(groups, np.square(np.maximum(size, floor)))
+    worst = float(np.sqrt(np.divide(np.bincount(groups, np.square(distance)), np.where(total, total, 1.0))).max())
+    along = [size.size if a == axis else 1 for a in range(expected.ndim)]
+    flipped, decisions = flips(actual, expected, scores=scores.reshape(along))
+    difference = OutputDifference(name, "values", worst, unmatched, flips=flipped, decisions=decisions)
+    if axis is None:
+        return difference
+    by_channel = distance / np.where(np.maximum(size, floor) > 0, np.maximum(size, floor), 1.0)
+    channel = int(by_channel.argmax())
+    return replace(difference, channel=channel, channel_difference=float(by_channel[channel]))
+
+
+def _agree_beyond(actual: Float64, expected: Float64, finite: Bool) -> bool:
+    """Return whether entries that are NaN, infinite or huge are so in both, with one sign."""
+    if finite.all() and (np.abs(actual) < HUGE).all():
+        return True
+    if not (np.abs(actual[finite]) < HUGE).all():
+        return False
+    ours, theirs = actual[~finite], expected[~finite]
+    same_sign = (np.sign(ours) == np.sign(theirs)) & (np.abs(ours) >= HUGE)
+    return bool((same_sign | (np.isnan(ours) & np.isnan(theirs))).all())
+
+
+def channel_axis(expected: Float64) -> int | None:
+    """Return the dimension whose slices differ most in size, none of them small; None where there is none."""
+    spread: dict[int, float] = {}
+    for axis in range(1, expected.ndim):
+        n = expected.shape[axis]
+        if n > 1 and expected.size >= n * LEAST_IN_CHANNEL:
+            size = channel_sizes(expected, axis)
+            least = 1e-9 * float(size.max()) or 1.0
+            spread[axis] = float(np.std(np.log(np.maximum(size, least))))
+    return max(spread, key=lambda axis: spread[axis], default=None)
+
+
+def channel_sizes(values: Float64, axis: int | None) -> Float64:
+    """Return float64 [c], the root mean square of every slice along a dimension, of all [1] without one.
+
+    Entries that are not finite, or huge, count as 0.
+    """
+    squares = np.square(np.where(np.abs(values) < HUGE, values, 0.0))
+    if axis is None:
+        return np.array([math.sqrt(squares.mean()) if squares.size else 0.0])
+    others = tuple(a for a in range(values.ndim) if a != axis)
+    return np.asarray(np.sqrt(squares.mean(axis=others)), np.float64)
+
+
+def alike(size: Float64) -> npt.NDArray[np.intp]:
+    """Return the number of the group of each channel: those within a factor of the largest of their group.
+
+    >>> alike(np.array([300.0, 0.5, 200.0, 0.1, 0.0])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    group = np.zeros(size.size, np.intp)
+    head, number = float("inf"), -1
+    for i in np.argsort(-size):
+        if number < 0 or size[i] * ALIKE < head:
+            head, number = float(size[i]), number + 1
+        group[i] = number
+    return group
+
+
+def _within_one(expected: Float64, axis: int | None) -> Bool:
+    """Return bool [c], of every channel whether all its values lie within [0, 1]; [1] without an axis."""
+    inside = (expected >= 0) & (expected <= 1)
+    if axis is None:
+        return np.array([bool(inside.all())])
+    return np.asarray(inside.all(axis=tuple(a for a in range(expected.ndim) if a != axis)), bool)
 
 
 def _numbers(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[Float64, Float64]:

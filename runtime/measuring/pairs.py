@@ -24,6 +24,7 @@ from typing import Literal, Protocol, Self
 
 import numpy as np
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
@@ -31,7 +32,8 @@ from runtime.measuring.answers import CheckedLoad, LoadAnswer, RunAnswer
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.outputs import Reference
-from runtime.measuring.variant import Variant, check, expected_outputs, load, outputs_of, warm_up
+from runtime.measuring.quality import affordable
+from runtime.measuring.variant import Variant, check, load, outputs_of, reference_of, warm_up
 
 SCREEN_PAIRS = 3  # of turns in a start that is to give a first sight, at least
 MEDIAN = 1.2533  # how much further a median of normal values scatters than their mean: sqrt(pi / 2)
@@ -151,7 +153,8 @@ class PairBench:
     """Two seats on this machine. Use it as a context manager; leaving it ends the processes.
 
     expected: what the reference gives; None to run it at the first start. realtime: whether turns run under real-time
-    scheduling; None until it is decided, at the first start.
+    scheduling; None until it is decided, at the first start. checks_s: seconds that comparing outputs may take; the
+    first kind of inputs is compared in any case. checked_s: that it has taken.
     """
 
     model: Path
@@ -159,9 +162,12 @@ class PairBench:
     seed: int
     expected: Reference | None = None
     realtime: bool | None = None
-    checked: dict[str, float | MeasurementFailed] = field(default_factory=dict)
+    checks_s: float = math.inf
+    checked_s: float = 0.0
+    checked: dict[str, Accuracy | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
     _controlled: int = 0
+    _kind_s: float = 0.0
     _whole_s: dict[str, float] = field(default_factory=dict)
     _cache: tempfile.TemporaryDirectory[str] | None = None
 
@@ -210,15 +216,15 @@ class PairBench:
             self._controlled = number if part == "final" else 0
         try:
             loaded = self._load(ours, variant)
-            difference = self._check(variant, loaded, ours, expected)
-            if isinstance(difference, MeasurementFailed):
-                return difference
+            accuracy = self._check(variant, loaded, ours, expected, every=variant.baseline or part == "final")
+            if isinstance(accuracy, MeasurementFailed):
+                return accuracy
             warm = self._warm_up(ours)
         except ChildError as error:
             return error.failed
         if self.realtime is None:
             self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
-        told: CheckedLoad = {**loaded, "difference": difference, "realtime": self.realtime}
+        told: CheckedLoad = {**loaded, "accuracy": accuracy.to_json(), "realtime": self.realtime}
         turns = self._turns(ours, theirs, told, pairs, seconds)
         return turns if isinstance(turns, MeasurementFailed) else replace(turns, warm_up=warm)
 
@@ -249,16 +255,28 @@ class PairBench:
                 seat.begin()
             loaded = self._load_control(self._seats[1], reference_variant())
             with self._seats[1].asked() as child:
-                self.expected = Reference(expected_outputs(self.model, outputs_of(child)), loaded["int8_kernels"])
+                begun = time.monotonic()
+                self.expected = reference_of(self.model, outputs_of(child), loaded)
+                self._kind_s = time.monotonic() - begun
         return self.expected
 
     def _check(
-        self, variant: Variant, loaded: LoadAnswer, seat: Seat, expected: Reference
-    ) -> float | MeasurementFailed:
+        self, variant: Variant, loaded: LoadAnswer, seat: Seat, expected: Reference, *, every: bool
+    ) -> Accuracy | MeasurementFailed:
+        """Return how far a variant's outputs are from the reference's, or why it must not count.
+
+        every: on as many kinds of inputs as there is time for; else on the first alone, which is cheap.
+        """
+        kinds = affordable(list(expected.outputs), self._kind_s, self.checks_s - self.checked_s if every else 0.0)
         key = f"{variant.identity} {loaded['cached']}"
-        if key not in self.checked:
+        known = self.checked.get(key)
+        if known is None or (isinstance(known, Accuracy) and len(known.kinds) < len(kinds)):
+            begun = time.monotonic()
             with seat.asked() as child:
-                self.checked[key] = check(variant, loaded, child, expected, self.settings)
+                self.checked[key] = check(variant, loaded, child, expected, self.settings, kinds=kinds)
+            took_s = time.monotonic() - begun
+            self.checked_s += took_s
+            self._kind_s = took_s / len(kinds)
         return self.checked[key]
 
     def _warm_up(self, seat: Seat) -> int:

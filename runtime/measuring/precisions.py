@@ -1,4 +1,4 @@
-"""Which low precisions a model tolerates: how far its outputs in them are from those in f32."""
+"""Which low precisions a model tolerates: how far its outputs in them are from the reference's."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.again import asked_again
 from runtime.measuring.child import ChildError
 from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.outputs import OutputsByKind, Reference, percent
-from runtime.measuring.quality import loss, most_allowed
+from runtime.measuring.outputs import OutputsByKind, Reference
+from runtime.measuring.quality import accuracy_of, affordable, limits_for, most_allowed
 from runtime.measuring.variant import Variant, outputs_by_kind, start
 
 FULL = "f32"
 LEAST_INFERENCES = 30  # that profiling, placing and a first sight of a few settings take
 SENSIBLE_INFERENCES = 120  # that a comparison takes as well
+CHECKS_SHARE, LEAST_CHECKS_S = (
+    0.1,
+    1.0,
+)  # of the time left that comparing outputs takes at most, and seconds it may take
 LEAST_LOADS, SENSIBLE_LOADS = 6, 20  # of the model, for the same
 
 
@@ -31,10 +35,11 @@ LEAST_LOADS, SENSIBLE_LOADS = 6, 20  # of the model, for the same
 class PrecisionTrial:
     """What became of a model computed in one precision.
 
-    difference: largest relative L2 difference of an output from f32, or with a metric the share of quality that is
-    lost; None where it did not run, or is infinite.
-    allowed: the largest that counts as right. why_not: in words; "" where the precision is as good as f32. transient:
-    whether it did not run for a reason that may be gone another time. setting: which one allows more.
+    difference: the largest share by which an output differs from the reference's, or with a metric the share of quality
+    that is lost; None where it did not run, or is infinite.
+    allowed: the largest that counts as right. why_not: in words; "" where the precision is accurate enough. transient:
+    whether it did not run for a reason that may be gone another time. setting: which one allows more, "" where none
+    does. accuracy: all that is known of its outputs, as JSON; None where it did not run.
     """
 
     plugin: str
@@ -43,7 +48,8 @@ class PrecisionTrial:
     allowed: float
     why_not: str
     transient: bool = False
-    setting: str = "measure.low_tolerance"
+    setting: str = ""
+    accuracy: Mapping[str, Any] | None = None
 
 
 def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[tuple[str, str]]:
@@ -64,7 +70,9 @@ def try_precisions(
     """
     reference = reference_outputs(model, settings, seed=seed)
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
-    return [_tried(model, plugin, precision, reference, settings, seed=seed) for plugin, precision in pairs]
+    checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
+    kinds = affordable(list(reference.outputs), reference.seconds, checks_s)
+    return [_tried(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs]
 
 
 def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:
@@ -87,31 +95,37 @@ def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -
 
 
 def _tried(
-    model: Path, plugin: str, precision: str, expected: Reference, settings: MeasureSettings, *, seed: int
+    model: Path,
+    plugin: str,
+    precision: str,
+    reference: Reference,
+    kinds: Sequence[str],
+    settings: MeasureSettings,
+    *,
+    seed: int,
 ) -> PrecisionTrial:
-    kind = KINDS.get(plugin.partition(".")[0], "other")
-    device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, kind)
+    device_kind = KINDS.get(plugin.partition(".")[0], "other")
+    device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, device_kind)
     variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
-    allowed = most_allowed(settings)
+    allowed = most_allowed(reference, settings)
+    limits = limits_for({plugin: precision}, reference, settings)
 
     def outputs() -> OutputsByKind:
         child, _ = start(variant, model, settings, seed=seed)
         with child:
-            return outputs_by_kind(child, list(expected.outputs))
+            return outputs_by_kind(child, kinds)
 
     try:
-        lost = loss(asked_again(outputs), expected.outputs, settings)
+        accuracy = accuracy_of(asked_again(outputs), reference, limits, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
-    if isinstance(lost, MeasurementFailed):
-        return PrecisionTrial(plugin, precision, None, allowed, lost.message)
-    if lost <= allowed:
-        return PrecisionTrial(plugin, precision, lost, allowed, "")
-    what = f"{settings.metric.rpartition(':')[2]} would fall" if settings.metric else "outputs would differ"
+    if isinstance(accuracy, MeasurementFailed):
+        return PrecisionTrial(plugin, precision, None, allowed, accuracy.message)
     setting = "measure.metric_drop" if settings.metric else "measure.low_tolerance"
-    why_not = f"{what} by {percent(lost)} from {FULL}, more than the {percent(allowed)} allowed"
-    return PrecisionTrial(plugin, precision, lost if math.isfinite(lost) else None, allowed, why_not, setting=setting)
+    difference = accuracy.worst if accuracy.worst is not None and math.isfinite(accuracy.worst) else None
+    told = accuracy.to_json() if difference is not None else None
+    return PrecisionTrial(plugin, precision, difference, allowed, accuracy.why_not, setting=setting, accuracy=told)
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
@@ -149,7 +163,8 @@ def notes(
 ) -> list[str]:
     """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
     words = [
-        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']} ({t['setting']})."
+        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']}."
+        + (f" {t['setting']} may allow more." if t["setting"] else "")
         for t in tried
         if t["why_not"]
     ]

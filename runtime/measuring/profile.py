@@ -100,7 +100,7 @@ def profile(
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue
-        wrong = accepted(answered["outputs"], expected().outputs, answered["precisions"], measuring)
+        wrong = accepted(answered["outputs"], expected(), answered["precisions"], measuring)
         if isinstance(wrong, MeasurementFailed):
             left_out[device.name] = LeftOut(wrong.kind, wrong.message, RUN)
         else:
@@ -140,7 +140,7 @@ def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettin
     Raises:
         OutputMismatchError: it does not, so that there is nothing to compare a device's outputs with.
     """
-    differs = accepted(second.outputs, first.outputs, {"CPU": "f32"}, measuring)
+    differs = accepted(second.outputs, first, {"CPU": "f32"}, measuring)
     if isinstance(differs, MeasurementFailed):
         raise by_chance(f"two inferences on the CPU in f32 differ ({differs.message})")
 

@@ -7,14 +7,15 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.shared.checks import REFERENCE, load_by_kind
+from pipeline.shared.checks import FLOAT, NORMALISED, REFERENCE, SHAKEN, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.answers import LoadAnswer, RunAnswer
@@ -184,17 +185,46 @@ def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
 
     model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
     """
-    beside = model.with_name(REFERENCE)
-    return load_by_kind(beside) if beside.is_file() else {TIMED: timed}
+    return _beside(model, REFERENCE) or {TIMED: timed}
+
+
+def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
+    """Return what variants of a model are compared with; see `expected_outputs`.
+
+    loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
+    """
+    exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
+    return Reference(
+        expected_outputs(model, timed),
+        loaded["int8_kernels"],
+        seconds,
+        loaded["compile_s"],
+        exact,
+        [varied for varied in variations if varied],
+    )
+
+
+def _beside(model: Path, name: str) -> OutputsByKind:
+    """Return the outputs that lie beside a model, {} if there are none."""
+    beside = model.with_name(name)
+    return load_by_kind(beside) if beside.is_file() else {}
 
 
 def check(
-    variant: Variant, loaded: LoadAnswer, child: Child, expected: Reference, settings: MeasureSettings
-) -> float | MeasurementFailed:
-    """Return by how much the outputs of a loaded variant differ, or why it must not count.
+    variant: Variant,
+    loaded: LoadAnswer,
+    child: Child,
+    expected: Reference,
+    settings: MeasureSettings,
+    *,
+    kinds: Sequence[str] | None = None,
+) -> Accuracy | MeasurementFailed:
+    """Return how far the outputs of a loaded variant are from the reference's, or why it must not count.
 
     It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
     outputs differ by more than its precisions may, or lose too much by the user's metric.
+
+    kinds: of inputs that are compared; all of the reference's unless given.
 
     Raises:
         UsageError: that metric fails.
@@ -207,8 +237,14 @@ def check(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    whole = {kind: repeated(outputs, variant.batch) for kind, outputs in expected.outputs.items()}
-    return accepted(outputs_by_kind(child, list(whole)), whole, loaded["precisions"], settings)
+    kinds = kinds if kinds is not None else list(expected.outputs)
+    if variant.batch > 1:
+        outputs, exact = (
+            {kind: repeated(each, variant.batch) for kind, each in by_kind.items()}
+            for by_kind in (expected.outputs, expected.exact)
+        )
+        expected = replace(expected, outputs=outputs, exact=exact)
+    return accepted(outputs_by_kind(child, kinds), expected, loaded["precisions"], settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

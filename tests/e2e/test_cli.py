@@ -238,7 +238,7 @@ def test_cache_why_speaks_in_one_line(warm: Warm, capsys: pytest.CaptureFixture[
 def test_cache_why_and_a_dry_run_name_the_package_that_was_upgraded(
     warm: Warm, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {name: metadata.version(name) for name in ("openvino", "placewright")}
+    known = {name: metadata.version(name) for name in ("openvino", "onnxruntime", "onnx", "placewright")}
     monkeypatch.setattr(metadata, "version", {**known, "openvino": "2099.1"}.__getitem__)
     asked = ["--run", str(warm.run), "--store", str(warm.store)]
     row = ran("cache", "why", "read", *asked)

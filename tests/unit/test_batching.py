@@ -80,4 +80,4 @@ def test_the_outputs_of_a_batch_are_checked_as_those_of_one_inference(tmp_path: 
     with PairBench(path, settings, 0) as bench:
         found = bench.start(several, single, part="final", number=1, pairs=1)
         assert isinstance(found, Start)
-        assert found.loaded["difference"] <= settings.tolerance
+        assert found.loaded["accuracy"]["difference"] <= settings.tolerance

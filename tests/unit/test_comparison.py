@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
@@ -23,6 +24,7 @@ from runtime.measuring.entrants import Entrant
 from runtime.measuring.pairs import Start
 from runtime.measuring.variant import Variant, VariantKind
 from tests.models import two_towers
+from tests.reports import accuracy
 from tests.two_cpus import subject_of, write
 
 
@@ -71,7 +73,7 @@ def test_an_answer_that_fails_alone_at_the_end_is_an_answer_still(
 ) -> None:
     subject = subject_of(*write(two_towers(), tmp_path))
     loaded = {"compile_s": 0.1, "executed_on": ["CPU"], "subgraphs": 1, "precisions": {}, "requests": 1}
-    start = Start((1.0,), (1.0,), (1.0,), loaded | {"difference": 0.0, "realtime": False})
+    start = Start((1.0,), (1.0,), (1.0,), loaded | {"accuracy": accuracy().to_json(), "realtime": False})
 
     def ran(variants: Any, *_: Any, **__: Any) -> contest.Contest:
         entries = {v.name: Entrant(v, {1: start}) for v in variants}
@@ -101,13 +103,15 @@ def of_starts(name: str, *log_ratios: float) -> Entrant:
 
 def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     subject = subject_of(*write(two_towers(), tmp_path))
-    told = LOADED | {"difference": 0.0, "realtime": False}
+    whole = accuracy(0.5, kinds=("noise", "zeros"))
+    told = LOADED | {"accuracy": accuracy().to_json(), "realtime": False}
     first = Start((1.0, 1.0), (2.0, 2.0), (1.0, 1.5), told | {"compile_s": 0.3}, peak_bytes=9, cpu_s=0.2)
-    second = Start((4.0,), (4.0,), (4.0,), told | {"difference": 0.5}, peak_bytes=5, cpu_s=0.4)
+    second = Start((4.0,), (4.0,), (4.0,), told | {"accuracy": whole.to_json()}, peak_bytes=5, cpu_s=0.4)
     (variant,) = named("settings")
     entry = Entrant(variant, screened={1: replace(second, variant_s=(9.0,))}, final={1: first, 2: second})
     row = comparison._entrant_row(entry, math.log(1.5), None, subject.graph, {variant.name: [0.5]})
     assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
+    assert (row["difference"], Accuracy.from_json(row["accuracy"])) == (0.5, whole)  # which compared most
     assert row["log_ratios"] == {"1": pytest.approx(math.log(2.0)), "2": 0.0}
     assert row["latency_s"]["median"] == pytest.approx(2.0)
     assert (row["times_as_fast"], row["peak_bytes"]) == (pytest.approx(1.5), 9)

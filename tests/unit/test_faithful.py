@@ -77,7 +77,7 @@ def test_right_outputs_leave_the_model_as_it_is_read_usually(tmp_path: Path) -> 
     facts = runtime.facts(tmp_path / "out")
     assert (facts.way, facts.departed, runtime.tried) == ("", "", ["ids=1x6"])
     left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {"model.xml", "model.bin", "graph.npz", "shapes.json", CHECKS, REFERENCE, FACTS}
+    assert left == {"model.xml", "model.bin", "graph.npz", "shapes.json", CHECKS, REFERENCE, NORMALISED, FACTS}
 
 
 def test_a_dimension_that_stays_open_mends_it(tmp_path: Path) -> None:

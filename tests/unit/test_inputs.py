@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,8 @@ from openvino import opset13 as op
 
 from pipeline.core.errors import ModelError
 from pipeline.core.process import python_command
-from pipeline.shared.model_inputs import GIVEN, make_inputs
+from pipeline.shared.model_inputs import GIVEN, KINDS, make_checks, make_inputs
+from pipeline.shared.signals import text_ids
 from runtime.measuring.inputs import inputs_of
 from tests.exported_models import VOCABULARY, dynamic_batch_cnn, text_classifier, uint8_images
 from tests.models import constant
@@ -178,3 +180,85 @@ def test_arrays_beside_the_model_come_before_those_that_are_made(tmp_path: Path)
     np.savez(tmp_path / GIVEN, y=np.zeros(2, np.float32))
     with pytest.raises(ModelError, match="no array for x"):
         inputs_of(one, path, seed=0, dynamic_size=8)
+
+
+def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
+    x, ids, mask = (
+        op.parameter([1, 3, 16, 16], np.float32, name="x"),
+        op.parameter([1, 64], np.int64, name="ids"),
+        op.parameter([1, 64], np.int64, name="mask"),
+    )
+    rows = op.gather(constant(np.zeros((500, 2)), "table"), ids, constant(0, "axis", np.int64))
+    both = ov.Model([op.result(x), op.result(rows), op.result(mask)], [x, ids, mask])
+    noise, *others = (make_inputs(both, seed=0, dynamic_size=8, kind=kind) for kind in KINDS)
+    changed = {
+        kind: {name for name, array in inputs.items() if not np.array_equal(array, noise[name])}
+        for kind, inputs in zip(KINDS[1:], others, strict=True)
+    }
+    assert changed == {
+        "smooth": {"x"},
+        "edges": {"x"},
+        "text": {"ids"},
+        "second": {"x", "ids"},
+        "zeros": {"x", "ids"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (dynamic_batch_cnn, ["noise", "smooth", "edges", "second", "zeros"]),
+        (text_classifier, ["noise", "text", "second", "zeros"]),
+        (uint8_images, ["noise", "smooth", "edges", "second", "zeros"]),
+    ],
+)
+def test_a_model_is_checked_on_the_kinds_that_change_something(build: Any, expected: list[str], tmp_path: Path) -> None:
+    read = ov.Core().read_model(build(tmp_path))
+    found = make_checks(read, seed=0, dynamic_size=8)
+    again = make_checks(read, seed=0, dynamic_size=8)
+    assert list(found) == expected
+    assert all(np.array_equal(a, again[kind][name]) for kind, inputs in found.items() for name, a in inputs.items())
+    assert all(a.dtype == found["noise"][name].dtype for inputs in found.values() for name, a in inputs.items())
+
+
+def test_arrays_of_a_user_are_the_only_kind() -> None:
+    given = {"x": np.ones((1, 3, 5), np.float32)}
+    assert make_checks(model(), seed=0, dynamic_size=5, given=given) == {"given": given}
+
+
+def test_a_long_sequence_of_numbers_sounds_and_a_short_one_waves() -> None:
+    def made_smooth(shape: list[int]) -> npt.NDArray[Any]:
+        x = op.parameter(shape, np.float32, name="x")
+        found = make_inputs(ov.Model([op.result(x)], [x]), seed=0, dynamic_size=8, kind="smooth")["x"]
+        return np.asarray(found, np.float64)
+
+    sound = made_smooth([1, 16_000, 1]).ravel()
+    loudest = np.abs(np.fft.rfft(sound)).argmax()  # in Hz: it is a second
+    assert loudest in (220, 277, 330)
+    assert 0.4 < np.abs(sound).max() <= 0.5
+    wave = made_smooth([1, 80, 300])
+    assert np.sqrt(np.mean(wave**2)) == pytest.approx(1.0, 1e-3)
+    assert np.abs(np.diff(wave, axis=-1)).max() < 0.2  # of noise: several
+    assert made_smooth([]).shape == ()
+
+
+def test_images_are_within_the_range_that_the_model_wants(tmp_path: Path) -> None:
+    read = ov.Core().read_model(uint8_images(tmp_path))
+    (smooth,) = make_inputs(read, seed=0, dynamic_size=32, kind="smooth").values()
+    (edges,) = make_inputs(read, seed=0, dynamic_size=32, kind="edges").values()
+    assert smooth.shape == edges.shape == next(iter(made(read, dynamic_size=32).values())).shape
+    assert (smooth.dtype, smooth.min(), smooth.max()) == (np.uint8, 0, 255)
+    assert len(np.unique(edges)) < 30  # colours of few rectangles
+
+
+def test_ids_of_texts_repeat_and_stay_within_the_table() -> None:
+    rng = np.random.default_rng(0)
+    ids = text_ids((2, 64), 30_000, rng)
+    assert (ids.shape, ids.dtype) == ((2, 64), np.int64)
+    assert 0 <= ids.min() < ids.max() < 30_000
+    assert len(np.unique(ids[0])) < 32
+    assert np.array_equal(ids[0, :8], ids[0, 32:40])
+    assert len(set(ids[0, 56:])) == 1
+    assert text_ids((1, 6), 2, rng).tolist() == [[0, 0, 0, 1, 1, 1]]
+    assert text_ids((), 5, rng) < 5
+    assert text_ids((1, 1), 1, rng).tolist() == [[0]]

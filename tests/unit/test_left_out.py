@@ -115,7 +115,9 @@ def test_a_device_with_wrong_outputs_leaves(machine: Machine) -> None:
     machine.outputs = {"GPU": {"output_0": np.array([1.0, 1.5])}}
     found = machine.profile()
     assert found.topology.names == ("NPU", "CPU")
-    assert found.left_out["GPU"].words == "its outputs are wrong (outputs differ by 35.4 % from f32 (0.1 % allowed))"
+    assert found.left_out["GPU"].words == (
+        "its outputs are wrong (outputs differ by 35.4 % from the reference (0.1 % allowed; output_0))"
+    )
 
 
 def test_a_model_whose_reference_differs_from_itself_is_told_as_such(

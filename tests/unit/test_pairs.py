@@ -13,8 +13,12 @@ from typing import Any
 import openvino as ov
 import pytest
 
+from pipeline.core.accuracy import LOW_TOLERANCE
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.checks import CHECKS, load_by_kind, save_by_kind
+from pipeline.shared.checks import REFERENCE as REFERENCE_FILE
+from pipeline.shared.model_inputs import make_checks
 from runtime.measuring import pairs as module
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import Child
@@ -69,7 +73,7 @@ def test_a_start_has_as_many_turns_of_either_and_all_latencies(bench: PairBench)
     assert len(start.samples_s) >= 3
     assert min(start.samples_s) > 0
     assert start.loaded["executed_on"] == ["CPU"]
-    assert 0 <= start.loaded["difference"] <= SETTINGS.low_tolerance
+    assert 0 <= start.loaded["accuracy"]["difference"] <= LOW_TOLERANCE["usual"]
     assert start.cpu_s > 0
     assert start.peak_bytes > 1e6
 
@@ -171,6 +175,50 @@ def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
         found = bench.start(settings_variant("CPU", {}, 1), REFERENCE, part="final", number=1, pairs=1)
     assert isinstance(found, MeasurementFailed)
     assert found.kind == "wrong_output"
+
+
+@pytest.fixture(scope="module")
+def checked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model with inputs of two kinds beside it, and what it gives for them."""
+    path = write(two_towers(), tmp_path_factory.mktemp("checked"))[0]
+    read = ov.Core().read_model(path)
+    checks = dict(list(make_checks(read, seed=0, dynamic_size=8).items())[:2])
+    compiled = ov.Core().compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    outputs = {kind: {"output_0": compiled(inputs)[0]} for kind, inputs in checks.items()}
+    save_by_kind(path.with_name(CHECKS), checks)
+    save_by_kind(path.with_name(REFERENCE_FILE), outputs)
+    return path
+
+
+def compared_on(bench: PairBench, variant: Variant, part: Any, number: int = 1) -> list[str]:
+    """Return the kinds of inputs on which the outputs of a start were compared."""
+    found = bench.start(variant, REFERENCE, part=part, number=number, pairs=1)
+    assert isinstance(found, Start)
+    return list(found.loaded["accuracy"]["kinds"])
+
+
+def test_a_screening_compares_one_kind_of_inputs_and_the_final_all(checked_model: Path) -> None:
+    variant = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
+    with PairBench(checked_model, SETTINGS, 0) as bench:
+        assert compared_on(bench, variant, "screening") == ["noise"]
+        assert compared_on(bench, variant, "final") == ["noise", "smooth"]
+        before_s = bench.checked_s
+        assert compared_on(bench, variant, "final", 3) == ["noise", "smooth"]
+        assert bench.checked_s == before_s > 0  # once is enough
+        assert compared_on(bench, REFERENCE, "screening") == ["noise", "smooth"]  # a baseline may be the answer
+    with PairBench(checked_model, SETTINGS, 0, checks_s=0.0) as bench:
+        assert compared_on(bench, variant, "final") == ["noise"]  # there is no time for more
+
+
+def test_what_is_wrong_on_another_kind_of_inputs_leaves_in_the_final(checked_model: Path) -> None:
+    outputs = load_by_kind(checked_model.with_name(REFERENCE_FILE))
+    wrong = Reference({**outputs, "smooth": {"output_0": outputs["smooth"]["output_0"] * 1.2}})
+    variant = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
+    with PairBench(checked_model, SETTINGS, 0, wrong) as bench:
+        assert compared_on(bench, variant, "screening") == ["noise"]
+        found = bench.start(variant, REFERENCE, part="final", number=1, pairs=1)
+    assert isinstance(found, MeasurementFailed)
+    assert found.message.endswith("(0.1 % allowed; output_0 on smooth)")
 
 
 def test_a_killed_process_is_a_failure_of_the_variant_and_a_new_one_takes_its_place(

@@ -37,7 +37,7 @@ OUT = [
     {
         "plugin": "CPU",
         "precision": "bf16",
-        "why_not": "outputs would differ by 11.5 % from f32",
+        "why_not": "outputs differ by 11.5 % from the reference",
         "setting": "measure.low_tolerance",
     }
 ]
@@ -83,7 +83,7 @@ def test_the_notes_say_what_is_left_out_and_what_computes_in_f32_instead(halves:
     asked = [d.to_json() for d in halves]
     used = [d.to_json() for d in raised(halves, ["B"], OUT, {"CPU": CPU})]
     assert notes(OUT, asked, used) == [
-        "bf16 is left out on CPU: outputs would differ by 11.5 % from f32 (measure.low_tolerance).",
+        "bf16 is left out on CPU: outputs differ by 11.5 % from the reference. measure.low_tolerance may allow more.",
         "B computes in f32 instead.",
     ]
     assert notes(OUT, asked, asked) == notes(OUT, asked, used)[:1]
@@ -118,7 +118,8 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
     bf16, f16, u4 = to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0))
     assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)
-    assert f16["why_not"] == "outputs would differ by 25 % from f32, more than the 6 % allowed"
+    assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
+    assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
 
 

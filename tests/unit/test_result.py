@@ -179,7 +179,15 @@ def result_document() -> dict[str, Any]:
 EARLY = {"name", "placer", "baseline", "single", "devices_used", "subgraphs", "latency_s", "samples_s", "failed"}
 CONTEST = {
     **{"objective": "latency", "percentile": 50.0, "control": "A", "default": "A", "hint": "", "level": 0.95},
-    **{"least": 0.02, "claimed": [], "noise": None, "disturbed": False, "missing_s": 0.0, "metric": ""},
+    **{
+        "least": 0.02,
+        "claimed": [],
+        "noise": None,
+        "disturbed": False,
+        "missing_s": 0.0,
+        "metric": "",
+        "checks_s": 0.0,
+    },
     **{
         "ratios": {"greedy 1": {"ratio": 2.0, "low": 1.9, "high": 2.1, "starts": 5}},
         "over_default": {},

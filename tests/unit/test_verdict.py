@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.runs.accuracy import accuracy_cell, accuracy_text, judged_on
 from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
 from pipeline.runs.verdict import Limits, decide, predicted
+from tests.reports import accuracy
 
 FREE = Limits()
 
@@ -108,14 +110,45 @@ def test_a_split_must_be_faster_than_one_device_in_every_start_to_go_before_it(s
     assert decide([ahead, alone, HALF], found, FREE).best == best
 
 
-def test_a_change_of_precision_is_told_with_the_best_that_does_without() -> None:
-    low = candidate("low", 0.5, precision="bf16")
+def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_differ() -> None:
+    low = candidate("low", 0.5, precision="bf16", accuracy=accuracy(0.0123, exact=False, tolerance=0.05))
+    fast, half = (replace(c, accuracy=accuracy()) for c in (FAST, HALF))
     found = contest(["low", "fast"], {"low": ratio(4.0), "fast": ratio(2.0)})
-    (note,) = decide([low, FAST, HALF], found, FREE).notes
-    assert note == "At the precision of half, f32, the best is fast; low computes in bf16."
-    (note,) = decide([low, HALF], contest(["low"], {"low": ratio(4.0)}), FREE).notes
-    assert "the best is half" in note
-    assert decide([FAST, HALF], contest(["fast"], {"fast": ratio(2.0)}), FREE).notes == ()
+    known = [replace(c, times_as_fast=1.0) for c in (low, fast, half)]
+    assert decide(known, found, FREE).notes == (
+        "Fastest exact answer: fast, f32, 2.000 (1.950 to 2.050) times as fast as half; outputs differ by 0.0001 %.",
+        "Fastest answer within what is allowed (5 %): low, bf16, 4.000 (3.950 to 4.050) times as fast as half; "
+        "outputs differ by 1.2 %.",
+    )
+    exact, _ = decide([low, half], contest(["low"], {"low": ratio(4.0)}), FREE).notes
+    assert exact == "Fastest exact answer: half, f32, the best baseline; outputs differ by 0.0001 %."
+    assert decide([fast, half], contest(["fast"], {"fast": ratio(2.0)}), FREE).notes == ()
+    unsure = replace(fast, times_as_fast=0.8)
+    exact, _ = decide([low, unsure], contest([], {}, control="low"), FREE).notes
+    assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
+    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "No candidate is exact."
+
+
+def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> None:
+    told = accuracy(
+        0.042,
+        exact=False,
+        tolerance=0.05,
+        **{"kind": "smooth", "channel": "output_0[4]", "channel_difference": 0.19, "indices": 1 / 128},
+        **{"flips": 230, "decisions": 4120, "kinds": ("noise", "smooth"), "rows": 0.05},
+    )
+    low = candidate("low", precision="bf16", accuracy=told)
+    assert accuracy_text(low) == (
+        "low, bf16: outputs differ by 4.2 % from the reference (5 % allowed, output_0), by 2.1 % in the mean, "
+        "output_0[4] by 19 %, 0.78 % of indices differ (10 % allowed), 5 % of rows have no match (20 % allowed), "
+        "230 of 4120 decisions flip; compared on noise, smooth."
+    )
+    assert accuracy_cell(low) == "4.2 %"
+    assert accuracy_text(candidate("unknown")) == accuracy_cell(candidate("unknown")) == ""
+    judged = accuracy_text(replace(low, accuracy=accuracy(0.0, lost=0.005)), "top1")
+    assert judged == "low, bf16: top1 falls by 0.5 % from the reference, outputs differ by 0 % from the reference."
+    assert judged_on(low, given=False) == "Accuracy was judged on generated inputs; give --input."
+    assert judged_on(low, given=True) == judged_on(candidate("unknown"), given=False) == ""
 
 
 @pytest.mark.parametrize(

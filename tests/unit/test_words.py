@@ -74,8 +74,8 @@ def test_a_candidate_is_described_by_what_it_is(record: dict[str, Any], shares: 
 
 
 def test_failures_are_words_and_no_kinds() -> None:
-    wrong = {"kind": "wrong_output", "message": "outputs differ by 11.5 % from f32 (5 % allowed)"}
-    assert failure_text(**wrong) == "outputs differ by 11.5 % from f32 (5 % allowed)"
+    wrong = {"kind": "wrong_output", "message": "outputs differ by 11.5 % from the reference (5 % allowed)"}
+    assert failure_text(**wrong) == "outputs differ by 11.5 % from the reference (5 % allowed)"
     assert failure_text("out_of_memory", "bad_alloc") == "out of memory: bad_alloc"
     assert refusal_text("wrong_output: outputs differ") == "outputs differ"
     assert refusal_text("something: else") == "something: else"
