@@ -90,6 +90,7 @@ def candidate(name: str, samples_s: Sequence[float], **more: Any) -> CandidateRe
         "compile_s": 0.5,
         "difference": 1e-6,
         "times_as_fast": 1.0,
+        "log_ratios": {str(i): 0.0 for i, _ in enumerate(samples_s, 1)},
     }
     return CandidateRecord(name=name, **(told | more))
 

@@ -40,7 +40,7 @@ STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "profile": 6,
     "embed": 2,
     "place": 9,
-    "measure": 6,
+    "measure": 7,
 }
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")

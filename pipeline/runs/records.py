@@ -18,11 +18,16 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class LatencyRecord:
-    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one."""
+    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one.
+
+    fastest, slowest: of the starts; None where there is no more than one.
+    """
 
     median: float
     low: float | None
     high: float | None
+    fastest: float | None = None
+    slowest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,15 @@ class RatioRecord:
     starts: int
 
 
+@dataclass(frozen=True, slots=True)
+class SlowStartsRecord:
+    """How many starts a configuration had, how many were slow as a whole, and how many times as long these took."""
+
+    starts: int
+    slow: int
+    times: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestRecord:
     """How candidates compare on the devices; see docs/measuring.md.
@@ -60,7 +74,7 @@ class ContestRecord:
     hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
     differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
-    metric: name of the user's own measure of quality; "" for none.
+    metric: name of the user's own measure of quality; "" for none. starts: of every configuration that had any.
     """
 
     objective: Literal["latency", "throughput"]
@@ -78,6 +92,7 @@ class ContestRecord:
     over_hint: dict[str, RatioRecord]
     missing_s: float = 0.0
     metric: str = ""
+    starts: dict[str, SlowStartsRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

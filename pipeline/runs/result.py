@@ -196,6 +196,8 @@ def _rate(row: MeasuredRow, objective: str) -> float | None:
     """Return inferences per second."""
     if row["failed"] or not row.get("samples_s"):
         return None
+    if "rate" in row:
+        return row["rate"]
     seconds = np.median(row["samples_s"]) if objective == "throughput" else np.mean(row.get("latencies_s") or [0.0])
     return float(1 / seconds) if seconds > 0 else None
 

@@ -108,6 +108,26 @@ def test_a_split_must_be_faster_than_one_device_in_every_start_to_go_before_it(s
     assert decide([ahead, alone, HALF], found, FREE).best == best
 
 
+@pytest.mark.parametrize(
+    ("starts", "best"),
+    [
+        ([0.201, 0.21, 0.205], "plain"),  # 0.6 % ahead for certain, which is not worth it
+        ([0.1, 0.4, 0.28], "plain"),  # 6 % ahead, perhaps
+        ([0.30, 0.301, 0.299], "unpinned"),
+    ],
+)
+def test_of_settings_that_may_be_equally_fast_the_simplest_is_the_answer(starts: list[float], best: str) -> None:
+    def settings(name: str, ahead: list[float], **pinning: str) -> CandidateRecord:
+        properties = {"CPU": {"INFERENCE_PRECISION_HINT": "f32", **pinning}}
+        return candidate(name, settings=properties, log_ratios={str(i): x for i, x in enumerate(ahead)})
+
+    plain = settings("plain", [0.2, 0.2, 0.2])
+    pinned = settings("pinned", [0.2, 0.2, 0.2], ENABLE_CPU_PINNING="YES")
+    unpinned = settings("unpinned", starts, ENABLE_CPU_PINNING="NO")
+    found = contest(["unpinned", "pinned", "plain"], {n: ratio(1.2) for n in ("unpinned", "pinned", "plain")})
+    assert decide([unpinned, pinned, plain, HALF], found, FREE).best == best
+
+
 def test_a_change_of_precision_is_told_with_the_best_that_does_without() -> None:
     low = candidate("low", 0.5, precision="bf16")
     found = contest(["low", "fast"], {"low": ratio(4.0), "fast": ratio(2.0)})
