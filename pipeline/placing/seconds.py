@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -95,35 +95,48 @@ def slow_starts(contest: Contest) -> dict[str, SlowStartsRow]:
     """Return, of every configuration with a start, how many it had, how many were slow, and how slow they were.
 
     The control is loaded once for a round of starts, and once for the screening: what all variants of a round share is
-    the control's.
+    the control's. What is usual is told by the screening and by the final apart: the machine changes between them.
     """
     from runtime.measuring.claims import TWIN
 
-    table: list[tuple[str, int, float]] = []  # configuration, round, log ratio
+    screened: list[tuple[str, int, float]] = []  # configuration, round, log ratio
+    final: list[tuple[str, int, float]] = []
     for name, entry in contest.entries.items():
         if entry.failed is None and not entry.same_as:  # starts of what is one with another are among that one's
             own = contest.beside if name == TWIN else name
-            table += [(own, 0, start.log_ratio) for start in entry.screened.values()]
-            table += [(own, number, start.log_ratio) for number, start in entry.final.items()]
+            screened += [(own, 0, start.log_ratio) for start in entry.screened.values()]
+            final += [(own, number, start.log_ratio) for number, start in entry.final.items()]
+    late: dict[str, list[float]] = {}
+    for table in (screened, final):
+        for name, value in _late(table, contest.beside):
+            late.setdefault(name, []).append(value)
+    return {name: _slow_row(values) for name, values in late.items()}
+
+
+def _late(table: Sequence[tuple[str, int, float]], beside: str) -> list[tuple[str, float]]:
+    """Return, of every start and of every round of the control, by how much it is beyond what is usual, as a logarithm.
+
+    table: configuration, number of its round, log ratio to the control of that round.
+
+    Source: Tukey, Exploratory Data Analysis (1977), median polish.
+    """
     usual: dict[str, float] = {}
     shared: dict[int, float] = {}
     for _ in range(ROUNDS):
         usual = _medians([(name, ratio - shared.get(i, 0.0)) for name, i, ratio in table])
         shared = _medians([(i, ratio - usual[name]) for name, i, ratio in table])
-    late: dict[str, list[float]] = {}
-    for name, i, ratio in table:
-        late.setdefault(name, []).append(usual[name] + shared[i] - ratio)
-    middle = float(np.median(list(shared.values()))) if shared else 0.0
-    late.setdefault(contest.beside, []).extend(value - middle for value in shared.values())
-    return {name: _slow_row(values) for name, values in late.items() if values}
+    fast = _medians([(name, ratio - shared[i]) for name, i, ratio in table], "higher")  # of two starts the faster
+    late = [(name, fast[name] - (ratio - shared[i])) for name, i, ratio in table]
+    usual_control = float(np.quantile(list(shared.values()), 0.5, method="lower")) if shared else 0.0
+    return late + [(beside, value - usual_control) for value in shared.values()]
 
 
-def _medians(values: Sequence[tuple[Key, float]]) -> dict[Key, float]:
-    """Return the median of the values of each key."""
+def _medians(values: Sequence[tuple[Key, float]], method: Literal["linear", "higher"] = "linear") -> dict[Key, float]:
+    """Return the median of the values of each key; method: what it is of an even number."""
     of: dict[Key, list[float]] = {}
     for key, value in values:
         of.setdefault(key, []).append(value)
-    return {key: float(np.median(each)) for key, each in of.items()}
+    return {key: float(np.quantile(each, 0.5, method=method)) for key, each in of.items()}
 
 
 def _slow_row(late: Sequence[float]) -> SlowStartsRow:
