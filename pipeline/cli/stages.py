@@ -258,7 +258,8 @@ def show_result(result: Result) -> None:
     record = result.record
     rows = []
     for c in record.candidates:
-        if c.name == TWIN or is_untried(c):  # the twin stands for noise, not for a way to run the model
+        # The twin stands for noise, not for a way to run the model; what is one with another is that one.
+        if c.name == TWIN or is_untried(c) or c.same_as:
             continue
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:

@@ -212,6 +212,7 @@ def _entrant_row(
     alone_s = list(alone.get(entry.variant.name, ()))
     standing: ComparedRow = {
         "left": entry.left,
+        "same_as": entry.same_as,
         "requests": starts[-1].loaded["requests"],
         "times_as_fast": math.exp(log_ratio) if math.isfinite(log_ratio) else None,
         "log_ratios": {

@@ -48,6 +48,7 @@ class ComparedRow(TypedDict, total=False):
     """
 
     left: str
+    same_as: str
     requests: int
     times_as_fast: float | None
     log_ratios: dict[str, float]

@@ -226,7 +226,7 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
             "name": c.name,
             "best": "yes" if c.name == run.result.best else "",
             "kind": c.kind or ("baseline" if c.baseline else "split"),
-            "about": "the baseline once more: what differs is noise" if c.name == TWIN else c.limit or c.about,
+            "about": _about(c),
             "ran": "" if middle is None else "yes",
             "latency": "" if sight else seconds_text(middle),
             "range": interval_text(*ends, seconds_text),
@@ -241,6 +241,12 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
         }
         rows.append(row)
     return rows
+
+
+def _about(c: CandidateRecord) -> str:
+    if c.name == TWIN:
+        return "the baseline once more: what differs is noise"
+    return f"the same as {c.same_as}" if c.same_as else c.limit or c.about
 
 
 def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | None]:

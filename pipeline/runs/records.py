@@ -105,8 +105,8 @@ class CandidateRecord:
     seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
     enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: largest relative L2
     difference of an output from the f32 reference; with a metric, the share of it that is lost. limit: which of the
-    user's limits it does not keep. target: the device string of compile_model. settings: properties by device, and by
-    the target where that is not a device.
+    user's limits it does not keep. same_as: what it is one with, by what the plug-in reports of both. target: the
+    device string of compile_model. settings: properties by device, and by the target where that is not a device.
     """
 
     name: str
@@ -138,6 +138,7 @@ class CandidateRecord:
     difference: float | None = None
     log_ratios: dict[str, float] = field(default_factory=dict)
     limit: str = ""
+    same_as: str = ""
     target: str = ""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
 

@@ -162,6 +162,7 @@ def candidate_rows(
                 compile_s=row.get("compile_s"),
                 difference=row.get("difference"),
                 log_ratios=row.get("log_ratios", {}),
+                same_as=row.get("same_as", ""),
                 target=row.get("target", ""),
                 settings=_settings(row),
             )

@@ -187,18 +187,22 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
     name = contest.control
     single = "" if known[name].single else " No single device runs the model."
-    if not contest.ratios:
+    searched = [n for n in contest.ratios if not known[n].baseline]
+    waiting = [c for c in known.values() if not (c.baseline or c.same_as or c.failed or c.log_ratios)]
+    if not searched and waiting:
         text = (
             f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
             f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known, contest)}"
         )
+    elif not searched and not contest.ratios:
+        text = f"All that runs is one with {name}: use it."
     elif contest.disturbed:
         text = (
             f"Cannot decide: other processes disturb this machine so much that {name} differs from itself by up to "
             f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Until it is quiet, use {name}."
         )
     else:
-        most = max((r.high for n, r in contest.ratios.items() if not known[n].baseline), default=1.0)
+        most = max((contest.ratios[n].high for n in searched), default=1.0)
         bound = f" (at most {max(0.0, 100 * (most - 1)):.1f} % is to be had)" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)

@@ -116,8 +116,18 @@ def realtime_text(candidates: Sequence[CandidateRecord]) -> str:
 def warnings(result: ResultRecord) -> list[str]:
     """Return in sentences all that a reader of a result must know beside its verdict, the same wherever it is shown."""
     candidates = result.candidates
-    told = [untried_text(candidates), slow_starts_text(result.contest), realtime_text(candidates)]
+    told = [untried_text(candidates), alike_text(candidates), slow_starts_text(result.contest)]
+    told.append(realtime_text(candidates))
     return [line for line in (*told, *result.notes, disturbed_text(candidates)) if line]
+
+
+def alike_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return in one sentence which candidates are one with others; "" if none are."""
+    names = [f"{c.name} ({c.same_as})" for c in candidates if c.same_as]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"The plug-in runs these as it runs what stands in brackets: {', '.join(names[:MOST_NAMED])}{more}."
 
 
 def slow_starts_text(contest: ContestRecord | None) -> str:

@@ -53,7 +53,8 @@ class Contest:
 
     entries: of every variant, by its name. control, default, hint: names of the best baseline, of the plug-in's
     default and of the best hint; "" where there is none. judgement: of the final, None where there was no time for one.
-    missing_s: seconds more that screening the untried and a final would have taken, roughly. beside: the name of the
+    missing_s: seconds more that screening the untried and a final would have taken, roughly, where nothing that is
+    searched was compared. beside: the name of the
     variant that all took turns with, the control unless the final showed another baseline to be better.
     """
 
@@ -121,7 +122,8 @@ def contest(
     final = Final(entries, chosen, bench, replace(settings, finalists=most), rules, deadline, say, everyone)
     control, judgement = final.run()
     twin = {name: entry for name, entry in final.twin.items() if entry.final}
-    missing_s = 0.0 if judgement is not None else max(0.0, _needed_s(entries, most, rules) - deadline.left_s)
+    compared = judgement is not None and any(not entries[n].variant.baseline for n in judgement.ratios)
+    missing_s = 0.0 if compared else max(0.0, _needed_s(entries, most, rules) - deadline.left_s)
     return Contest(entries | twin, control, chosen.default, chosen.hint, judgement, rules, missing_s, chosen.control)
 
 

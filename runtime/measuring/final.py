@@ -72,15 +72,17 @@ class Final:
         )
         hints = [e for e in hints if e not in kept]
         seconds, contenders, hints = self._that_fit([twin, *kept], self._contenders(), hints)
-        if not contenders:
+        if seconds is None:
             return self.chosen.control, None
         baselines = [*kept, *hints]
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
-            late = self.deadline.left_s < took_s
-            if number > 1 and late and (number > self.settings.least_starts or took_s > GRACE_S):
-                break
+            if number > 1 and self.deadline.left_s < took_s:
+                fits_s = self._round_that_fits([twin, *baselines], contenders, seconds)
+                if fits_s is None and (number > self.settings.least_starts or took_s > GRACE_S):
+                    break
+                seconds = seconds if fits_s is None else fits_s
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
             present = [twin, *baselines, *contenders]
@@ -125,12 +127,13 @@ class Final:
 
     def _that_fit(
         self, kept: list[Entrant], contenders: list[Entrant], hints: list[Entrant]
-    ) -> tuple[float, list[Entrant], list[Entrant]]:
+    ) -> tuple[float | None, list[Entrant], list[Entrant]]:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
         Starts tell more than longer turns in fewer of them. Where not all can have as many as a decision wants, hints
         go first, then contenders, the slowest first, down to a few; these may have the least number of starts. Where
-        nobody is left but those who are kept in any case, starts may be shorter.
+        nobody is left but those who are kept in any case, starts may be shorter; at last these alone remain, so that
+        what the control takes is known.
         """
         ordered = [*contenders, *hints]
         wanted = [(count, self.rules.look) for count in range(len(ordered), FEW, -1)]
@@ -142,7 +145,23 @@ class Final:
                     _leave(ordered[count:])
                     return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
         _leave(ordered)
-        return 0.0, [], []
+        return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
+
+    def _round_that_fits(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], seconds: float) -> float | None:
+        """Return the seconds of turns with which a last round fits in the time that is left; None if none does.
+
+        The slowest contenders leave until it does; one at least stays.
+        """
+        staying = [e for e in kept if not e.left]
+        alive = sorted((e for e in contenders if not e.left), key=lambda e: -float(np.mean(e.log_ratios)))
+        for count in range(len(alive), 0, -1):
+            present = [*staying, *alive[:count]]
+            turns_s = (self.deadline.left_s - sum(e.ready_s for e in present)) / len(present)
+            if turns_s >= max(SHORTEST_START_S, *(LEAST_PAIRS * e.pair_s for e in present)):
+                for entry in alive[count:]:
+                    entry.left = "no time for further starts"
+                return min(seconds, turns_s)
+        return None
 
     def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float, fewest: int) -> float | None:
         """Return the seconds of turns in a start if all have so many starts at least; None if they cannot."""

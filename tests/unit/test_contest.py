@@ -370,6 +370,29 @@ def test_the_deadline_is_kept_but_for_one_round_of_starts(seconds: float) -> Non
     assert truth.clock.now <= seconds + 4  # a last round, or the least number of starts
 
 
+def test_where_nothing_that_is_searched_fits_the_control_and_the_default_have_their_starts() -> None:
+    truth = Truth({"default": 1.0, "a": 1.0}, sd=0.0, cost_s=1.0)
+    found = compete(truth, DEFAULT, variant("a"), seconds=9.0)
+    assert truth.count("a", "final") == 0
+    assert found.entries["a"].left == "no time to compare it"
+    assert truth.count(TWIN, "final") == Rules().least_starts
+    assert found.judgement is not None
+    assert (found.judgement.ratios, found.missing_s > 0) == ({}, True)
+
+
+def test_time_for_a_part_of_a_round_goes_to_the_fastest() -> None:
+    class Slowing(Truth):
+        def start(self, *variants: Variant, **how: Any) -> Start | MeasurementFailed:
+            self.cost_s = 2.2 if how["part"] == "final" and how["number"] > 3 else 1.0
+            return super().start(*variants, **how)
+
+    truth = Slowing({"default": 1.0, "a": 0.9, "b": 0.905, "c": 0.91}, sd=0.01)
+    found = compete(truth, DEFAULT, *map(variant, "abc"), seconds=31.0)  # five rounds, had they all been that short
+    assert truth.count(TWIN, "final") == truth.count("a", "final") > truth.count("b", "final") > 0
+    assert [found.entries[name].left for name in "ab"] == ["", "no time for further starts"]
+    assert truth.clock.now <= 31.0
+
+
 def test_variants_without_time_for_them_are_told() -> None:
     many = [variant(f"v{i}") for i in range(20)]
     truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, cost_s=1.0)

@@ -84,6 +84,15 @@ def test_without_time_for_a_comparison_it_says_so() -> None:
     assert "first sight" not in decide([striking, HALF], many, FREE).text
 
 
+def test_where_baselines_alone_were_compared_it_says_why() -> None:
+    slow = candidate("default", 3.0, baseline=True, log_ratios={"1": -0.4})
+    ratios = {"default": RatioRecord(0.7, 0.6, 0.8, 3)}
+    assert "no time to compare" in decide([FAST, HALF, slow], contest([], ratios, missing_s=3.0), FREE).text
+    alike = replace(FAST, same_as="half")
+    assert decide([alike, HALF], contest([], {}), FREE).text == "All that runs is one with half: use it."
+    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("use half.")
+
+
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(0.8, 0.7, 0.9, 5)}), FREE)
     assert "at most 0.0 % is to be had" in verdict.text

@@ -20,6 +20,7 @@ from pipeline.runs.records import (
 )
 from pipeline.runs.words import (
     about,
+    alike_text,
     disturbed_text,
     failure_text,
     milliseconds,
@@ -142,6 +143,12 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
     assert milliseconds(control, contest) == milliseconds(final, contest) == ("2.000", "1.900 to 2.250")
     assert milliseconds(seen, contest) == ("", "")
     assert milliseconds(seen, None) == ("2.000", "1.900 to 2.250")  # of a simulator
+
+
+def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
+    rows = [CandidateRecord(name=name, same_as=same, **KNOWN) for name, same in (("a", ""), ("b", "a"), ("c", "a"))]
+    assert alike_text(rows[:1]) == ""
+    assert alike_text(rows) == "The plug-in runs these as it runs what stands in brackets: b (a), c (a)."
 
 
 def test_slow_starts_are_told_with_what_avoids_them() -> None:
