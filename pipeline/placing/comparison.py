@@ -47,13 +47,15 @@ class Conditions:
     """On what terms variants are compared.
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
-    all finalists with the best of the devices alone, and let none of them leave.
+    all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
+    before all settings.
     """
 
     settings: MeasureSettings
     deadline: Deadline
     tried: Sequence[Mapping[str, Any]] = ()
     everyone: bool = False
+    settings_first: bool = False
 
 
 def on_devices(
@@ -80,7 +82,7 @@ def on_devices(
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
-    variants = in_order(variants, splits)
+    variants = in_order(variants, splits, settings_first=terms.settings_first)
     with PairBench(subject.model, settings, subject.seed) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
@@ -110,15 +112,18 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
     return [*variants, *(v for v in space.first() if v.name not in known)], space.around
 
 
-def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Variant]:
+def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
     Plug-ins as they come are first, as something must be the control; then the most promising settings and the best
-    split; what is left to the runtime's choice is last.
+    split; what is left to the runtime's choice is last. settings_first: splits come after all settings and devices.
     """
     plain = [v for v in known if v.kind in ("default", "hint")]
     settings = [v for v in known if v.kind == "settings"]
     rest = [v for kind in ("device", "own choice") for v in known if v.kind == kind]
+    if settings_first:
+        devices = sum(v.kind == "device" for v in rest)
+        return [*plain, *settings, *rest[:devices], *splits, *rest[devices:]]
     return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 

@@ -24,7 +24,7 @@ from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.notes import device_notes, partition_notes, sequence_notes
+from pipeline.runs.notes import device_notes, partition_notes, placing_notes, sequence_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -249,7 +249,10 @@ def write_result(
         best=verdict.best,
         verdict=verdict.text,
         contest=contest,
-        notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
+        notes=[
+            *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
+            *placing_notes(outcomes["place"]),
+        ],
         speedup_over_best_single=verdict.gain,
         files=files,
     )

@@ -36,6 +36,9 @@ def test_what_must_be_the_control_comes_first_and_what_the_runtime_chooses_last(
     assert [v.kind for v in in_order(known, splits)] == [
         *("hint", "default", "settings", "settings", "split", "settings", "split", "device", "own choice")
     ]
+    assert [v.kind for v in in_order(known, splits, settings_first=True)] == [
+        *("hint", "default", "settings", "settings", "settings", "device", "split", "split", "own choice")
+    ]
 
 
 @pytest.mark.parametrize(("objective", "requests"), [("latency", 1), ("throughput", 0)])
