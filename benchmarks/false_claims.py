@@ -4,6 +4,9 @@ Comparisons of identical variants: first real ones, while other processes load t
 the starts that those recorded, with and without a true gain of 5 % of one contender. A drawn comparison has the time of
 the real one, in which nobody leaves: what those who leave early would have taken is there for the others.
 
+Then contests on simulated machines whose truth is known: several baselines, copies of them under other names, single
+bad starts, and machines of two states, on which whole starts are 1.5 or 2 times slower at random.
+
 python -m benchmarks.false_claims [real comparisons] [seconds of each]
 """
 
@@ -13,7 +16,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +41,13 @@ REAL = 20
 SECONDS = 45.0  # what the default budget leaves for comparing
 DRAWN = 180
 GAIN = 0.05
+SIMULATED = 200  # contests of a kind
+QUIET, BAD, TWO_STATES = "quiet", "bad starts", "two states"
+KINDS = (QUIET, BAD, TWO_STATES)
+SCATTER = 0.02  # standard deviation of a start's log ratio
+TURNS = 0.03  # the same of a turn's log seconds
+TURN_PAIR_S = 0.02  # what a pair of turns takes
+READY_S = 0.4  # what loading and checking takes of a start
 BUSY = """
 import random, time
 while True:
@@ -73,6 +83,26 @@ def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
         missed = [NAMES[0] not in drawn(some, seed, math.log1p(GAIN)) for seed in range(DRAWN)]
         how = f"gains of {GAIN:.0%} not found, {DRAWN} comparisons drawn from {len(some)} recorded ones, {word}"
         yield figure(f"false_claims.missed.{word}", 100 * float(np.mean(missed)), "%", how, target=target)
+    yield from simulated()
+
+
+def simulated(contests: int = SIMULATED, seconds: float = SECONDS) -> Iterator[Figure]:
+    """Yield the share of false claims of each kind of simulated machine, and of true gains that are not found."""
+    every: list[bool] = []
+    for kind in KINDS:
+        wrong = [bool(false_claims(Machine.drawn(kind, seed, gain=0.0), seconds)) for seed in range(contests)]
+        every += wrong
+        how = f"{contests} simulated contests of {seconds:g} s with several baselines; {kind}"
+        yield figure(
+            f"false_claims.simulated.{kind.replace(' ', '_')}", 100 * float(np.mean(wrong)), "%", how, target=5.0
+        )
+    yield figure("false_claims.simulated.all", 100 * float(np.mean(every)), "%", f"of {len(every)}", target=5.0)
+    for budget_s in (seconds / 3, seconds):
+        drawn_machines = (Machine.drawn(QUIET, seed, gain=GAIN) for seed in range(contests))
+        missed = [NAMES[0] not in claims_on(machine, budget_s) for machine in drawn_machines]
+        how = f"gains of {GAIN:.0%} not found, {contests} simulated contests of {budget_s:g} s, starts scatter by 2 %"
+        name = f"false_claims.simulated.missed.{budget_s:g}s"
+        yield figure(name, 100 * float(np.mean(missed)), "%", how, target=10.0 if budget_s == seconds else None)
 
 
 def company(i: int) -> int:
@@ -168,6 +198,102 @@ def drawn(records: Sequence[Table], seed: int, gain: float) -> tuple[str, ...]:
     deadline = Deadline.after(record.size, lambda: bench.now_s)
     found = contest(copies(), lambda _: [], bench, settings, deadline, say=silent)
     return found.judgement.claimed if found.judgement else ()
+
+
+BASELINES = ("default", "hint", "half")
+
+
+@dataclass(slots=True)
+class Machine:
+    """Gives starts of variants whose true seconds are known.
+
+    seconds: of an inference, by variant. settings: what the plug-in reports of it. scatter: standard deviation of a
+    start's log ratio. slow: the share of starts that are slow, and how many times as long they take. in_final: whether
+    those of the final are. bad: the same for single starts of the screening, by variant and how many starts of it
+    there were before; the control's own process is the variant "control". now_s: a clock of its own.
+    """
+
+    seconds: Mapping[str, float]
+    settings: Mapping[str, str]
+    rng: np.random.Generator
+    scatter: float = SCATTER
+    slow: tuple[float, float] = (0.0, 1.0)
+    in_final: bool = True
+    bad: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    now_s: float = 0.0
+    _begun: dict[str, int] = field(default_factory=dict)
+    _controls: dict[tuple[str, Part, int], float] = field(default_factory=dict)
+
+    @classmethod
+    def drawn(cls, kind: str, seed: int, gain: float) -> Machine:
+        """Return a machine of a kind; the first contender is faster by this share than all baselines, none other is."""
+        rng = np.random.default_rng(seed)
+        seconds = {name: 1e-3 * float(rng.choice([1.0, 1.1, 1.3, 1.6])) for name in BASELINES}
+        settings = {name: name for name in BASELINES}
+        for name in NAMES:
+            copied = str(rng.choice(BASELINES))
+            seconds[name] = seconds[copied] * float(rng.choice([1.0, 1.0, 1.05]))
+            alike = seconds[name] == seconds[copied] and rng.random() < 0.5  # else a copy that nothing betrays
+            settings[name] = copied if alike else name
+        if gain:
+            seconds[NAMES[0]] = min(seconds[name] for name in BASELINES) / (1 + gain)
+            settings[NAMES[0]] = NAMES[0]
+        share = 0.0 if kind == QUIET else float(rng.choice([0.1, 0.2, 0.4]))
+        return cls(
+            seconds,
+            settings,
+            rng,
+            scatter=float(rng.choice([SCATTER / 4, SCATTER])) if not gain else SCATTER,
+            slow=(share, float(rng.choice([1.5, 2.0]))),
+            in_final=kind == TWO_STATES,
+        )
+
+    def start(
+        self, variant: Variant, control: Variant, *, part: Part, number: int, pairs: int, seconds: float = 0.0
+    ) -> Start | MeasurementFailed:
+        """Return a start of a variant beside the control, which is loaded once for a screening or a round of starts."""
+        self.now_s += READY_S + seconds
+        key = control.name, part, number if part == "final" else 0
+        if key not in self._controls:
+            self._controls[key] = self._taken("control", part) * self.seconds[control.name]
+        name = control.name if variant.name == TWIN else variant.name
+        taken = (self._taken(name, part) * self.seconds[name], self._controls[key])
+        ours, theirs = (t * np.exp(self.rng.normal(0, TURNS, max(pairs, round(seconds / TURN_PAIR_S)))) for t in taken)
+        reported = {"SETTINGS": self.settings[name]}
+        return Start(
+            tuple(ours), tuple(theirs), tuple(ours), {**LOADED, "reported": reported}, (seconds / 2, seconds / 2)
+        )
+
+    def _taken(self, name: str, part: Part) -> float:
+        """Return how many times as long as usual one start takes."""
+        number = self._begun[name] = self._begun.get(name, 0) + 1
+        share, times = self.slow if part == "screening" or self.in_final else (0.0, 1.0)
+        slow = times if self.rng.random() < share else 1.0
+        bad = self.bad.get((name, number), 1.0) if part == "screening" else 1.0
+        return float(np.exp(self.rng.normal(0, self.scatter / math.sqrt(2)))) * slow * bad
+
+
+def contest_on(machine: Machine, seconds: float) -> Contest:
+    """Return a contest of three baselines and the contenders on a simulated machine, in so many seconds."""
+    device = DeviceSpec("CPU", "CPU", "CPU", {}, "cpu")
+    default = Variant("default", "baseline", "CPU", (device,), single=True, kind="default")
+    hint, half = replace(default, name="hint", kind="hint"), replace(default, name="half", kind="device")
+    searched = [replace(default, name=name, placer="settings", kind="settings") for name in NAMES]
+    deadline = Deadline.after(seconds, lambda: machine.now_s)
+    everyone = [default, hint, *searched, half]
+    return contest(everyone, lambda _: [], machine, MeasureSettings(), deadline, say=silent)
+
+
+def claims_on(machine: Machine, seconds: float) -> tuple[str, ...]:
+    """Return what is claimed of a contest on a simulated machine."""
+    found = contest_on(machine, seconds)
+    return found.judgement.claimed if found.judgement else ()
+
+
+def false_claims(machine: Machine, seconds: float) -> list[str]:
+    """Return what is claimed to be faster than the best baseline and is not."""
+    best_s = min(machine.seconds[name] for name in BASELINES)
+    return [name for name in claims_on(machine, seconds) if machine.seconds[name] >= best_s]
 
 
 if __name__ == "__main__":

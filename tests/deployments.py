@@ -14,6 +14,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.placing.comparison import latency_of
 from pipeline.runs.records import (
     CandidateRecord,
+    ContestRecord,
     LatencyRecord,
     ModelRecord,
     PlacementRecord,
@@ -77,7 +78,14 @@ def halves(model: ov.Model, names: Sequence[str] = ("A", "B")) -> dict[str, str]
     return {op: names[i >= len(operations) // 2] for i, op in enumerate(operations)}
 
 
-def measured(folder: Path, samples_s: Sequence[float], *, sha256: str = "0" * 64, fingerprint: str = "here") -> Path:
+def measured(
+    folder: Path,
+    samples_s: Sequence[float],
+    *,
+    sha256: str = "0" * 64,
+    fingerprint: str = "here",
+    contest: ContestRecord | None = None,
+) -> Path:
     """Write a result.json whose best candidate has these samples, seconds; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     best = CandidateRecord(
@@ -102,6 +110,7 @@ def measured(folder: Path, samples_s: Sequence[float], *, sha256: str = "0" * 64
         candidates=[best],
         best="CPU",
         verdict="",
+        contest=contest,
         speedup_over_best_single=SpeedupRecord(1.0, 1.0, 1.0),
         files={},
     )

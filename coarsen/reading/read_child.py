@@ -76,7 +76,7 @@ def _read(command: dict[str, Any]) -> Afterwards:
     from coarsen.reading import read
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.reference import Drawn, write_outputs
+    from coarsen.reading.reference import CheckInputs, write_outputs
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
@@ -110,7 +110,7 @@ def _read(command: dict[str, Any]) -> Afterwards:
     if command["reference"] is None:
         return _nothing
     order = ReferenceOrder(**command["reference"])
-    given = Drawn(inputs, max(1, shapes.dynamic_size))
+    given = CheckInputs(inputs, max(1, shapes.dynamic_size))
     return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()))
 
 

@@ -54,7 +54,7 @@ Run = Callable[[Inputs], Arrays]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class CheckInputs:
     """What inputs are drawn by: the arrays that a user gave, or else the size of open dimensions."""
 
     given: Inputs
@@ -69,7 +69,7 @@ class Drawn:
         return make_checks(model, seed=0, dynamic_size=self.dynamic_size, given=self.given or None)
 
 
-def write_outputs(model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: Drawn, *, flops: float) -> None:
+def write_outputs(model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: CheckInputs, *, flops: float) -> None:
     """Write what the normalised model gives for the inputs of `CHECKS`, and, if ordered, what the source model gives.
 
     model: normalised. path: the source. out: a folder, perhaps with `CHECKS`, or else they are drawn; it gets

@@ -93,7 +93,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
                 r.run,
                 r.candidate,
                 f"{r.median_s * 1e3:.3f}",
-                f"{r.low_s * 1e3:.3f} to {r.high_s * 1e3:.3f}",
+                "" if r.low_s is None or r.high_s is None else f"{r.low_s * 1e3:.3f} to {r.high_s * 1e3:.3f}",
                 f"{r.samples}",
             ]
             for r in (comparison.a, comparison.b)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pipeline.runs.result import Result
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
-DISTURBED = 0.1  # share of the threads' time spent waiting for a processor above which a person should know
 
 model_argument = click.argument("model")
 run_option = click.option(
@@ -158,10 +157,14 @@ def _advance(
             console.say(console.outcome_line(outcome))
     if advance.result is not None:
         if choices.as_json:
+            from pipeline.runs.words import disturbed_text
+
             console.print_json(advance.result.document)
+            warning = disturbed_text(advance.result.record.candidates)
+            if warning:
+                console.say(warning)
         else:
             show_result(advance.result)
-        _warn_of_disturbance(advance.result)
         return
     outcome = advance.outcomes[upto]
     summary = _summary(upto, outcome.entry)
@@ -234,17 +237,21 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
 
 
 def show_result(result: Result) -> None:
-    """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
+    """Write the table of candidates, what the searches came to, the verdict, and where the files are.
+
+    Whoever was in the screening alone is told without milliseconds.
+    """
     from pipeline.runs.accuracy import accuracy_cell, accuracy_text
     from pipeline.runs.words import (
         alone_text,
         compared,
         failure_text,
+        is_first_sight,
         is_untried,
+        milliseconds,
         pipelines_text,
-        scatter_text,
         search_text,
-        untried_text,
+        warnings,
         winner_text,
     )
     from runtime.measuring.claims import TWIN
@@ -252,40 +259,27 @@ def show_result(result: Result) -> None:
     record = result.record
     rows = []
     for c in record.candidates:
-        if c.name == TWIN or is_untried(c):  # the twin stands for noise, not for a way to run the model
+        # The twin stands for noise, not for a way to run the model; what is one with another is that one.
+        if c.name == TWIN or is_untried(c) or c.same_as:
             continue
         mark = "*" if c.name == record.best else ""
         if c.latency_s is None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
-            rows.append([mark + c.name, "-", "", "", "", "", failure[:MOST_WORDS]])
+            rows.append([mark + c.name, "-", "", "", "", "", "", failure[:MOST_WORDS]])
             continue
-        rate = "" if c.rate is None else f"{c.rate:.1f}"
+        rate = "" if c.rate is None or is_first_sight(c, record.contest) else f"{c.rate:.1f}"
         right = [c.precision, accuracy_cell(c)]
-        cells = [f"{c.latency_s.median * 1e3:.3f}", rate, compared(c, record.contest), *right, c.limit or c.about]
+        cells = [*milliseconds(c, record.contest), rate, compared(c, record.contest), *right, c.limit or c.about]
         rows.append([mark + c.name, *cells])
     ratio = f"times as fast as {record.contest.control}" if record.contest else ""
     metric = record.contest.metric if record.contest else ""
     differs = f"{metric} falls by" if metric else "outputs differ by"
-    console.table("", ["candidate", "ms", "per second", ratio, "precision", differs, "what it is"], rows)
+    console.table("", ["candidate", "ms", "of starts", "per second", ratio, "precision", differs, "what it is"], rows)
     rates = pipelines_text(record.searches, record.candidates)
-    told = (untried_text(record.candidates), winner_text(record.candidates), rates, *record.notes)
-    told += (
-        scatter_text(record.candidates, record.contest),
-        alone_text(record.candidates, record.best),
-        accuracy_text(result.best, metric),
-    )
+    told = (winner_text(record.candidates), rates, *warnings(record))
+    told += (alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
     for line in (*map(search_text, record.searches), *told):
         if line:
             console.show(line)
     console.show(record.verdict)
     console.show(f"Written to {result.path}: {', '.join(record.files.values())}")
-
-
-def _warn_of_disturbance(result: Result) -> None:
-    """Warn where the threads of a measurement waited for processors."""
-    waited = max((c.waited_share or 0.0 for c in result.record.candidates), default=0.0)
-    if waited > DISTURBED:
-        console.say(
-            "Other processes disturbed the measurement: "
-            f"its threads spent up to {waited:.0%} of their time waiting for a processor."
-        )

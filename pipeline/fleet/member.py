@@ -76,6 +76,7 @@ def machine_of(document: Mapping[str, Any]) -> HostMachine:
         fingerprint=document["fingerprint"],
         low=tuple((plugin, precision) for plugin, precision in document["low"]),
         open_names=tuple(document["open_names"]),
+        halves=document.get("halves", False),
     )
 
 

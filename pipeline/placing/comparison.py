@@ -22,6 +22,7 @@ from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
+from pipeline.placing.seconds import own_seconds, slow_starts
 from pipeline.shared import payload
 from pipeline.shared.payload import EvaluationDocument
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from runtime.measuring.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
+MEDIAN = 50.0  # the percentile of which the rate of one request is the inverse
 PROMISING = 2  # settings that are tried before any split
 # Settings that the figures of a start depend on, or whether it counts.
 TOLD_BY_STARTS = (
@@ -48,13 +50,15 @@ class Conditions:
     """On what terms variants are compared.
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
-    all finalists with the best of the devices alone, and let none of them leave.
+    all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
+    before all settings.
     """
 
     settings: MeasureSettings
     deadline: Deadline
     tried: Sequence[Mapping[str, Any]] = ()
     everyone: bool = False
+    settings_first: bool = False
 
 
 def on_devices(
@@ -81,15 +85,14 @@ def on_devices(
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
-    variants = in_order(variants, splits)
+    variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     with PairBench(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
-        _entrant_row(entry, outcome.standing(name), placements.get(name), subject.graph, alone)
-        for name, entry in outcome.entries.items()
+        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
     ]
     return {"rows": rows, "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s}}
 
@@ -113,15 +116,18 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
     return [*variants, *(v for v in space.first() if v.name not in known)], space.around
 
 
-def in_order(known: Sequence[Variant], splits: Sequence[Variant]) -> list[Variant]:
+def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
     Plug-ins as they come are first, as something must be the control; then the most promising settings and the best
-    split; what is left to the runtime's choice is last.
+    split; what is left to the runtime's choice is last. settings_first: splits come after all settings and devices.
     """
     plain = [v for v in known if v.kind in ("default", "hint")]
     settings = [v for v in known if v.kind == "settings"]
     rest = [v for kind in ("device", "own choice") for v in known if v.kind == kind]
+    if settings_first:
+        devices = sum(v.kind == "device" for v in rest)
+        return [*plain, *settings, *rest[:devices], *splits, *rest[devices:]]
     return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
 
 
@@ -192,28 +198,41 @@ def _alone(
 
 
 def _entrant_row(
-    entry: Entrant, log_ratio: float, placement: Placement | None, graph: Graph, alone: Mapping[str, Sequence[float]]
+    contest: Contest,
+    name: str,
+    placement: Placement | None,
+    graph: Graph,
+    alone: Mapping[str, Sequence[float]],
+    settings: MeasureSettings,
 ) -> MeasuredRow:
     """Return the row of a variant."""
     from runtime.measuring.hetero import measured
 
-    starts, result = entry.starts, entry.failed
-    if result is not None or not starts:
+    entry, result = contest.entries[name], contest.entries[name].failed
+    if result is not None or not entry.starts:
         said: EvaluationDocument = payload.result_to_json(result) if result else {"failed": None, "samples_s": []}
         what = _variant_row(entry.variant, placement, graph)
         return _measured_row(what, said, {"left": entry.left, "requests": entry.variant.requests})
-    measurement = measured(entry.variant, starts[-1], np.array([s.value_s for s in starts]))
-    latencies = [s for start in starts for s in start.samples_s]
+    own = own_seconds(contest, name)
+    starts, log_ratio = own.starts, contest.standing(name)
+    measurement = measured(entry.variant, starts[-1], np.array(own.samples_s))
+    latency = latency_of(own.each_s)
+    counted = settings.objective == "throughput" or settings.percentile == MEDIAN
     alone_s = list(alone.get(entry.variant.name, ()))
     accuracy = _accuracy(entry)
     standing: ComparedRow = {
         "left": entry.left,
+        "same_as": entry.same_as,
         "requests": starts[-1].loaded["requests"],
         "times_as_fast": math.exp(log_ratio) if math.isfinite(log_ratio) else None,
-        "log_ratios": {str(number): start.log_ratio for number, start in sorted(entry.final.items())},
-        "latency_s": latency_of(measurement.samples_s.tolist()),
-        "latencies_s": latencies,
-        "percentiles": percentiles_of(latencies),
+        "log_ratios": {
+            str(number): ratio
+            for number, ratio in (contest.between(name, contest.control) if name != contest.control else {}).items()
+        },
+        "latency_s": latency,
+        "rate": 1 / (latency["median"] if counted else float(np.mean(own.scaled_s))),
+        "latencies_s": [s for start in starts for s in start.samples_s],
+        "percentiles": percentiles_of(own.scaled_s),
         "alone_s": alone_s,
         "alone": percentiles_of(alone_s),
         "alone_between": intervals_of(alone_s),
@@ -247,6 +266,8 @@ def latency_of(samples_s: Sequence[float]) -> IntervalRow:
         "median": math.exp(mean),
         "low": math.exp(low) if enough else None,
         "high": math.exp(high) if enough else None,
+        "fastest": min(samples_s) if len(samples_s) > 1 else None,
+        "slowest": max(samples_s) if len(samples_s) > 1 else None,
     }
 
 
@@ -288,6 +309,7 @@ def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
         "ratios": {n: _ratio_row(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(contest, contest.default),
         "over_hint": _over(contest, contest.hint),
+        "starts": slow_starts(contest),
     }
 
 
@@ -298,7 +320,7 @@ def _over(contest: Contest, reference: str) -> dict[str, RatioRow]:
     if not reference or contest.judgement is None:
         return {}
     names = [n for n in contest.judgement.ratios if n != reference]
-    logs = {name: contest.between(name, reference) for name in names}
+    logs = {name: list(contest.between(name, reference).values()) for name in names}
     level = 1 - (1 - contest.rules.level) / max(1, len(names))
     return {name: _ratio_row(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
 

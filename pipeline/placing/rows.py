@@ -29,11 +29,16 @@ class VariantRow(TypedDict):
 
 
 class IntervalRow(TypedDict):
-    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one."""
+    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one.
+
+    fastest, slowest: of the starts; None where there is no more than one.
+    """
 
     median: float
     low: float | None
     high: float | None
+    fastest: float | None
+    slowest: float | None
 
 
 class ComparedRow(TypedDict, total=False):
@@ -44,10 +49,12 @@ class ComparedRow(TypedDict, total=False):
     """
 
     left: str
+    same_as: str
     requests: int
     times_as_fast: float | None
     log_ratios: dict[str, float]
     latency_s: IntervalRow
+    rate: float
     latencies_s: list[float]
     percentiles: dict[str, float]
     alone_s: list[float]
@@ -60,7 +67,7 @@ class ComparedRow(TypedDict, total=False):
 
 
 class MeasuredRow(VariantRow, EvaluationDocument, ComparedRow):
-    """A variant that was measured; samples_s: the median of each of its starts."""
+    """A variant that was measured; samples_s: the median of each of its starts, of the last run that had any."""
 
 
 class RatioRow(TypedDict):
@@ -70,6 +77,14 @@ class RatioRow(TypedDict):
     low: float
     high: float
     starts: int
+
+
+class SlowStartsRow(TypedDict):
+    """How many starts a configuration had, how many were slow as a whole, and how many times as long these took."""
+
+    starts: int
+    slow: int
+    times: float
 
 
 class ContestRow(TypedDict):
@@ -91,6 +106,7 @@ class ContestRow(TypedDict):
     ratios: Mapping[str, RatioRow]
     over_default: Mapping[str, RatioRow]
     over_hint: Mapping[str, RatioRow]
+    starts: Mapping[str, SlowStartsRow]
 
 
 class Compared(TypedDict):

@@ -16,7 +16,7 @@ from pipeline.runs.deployment import Deployment
 from pipeline.runs.emit import TARGETS, library_of
 from pipeline.runs.records import CandidateRecord, PlacementRecord
 from pipeline.runs.rendering import python_literal
-from pipeline.runs.words import compared, failure_text, is_untried
+from pipeline.runs.words import compared, disturbed_text, failure_text, is_first_sight, is_untried
 from runtime.measuring.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
@@ -115,7 +115,13 @@ def _where(run: RunRecords) -> str:
 
 def _advice(run: RunRecords) -> str:
     if run.control is not None and run.best.name == run.control.name:
-        return f"Leave the model on {run.best.name}; a larger --budget compares more."
+        contest, candidates = run.result.contest, run.result.candidates
+        leave = f"Leave the model on {run.best.name}"
+        if (contest is not None and contest.disturbed) or disturbed_text(candidates):
+            return f"{leave}, and measure again while the machine is quiet."
+        if (contest is not None and not contest.ratios) or any(map(is_untried, candidates)):
+            return f"{leave}; a larger --budget compares what there was no time for."
+        return f"{leave}: all that was compared was no faster."
     return "Copy the code below, or let placewright emit write a program."
 
 
@@ -214,16 +220,20 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
     front = front_of(points)
     for c in run.result.candidates:
         middle = c.latency_s.median if c.latency_s is not None else None
+        sight = is_first_sight(c, run.result.contest)
+        ends = (c.latency_s.fastest, c.latency_s.slowest) if c.latency_s is not None and not sight else (None, None)
         why = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
         row = {
             "name": c.name,
             "best": "yes" if c.name == run.result.best else "",
             "kind": c.kind or ("baseline" if c.baseline else "split"),
-            "about": "the baseline once more: what differs is noise" if c.name == TWIN else c.limit or c.about,
-            "latency": seconds_text(middle),
+            "about": _about(c),
+            "ran": "" if middle is None else "yes",
+            "latency": "" if sight else seconds_text(middle),
+            "range": interval_text(*ends, seconds_text),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
-            "p99": seconds_text(c.percentiles.get("99")),
-            "rate": number_text(c.rate),
+            "p99": "" if sight else seconds_text(c.percentiles.get("99")),
+            "rate": "" if sight else number_text(c.rate),
             "ratio": compared(c, run.result.contest),
             "memory": bytes_text(c.peak_bytes),
             "load": seconds_text(c.compile_s),
@@ -236,15 +246,23 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
     return rows
 
 
+def _about(c: CandidateRecord) -> str:
+    if c.name == TWIN:
+        return "the baseline once more: what differs is noise"
+    return f"the same as {c.same_as}" if c.same_as else c.limit or c.about
+
+
 def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | None]:
     """Return what the cells of `candidate_rows` that hold numbers are sorted by; None where a candidate has none."""
     contest = run.result.contest
     ratio = contest.ratios.get(c.name) if contest is not None else None
+    sight = is_first_sight(c, contest)
     return {
-        "latency": c.latency_s.median if c.latency_s is not None else None,
+        "latency": c.latency_s.median if c.latency_s is not None and not sight else None,
+        "range": c.latency_s.fastest if c.latency_s is not None and not sight else None,
         "interval": c.latency_s.low if c.latency_s is not None else None,
-        "p99": c.percentiles.get("99"),
-        "rate": c.rate,
+        "p99": None if sight else c.percentiles.get("99"),
+        "rate": None if sight else c.rate,
         "ratio": ratio.ratio if ratio is not None else c.times_as_fast,
         "memory": c.peak_bytes,
         "load": c.compile_s,
@@ -257,7 +275,7 @@ def pareto_points(run: RunRecords) -> list[tuple[str, float, float]]:
     return [
         (c.name, c.percentiles.get("50", c.latency_s.median) if run.counts_rate else c.latency_s.median, c.rate)
         for c in run.result.candidates
-        if c.latency_s is not None and c.rate and c.name != TWIN
+        if c.latency_s is not None and c.rate and c.name != TWIN and not is_first_sight(c, run.result.contest)
     ]
 
 

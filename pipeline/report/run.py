@@ -28,7 +28,7 @@ from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord
 from pipeline.runs.result import Result
 from pipeline.shared import payload
 
-VERSION = 1  # of the page; one that an earlier version made is made again
+VERSION = 2  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
 TAKEN = "latency"
 UNPLACED = "left to the runtime"

@@ -18,13 +18,16 @@ from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.runs.accuracy import accuracy_text
 from pipeline.runs.result import Result
-from pipeline.runs.words import alone_text, pipelines_text, search_text, winner_text
+from pipeline.runs.words import alone_text, pipelines_text, search_text, warnings, winner_text
 from runtime.measuring.claims import TWIN
 
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn
 LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
-COLUMNS = ["95 % interval", "p99", "per second", "precision", "outputs differ by", "memory", "loads in", "what it is"]
+COLUMNS = [
+    *("of starts", "95 % interval", "p99", "per second", "precision", "outputs differ by"),
+    *("memory", "loads in", "what it is"),
+]
 SECTIONS = (
     ("do", "What to do", "steps"),
     ("changes", "What it changes", "changes"),
@@ -61,7 +64,7 @@ def page_of(run: RunRecords) -> str:
         "title": result.model.path,
         "verdict": result.verdict,
         "glance": findings.glance(run),
-        "notes": result.notes,
+        "notes": warnings(result),
         "steps": findings.steps(run),
         "best": result.best,
         "baseline": control.name if control is not None and control.name != result.best else "",
@@ -90,22 +93,25 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
 
 def _candidates(run: RunRecords) -> dict[str, Any]:
     rows = findings.candidate_rows(run)
-    keys = ("name", "latency", "interval", "p99", "rate", "ratio", "precision", "accuracy", "memory", "load", "about")
+    keys = (
+        *("name", "latency", "range", "interval", "p99", "rate", "ratio", "precision", "accuracy"),
+        *("memory", "load", "about"),
+    )
     figures = {c.name: findings.candidate_figures(c, run) for c in run.result.candidates}
 
     def cells(row: Mapping[str, str]) -> list[str | TableCell]:
         value = figures[row["name"]]
         return [number_cell(row[k], value[k]) if k in value else row[k] for k in keys]
 
-    there = [{"kind": "best" if r["best"] else "", "cells": cells(r)} for r in rows if r["latency"]]
+    there = [{"kind": "best" if r["best"] else "", "cells": cells(r)} for r in rows if r["ran"]]
     intervals = findings.intervals(run)
     reference = run.control.name if run.control is not None else ""
     label = f"How each candidate compares with {reference}: how many times {run.better}"
     return {
-        "candidate_columns": ["candidate", run.taken, *COLUMNS[:3], f"times {run.better}", *COLUMNS[3:]],
+        "candidate_columns": ["candidate", run.taken, *COLUMNS[:4], f"times {run.better}", *COLUMNS[4:]],
         "better": run.better,
         "candidates": there,
-        "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["latency"]],
+        "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["ran"]],
         "forest": charts.forest(intervals, label=label, reference=reference, better=run.better) if intervals else None,
         "reference": reference,
     }

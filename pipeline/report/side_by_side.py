@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.core.errors import MeasurementError
 from pipeline.report import charts
 from pipeline.report.findings import FIGURES, settings_table
 from pipeline.report.page import write_page
@@ -13,6 +12,7 @@ from pipeline.report.run import RunRecords
 from pipeline.report.text import change_text, seconds_text, value_text
 from pipeline.runs.compare import LEVEL, compare
 from pipeline.runs.records import CandidateRecord
+from pipeline.runs.words import is_first_sight
 from runtime.measuring.claims import TWIN, unpaired_ratio
 
 LEAST = 0.02
@@ -35,11 +35,8 @@ def side_by_side(a: RunRecords, b: RunRecords) -> str:
     Raises:
         UsageError: the runs were measured for different objectives.
     """
-    try:
-        comparison = compare(a.path, b.path, least=LEAST, across=True)
-        verdict, notes = comparison.text, comparison.notes
-    except MeasurementError as error:
-        verdict, notes = f"The answers cannot be compared with an interval: {error.cause}", []
+    comparison = compare(a.path, b.path, least=LEAST, across=True)
+    verdict, notes = comparison.text, comparison.notes
     names = (f"A: {a.path}", f"B: {b.path}")
     ratios = _intervals(a, b)
     sections = [
@@ -75,9 +72,12 @@ def _figures(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str
 
 def _intervals(a: RunRecords, b: RunRecords) -> list[charts.RatioInterval]:
     """Return for every candidate of both runs how many times as fast it is in the second."""
-    there = {c.name: c for c in a.result.candidates if c.latency_s is not None and c.name != TWIN}
+    there, those = (
+        {c.name: c for c in run.result.candidates if c.name != TWIN and not is_first_sight(c, run.result.contest)}
+        for run in (a, b)
+    )
     rows = []
-    for c in b.result.candidates:
+    for c in those.values():
         other = there.get(c.name)
         if other is None or c.latency_s is None or other.latency_s is None:
             continue

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
+import numpy as np
+
+from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.runs.deployment import PLACEMENT
 from pipeline.runs.records import PlacementRecord, from_json
 from pipeline.runs.result import Result
 from pipeline.shared.payload import read_json
-from runtime.measuring.claims import unpaired_ratio
+from runtime.measuring.claims import mean_interval, unpaired_ratio
 
 LEVEL = 0.95
+ENOUGH = 3  # starts, for the interval of one run
 Verdict = Literal["slower", "faster", "same", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRecord:
-    """The best candidate of one run: seconds with their interval, and how many starts they rest on."""
+    """The best candidate of one run: seconds, and how many starts they rest on; no interval of fewer than three."""
 
     run: str
     candidate: str
     median_s: float
-    low_s: float
-    high_s: float
+    low_s: float | None
+    high_s: float | None
     samples: int
 
 
@@ -33,16 +37,17 @@ class ComparedRecord:
 class ComparisonRecord:
     """How long b takes in units of a.
 
-    low, high: an interval of the ratio that holds at `level`. paired: never, as nothing makes pairs of two runs'
-    samples. least: the share by which b may be slower. notes: what else a reader should know.
+    low, high: an interval of the ratio that holds at `level`; None where a run has a single start, which tells nothing
+    of how far starts scatter. Two predictions have no noise, and an interval without width. paired: never, as nothing
+    makes pairs of two runs' samples. least: the share by which b may be slower. notes: what else a reader should know.
     """
 
     schema: Literal["placewright.compare/1"]
     a: ComparedRecord
     b: ComparedRecord
     ratio: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     level: float
     paired: Literal[False]
     least: float
@@ -61,19 +66,25 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
 
     Raises:
         StoreError: a folder holds no finished run.
-        UsageError: the runs are of different models or machines, or were measured for different objectives.
-        MeasurementError: a run has too few samples for an interval.
+        UsageError: the runs are of different models or machines, were measured for different objectives, or one alone
+            was measured.
     """
     runs = [Result.load(path) for path in (a, b)]
     notes = _differences(*runs, across=across)
     one, other = (_compared(run) for run in runs)
-    ratio = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
-    low, high = ratio.low, ratio.high
+    ratio = other.median_s / one.median_s
+    low: float | None = ratio
+    high: float | None = ratio
+    if not all(_is_predicted(run) for run in runs):
+        low = high = None
+        if min(one.samples, other.samples) > 1:
+            found = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
+            ratio, low, high = found.ratio, found.low, found.high
     record = ComparisonRecord(
         schema="placewright.compare/1",
         a=one,
         b=other,
-        ratio=ratio.ratio,
+        ratio=ratio,
         low=low,
         high=high,
         level=LEVEL,
@@ -116,12 +127,19 @@ def _text(comparison: ComparisonRecord) -> str:
         "same": f"is no slower by more than {allowed}: {ratio}",
         "undecided": f"may or may not be slower by more than {allowed}: {ratio}",
     }[comparison.verdict]
+    if comparison.low is None or comparison.high is None:
+        few = min((comparison.a, comparison.b), key=lambda c: c.samples)
+        return f"{comparison.b.run} {words} (a single start of {few.candidate} in {few.run} gives no interval)."
+    if comparison.low == comparison.high:
+        return f"{comparison.b.run} {words}, as predicted."
     interval = f"{comparison.low:.3f} to {comparison.high:.3f} at {100 * comparison.level:g} %"
     return f"{comparison.b.run} {words} ({interval}, unpaired)."
 
 
-def _verdict(low: float, high: float, least: float) -> Verdict:
+def _verdict(low: float | None, high: float | None, least: float) -> Verdict:
     """Return what an interval of the ratio says."""
+    if low is None or high is None:
+        return "undecided"
     if low > 1 + least:
         return "slower"
     if high < 1:
@@ -130,18 +148,23 @@ def _verdict(low: float, high: float, least: float) -> Verdict:
 
 
 def _compared(run: Result) -> ComparedRecord:
-    """Return the best candidate of a run with its interval.
+    """Return the best candidate of a run with its interval, by its starts as they were measured."""
+    samples = run.best.samples_s
+    mean, low, high = mean_interval(np.log(np.maximum(samples, 1e-12)).tolist(), LEVEL)
+    enough = len(samples) >= ENOUGH
+    return ComparedRecord(
+        run=str(run.path),
+        candidate=run.best.name,
+        median_s=math.exp(mean),
+        low_s=math.exp(low) if enough else None,
+        high_s=math.exp(high) if enough else None,
+        samples=len(samples),
+    )
 
-    Raises:
-        MeasurementError: it has too few samples.
-    """
-    samples, latency = run.best.samples_s, run.best.latency_s
-    if latency is None or latency.low is None or latency.high is None:
-        raise MeasurementError(
-            f"{run.path} has {len(samples)} start(s) of {run.best.name}, too few for an interval.",
-            "Tune it again, on the devices and with a larger --budget.",
-        )
-    return ComparedRecord(str(run.path), run.best.name, latency.median, latency.low, latency.high, len(samples))
+
+def _is_predicted(run: Result) -> bool:
+    """Return whether a simulator or a file had the last word, whose figures have no noise."""
+    return run.record.contest is None and len(run.best.samples_s) == 1
 
 
 def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
@@ -154,6 +177,11 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
     if goals[0] != goals[1]:
         raise UsageError(
             f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs with one objective."
+        )
+    if (a.record.contest is None) != (b.record.contest is None) and _is_predicted(a) != _is_predicted(b):
+        raise UsageError(
+            f"{(a if _is_predicted(a) else b).path} is a prediction, the other run was measured.",
+            "Compare two measured runs, or two predictions.",
         )
     differences = []
     if a.record.model.sha256 != b.record.model.sha256:

@@ -38,6 +38,23 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     return sentences
 
 
+def placing_notes(place: Outcome) -> list[str]:
+    """Return a sentence on splits over halves of one CPU, which come after all settings, with what is predicted."""
+    if "settings_first" not in place.task.params:
+        return []
+    searches = payload.read_json(place.entry.path("searches.json"))
+    best = min((s["value_s"] for s in searches if s["value_s"] is not None), default=None)
+    least = max((s["lower_bound_s"] for s in searches), default=0.0)
+    if best is None:
+        return []
+    bound = f", and none can take less than {least * 1e3:.2f} ms" if least else ""
+    return [
+        "The devices are halves of one CPU, which HETERO runs one after another: the best placement is predicted to "
+        f"take {best * 1e3:.2f} ms{bound}. So settings were tried before any split; name devices with --devices, or "
+        "give --runtime auto, to search for more."
+    ]
+
+
 def sequence_notes(read: Entry) -> list[str]:
     """Return a sentence on a model with state of which every inference begins a sequence; read: its artifact."""
     if SEQUENCE not in read.files:

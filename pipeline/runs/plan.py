@@ -68,6 +68,7 @@ class HostMachine:
 
     facts: see `runtime.machines.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute
     in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs that.
+    halves: whether the devices are halves of one CPU that nobody asked for.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -75,6 +76,7 @@ class HostMachine:
     fingerprint: str
     low: tuple[tuple[str, str], ...] = ()
     open_names: tuple[str, ...] = ()
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,9 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
     facts = available.hardware(plugins)
     low = low_precisions(specs, plugins)
     open_names = () if devices else tuple(d.name for d in specs if d.properties[available.PRECISION] != FULL)
-    return HostMachine(tuple(d.to_json() for d in specs), facts, available.fingerprint(facts), tuple(low), open_names)
+    documents, fingerprint = tuple(d.to_json() for d in specs), available.fingerprint(facts)
+    halves = not devices and tuple(d.name for d in specs) == available.HALVES
+    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves)
 
 
 def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure") -> list[Task]:
@@ -127,8 +131,9 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
         _profile(planned)
         if upto in ("embed", "group") or _is_learned(settings):
             _embed_and_group(planned)
-        _place(planned, _by_runtime(settings))
-        _measure(planned, _by_runtime(settings))
+        settings = _by_machine(_by_runtime(settings), machine)
+        _place(planned, settings)
+        _measure(planned, settings)
     return _upto(planned.tasks, upto)
 
 
@@ -237,6 +242,7 @@ def _place(planned: _Planned, s: Settings) -> None:
         budget_s=s.budget_s,
         real=real,
         **({} if s.measure.runtime == "hetero" else {"boundary_s": BOUNDARY_S}),
+        **_settings_first(s, planned.machine),
         **_reward(s, asked),
     )
 
@@ -253,6 +259,7 @@ def _measure(planned: _Planned, s: Settings) -> None:
         finalists=s.place.finalists,
         devices=list(_machine(planned.machine).devices),
         real=declared("measure", s.measure.use).real,
+        **_settings_first(s, planned.machine),
     )
 
 
@@ -375,6 +382,23 @@ def _by_runtime(settings: Settings) -> Settings:
         return settings
     evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
     return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
+
+
+def _by_machine(settings: Settings, machine: HostMachine | None) -> Settings:
+    """Return the settings of a search on a machine: on halves of one CPU no placement is measured while searching.
+
+    HETERO runs the two one after another, so that a split can hardly pay: what that saves goes to the comparison.
+    """
+    place, usual = settings.place, PlaceSettings()
+    if not _settings_first(settings, machine) or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
+        return settings
+    return replace(settings, place=replace(place, reward="simulated"))
+
+
+def _settings_first(settings: Settings, machine: HostMachine | None) -> dict[str, Any]:
+    """Return the parameter that says that settings are tried before any split; {} elsewhere."""
+    real = settings.measure.use == "hetero" and settings.measure.runtime == "hetero" and settings.measure.settings
+    return {"settings_first": True} if real and machine is not None and machine.halves else {}
 
 
 def _asked(settings: Settings) -> tuple[str, ...]:

@@ -19,11 +19,16 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class LatencyRecord:
-    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one."""
+    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one.
+
+    fastest, slowest: of the starts; None where there is no more than one.
+    """
 
     median: float
     low: float | None
     high: float | None
+    fastest: float | None = None
+    slowest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,15 @@ class RatioRecord:
     starts: int
 
 
+@dataclass(frozen=True, slots=True)
+class SlowStartsRecord:
+    """How many starts a configuration had, how many were slow as a whole, and how many times as long these took."""
+
+    starts: int
+    slow: int
+    times: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestRecord:
     """How candidates compare on the devices; see docs/measuring.md.
@@ -62,6 +76,7 @@ class ContestRecord:
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
     differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
     metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
+    starts: of every configuration that had any.
     """
 
     objective: Literal["latency", "throughput"]
@@ -80,6 +95,7 @@ class ContestRecord:
     missing_s: float = 0.0
     metric: str = ""
     checks_s: float = 0.0
+    starts: dict[str, SlowStartsRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +108,9 @@ class CandidateRecord:
     seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
     enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: the largest share by
     which an output differs from the reference's; with a metric, the share of it that is lost. accuracy: all that is
-    known of that. limit: which of the
-    user's limits it does not keep. target: the device string of compile_model. settings: properties by device, and by
-    the target where that is not a device.
+    known of that. limit: which of the user's limits it does not keep. same_as: what it is one with, by what the plug-in
+    reports of both. target: the device string of compile_model. settings: properties by device, and by the target where
+    that is not a device.
     """
 
     name: str
@@ -127,6 +143,7 @@ class CandidateRecord:
     accuracy: Accuracy | None = None
     log_ratios: dict[str, float] = field(default_factory=dict)
     limit: str = ""
+    same_as: str = ""
     target: str = ""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
 

@@ -26,7 +26,7 @@ from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.runs.accuracy import judged_on
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.notes import device_notes, partition_notes, reference_notes, sequence_notes
+from pipeline.runs.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed
 from pipeline.runs.records import (
     CandidateRecord,
@@ -166,6 +166,7 @@ def candidate_rows(
                 difference=row.get("difference"),
                 accuracy=Accuracy.from_json(row["accuracy"]) if row.get("accuracy") else None,
                 log_ratios=row.get("log_ratios", {}),
+                same_as=row.get("same_as", ""),
                 target=row.get("target", ""),
                 settings=_settings(row),
             )
@@ -200,6 +201,8 @@ def _rate(row: MeasuredRow, objective: str) -> float | None:
     """Return inferences per second."""
     if row["failed"] or not row.get("samples_s"):
         return None
+    if "rate" in row:
+        return row["rate"]
     seconds = np.median(row["samples_s"]) if objective == "throughput" else np.mean(row.get("latencies_s") or [0.0])
     return float(1 / seconds) if seconds > 0 else None
 
@@ -252,7 +255,10 @@ def write_result(
         best=verdict.best,
         verdict=f"{verdict.text} {judged}".strip(),
         contest=contest,
-        notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
+        notes=[
+            *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
+            *placing_notes(outcomes["place"]),
+        ],
         speedup_over_best_single=verdict.gain,
         files=files,
     )

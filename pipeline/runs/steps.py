@@ -214,7 +214,8 @@ def measure(work: StepContext) -> None:
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
-        terms = Conditions(settings, _until(work, settings.seconds), _tried_precisions(work))
+        until, later = _until(work, settings.seconds), "settings_first" in work.task.params
+        terms = Conditions(settings, until, _tried_precisions(work), settings_first=later)
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
@@ -242,6 +243,7 @@ SHARE: Mapping[str, tuple[float, float]] = {"place": (0.35, 0.35), "measure": (1
 PROFILE_SHARE = 0.15
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
 FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
+SETTINGS_FIRST = 0.1  # of the time for placing, where settings are decided before any split
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 CHECKING_SHARE, LEAST_CHECKING_S = 0.1, 1.0  # of the budget, and seconds at least, for what outputs are compared with
 MOST_CHECKED_S = 100.0  # of a budget that count for it
@@ -380,6 +382,8 @@ def _searchers(work: StepContext, subject: Subject, bind: Bind, watch: Watcher) 
 def _placing(work: StepContext, subject: Subject) -> Deadline:
     """Return when placing is to end: sooner where all devices are of one plug-in, so that settings promise more."""
     until = _until(work)
+    if "settings_first" in work.task.params and work.task.params["reward"] == "simulated":
+        return until.share(SETTINGS_FIRST)
     return until if len({d.plugin for d in subject.topology.devices}) > 1 else until.share(ONE_PLUGIN)
 
 

@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 from pipeline.core.figures import bytes_text
 from pipeline.runs.accuracy import both_answers
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
+from runtime.measuring.claims import mean_interval
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
+MANY = 5  # starts in all of which a split must be faster than one device to go before it
+LEVEL = 0.95  # of the interval of a difference between two variants that are both claimed
+PINNING = "ENABLE_CPU_PINNING"
 ENOUGH = 3  # starts that tell more than a first sight
 STRIKING = 1.2  # times as fast as the control, above which a first sight is worth a word
 
@@ -86,14 +90,14 @@ def _median(row: CandidateRecord) -> float:
 def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limits) -> Verdict:
     """Return the verdict on a contest: the fastest claimed variant that keeps the limits, or the best baseline.
 
-    Of claimed variants one device goes before a split that is not faster than it for certain.
+    Of claimed variants that may be equally fast the simplest wins.
     """
     known = {r.name: r for r in rows}
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
     kept = [r.name for r in rows if r.latency_s is not None and not broken[r.name]]
     if allowed:
-        verdict = _claim(_simplest(allowed, known), known, contest)
+        verdict = _claim(_simplest(allowed, known, contest.least), known, contest)
     elif not broken.get(contest.control):
         verdict = _no_claim(contest, known)
     elif kept:  # the fastest that keeps the limits, whatever may be said of its speed
@@ -106,17 +110,33 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     return replace(verdict, notes=(*verdict.notes, *more))
 
 
-def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord]) -> str:
-    """Return the fastest, unless it is a split and some variant of one device may be as fast."""
-    first = allowed[0]
-    if known[first].single:
-        return first
-    alone = next((name for name in allowed if known[name].single), None)
-    if alone is None:
-        return first
-    ours, theirs = known[first].log_ratios, known[alone].log_ratios
-    pairs = [ours[i] - theirs[i] for i in ours.keys() & theirs.keys()]
-    return first if pairs and min(pairs) > 0 and len(pairs) >= 5 else alone  # by the sign test at 1/32 or less
+def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:
+    """Return the simplest of the claimed variants that may be as fast as the fastest, which comes first."""
+    first = known[allowed[0]]
+    tied = [first, *(known[name] for name in allowed[1:] if _may_equal(known[name], first, least))]
+    return min(tied, key=_effort).name
+
+
+def _may_equal(other: CandidateRecord, fastest: CandidateRecord, least: float) -> bool:
+    """Return whether a variant may be as fast as the fastest, by the starts that both had.
+
+    A split is the faster one only if it was faster in every one of many starts; else a difference counts that is worth
+    `least` and certain by Student's interval.
+    """
+    shared = fastest.log_ratios.keys() & other.log_ratios.keys()
+    ahead = [fastest.log_ratios[number] - other.log_ratios[number] for number in sorted(shared)]
+    if not ahead:
+        return not fastest.single and other.single
+    if other.single and not fastest.single:
+        return min(ahead) <= 0 or len(ahead) < MANY  # the sign test at 1/32 or less
+    mean, low, _ = mean_interval(ahead, LEVEL)
+    return other.single == fastest.single and (mean < math.log1p(least) or low <= 0)
+
+
+def _effort(candidate: CandidateRecord) -> tuple[bool, bool, bool, int]:
+    """Return what the simplest has least of: a split, threads that are not pinned, pinning asked for, properties."""
+    given = [item for properties in candidate.settings.values() for item in properties.items()]
+    return not candidate.single, (PINNING, "NO") in given, (PINNING, "YES") in given, len(given)
 
 
 def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> Verdict:
@@ -159,18 +179,22 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
     name = contest.control
     single = "" if known[name].single else " No single device runs the model."
-    if not contest.ratios:
+    searched = [n for n in contest.ratios if not known[n].baseline]
+    waiting = [c for c in known.values() if not (c.baseline or c.same_as or c.failed or c.log_ratios)]
+    if not searched and waiting:
         text = (
             f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
             f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known, contest)}"
         )
+    elif not searched and not contest.ratios:
+        text = f"All that runs is one with {name}: use it."
     elif contest.disturbed:
         text = (
             f"Cannot decide: other processes disturb this machine so much that {name} differs from itself by up to "
             f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Until it is quiet, use {name}."
         )
     else:
-        most = max((r.high for n, r in contest.ratios.items() if not known[n].baseline), default=1.0)
+        most = max((contest.ratios[n].high for n in searched), default=1.0)
         bound = f" (at most {max(0.0, 100 * (most - 1)):.1f} % is to be had)" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)

@@ -11,7 +11,7 @@ from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.rows import MeasuredRow
-from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord, SearchRecord
+from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord, SearchRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",
@@ -22,7 +22,7 @@ KINDS: Mapping[str, str] = {
 }
 PIPELINED = "pipelined"  # the simulator of the largest load, which is the time from one inference to the next
 MOST_NAMED = 4  # candidates in a sentence
-MEDIAN = 50.0  # the percentile of latencies that counts unless asked otherwise
+DISTURBED = 0.1  # share of the threads' time spent waiting for a processor above which a person should know
 METHODS: Mapping[str, str] = {
     "single": "a single device",
     "start": "where the search began",
@@ -57,6 +57,29 @@ def time_shares(placement: Mapping[str, str], graph: Graph, costs: CostTable) ->
     return shares_of(total)
 
 
+def is_first_sight(candidate: CandidateRecord, contest: ContestRecord | None) -> bool:
+    """Return whether all that is known of a candidate's speed is a start of the screening, which has no milliseconds.
+
+    >>> is_first_sight(CandidateRecord("a", "settings", False, True, [], 1, times_as_fast=1.2), None)
+    False
+    """
+    if contest is None or candidate.latency_s is None or candidate.times_as_fast is None:
+        return False
+    return not candidate.log_ratios and candidate.name != contest.control
+
+
+def milliseconds(candidate: CandidateRecord, contest: ContestRecord | None) -> tuple[str, str]:
+    """Return what an inference takes, and from which to which over starts; "" where that is unknown.
+
+    It is what the control took in the final, divided by how many times as fast as the control the candidate is.
+    """
+    latency = candidate.latency_s
+    if latency is None or is_first_sight(candidate, contest):
+        return "", ""
+    ends = [f"{s * 1e3:.3f}" for s in (latency.fastest, latency.slowest) if s is not None]
+    return f"{latency.median * 1e3:.3f}", " to ".join(ends)
+
+
 def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     """Return how many times as fast as the control a candidate is, with the interval; "about" what is a first sight."""
     if contest is None or candidate.times_as_fast is None:
@@ -69,19 +92,66 @@ def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
-def scatter_text(candidates: Sequence[CandidateRecord], contest: ContestRecord | None) -> str:
-    """Return in one sentence what counts where milliseconds and ratios order candidates differently; "" elsewhere."""
-    if contest is None or contest.objective != "latency" or contest.percentile != MEDIAN:
-        return ""
-    median_s = {c.name: c.latency_s.median for c in candidates if c.latency_s is not None}
-    control_s = median_s.get(contest.control)
-    compared_s = {name: median_s[name] for name in contest.ratios if name in median_s and name != contest.control}
-    if control_s is None or all((contest.ratios[n].ratio > 1) == (s < control_s) for n, s in compared_s.items()):
+def disturbed_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return a warning where the threads of a measurement waited for processors; "" elsewhere."""
+    waited = max((c.waited_share or 0.0 for c in candidates), default=0.0)
+    if waited <= DISTURBED:
         return ""
     return (
-        "Starts scatter on this machine: ms is the median of all starts of a candidate, the ratios are of starts that "
-        "ran side by side. Where the two disagree, the ratios count."
+        "Other processes disturbed the measurement: its threads spent up to "
+        f"{waited:.0%} of their time waiting for a processor. Measure again while the machine is quiet."
     )
+
+
+def realtime_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return in one sentence that turns ran under real-time scheduling; "" if they did not."""
+    if not any(c.realtime for c in candidates):
+        return ""
+    return (
+        "Turns ran under real-time scheduling, which keeps other processes away: a program of yours takes as long as "
+        "the answer does alone."
+    )
+
+
+def warnings(result: ResultRecord) -> list[str]:
+    """Return in sentences all that a reader of a result must know beside its verdict, the same wherever it is shown."""
+    candidates = result.candidates
+    told = [untried_text(candidates), alike_text(candidates), slow_starts_text(result.contest)]
+    told.append(realtime_text(candidates))
+    return [line for line in (*told, *result.notes, disturbed_text(candidates)) if line]
+
+
+def alike_text(candidates: Sequence[CandidateRecord]) -> str:
+    """Return in one sentence which candidates are one with others; "" if none are."""
+    names = [f"{c.name} ({c.same_as})" for c in candidates if c.same_as]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"The plug-in runs these as it runs what stands in brackets: {', '.join(names[:MOST_NAMED])}{more}."
+
+
+def slow_starts_text(contest: ContestRecord | None) -> str:
+    """Return how often whole starts of a candidate were slow, how slow, and what avoids it; "" if none were."""
+    if contest is None:
+        return ""
+    slow = {name: told for name, told in contest.starts.items() if told.slow and name in _figures(contest)}
+    if not slow:
+        return ""
+    lines = [
+        f"{told.slow} of {_count(told.starts, 'start')} of {name} took about {told.times:.1f} times as long as usual"
+        for name, told in sorted(slow.items(), key=lambda item: -item[1].slow)
+    ]
+    steady = [n for n, told in contest.starts.items() if n in contest.ratios and not told.slow and told.starts > 2]
+    avoided = "no setting compared here avoided it for certain"
+    if steady:
+        name = max(steady, key=lambda n: contest.starts[n].starts)
+        avoided = f"none of the {contest.starts[name].starts} starts of {name} did"
+    return f"{', '.join(lines[:MOST_NAMED])}, from loading to the end; {avoided}."
+
+
+def _figures(contest: ContestRecord) -> set[str]:
+    """Return the names of the candidates of the final, and of the baselines."""
+    return {*contest.ratios, contest.control, contest.default, contest.hint}
 
 
 def untried_text(candidates: Sequence[CandidateRecord]) -> str:
@@ -128,11 +198,13 @@ def _device_text(device: DeviceDocument) -> str:
 def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     """Return in one sentence how fast each placer's fastest placement is; "" where none of them ran.
 
-    candidates: of the result, fastest first.
+    candidates: of the result, fastest first; what was in the screening alone has no milliseconds.
     """
     best: dict[str, LatencyRecord] = {}
     for c in candidates:
-        if not c.baseline and c.kind != "settings" and c.placer != CALIBRATION and c.latency_s is not None:
+        if c.baseline or c.kind == "settings" or c.placer == CALIBRATION:
+            continue
+        if c.latency_s is not None and (c.log_ratios or c.times_as_fast is None):  # else it is a first sight
             best.setdefault(c.placer, c.latency_s)
     if not best:
         return ""
@@ -145,7 +217,7 @@ def pipelines_text(searches: Sequence[SearchRecord], candidates: Sequence[Candid
 
     The first finalist of a placer is the one of which its search tells.
     """
-    rates = {c.name: c.rate for c in candidates if c.rate}
+    rates = {c.name: c.rate for c in candidates if c.rate and (c.log_ratios or c.times_as_fast is None)}
     lines = []
     for search in searches:
         name = f"{search['placer']} 1 pipeline"
@@ -168,7 +240,8 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
         words.append(f"{bytes_text(c.peak_bytes)} at most")
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
-    return f"{c.name} alone: {', '.join(words)}."
+    plain = ", without the real-time scheduling under which turns were measured" if c.realtime else ""
+    return f"{c.name} alone{plain}: {', '.join(words)}."
 
 
 def _between(ends: tuple[float, float] | None) -> str:

@@ -106,6 +106,9 @@ def precision_name(value: Any) -> str:
     return PRECISION_ALIASES.get(word, word)
 
 
+HALVES = ("A", "B")  # what the devices of a machine are called that has one CPU of one part alone
+
+
 def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = None) -> tuple[DeviceSpec, ...]:
     """Return all devices of the machine; of a CPU of several parts each part, and of one CPU alone two halves.
 
@@ -131,7 +134,7 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
     if len(devices) > 1 or set(plugins) != {"CPU"} or cpu_count() < 2:
         return tuple(devices)
     half = {THREADS: str(cpu_count() // 2)}
-    return tuple(make_spec(name, "CPU", half, plugins) for name in ("A", "B"))
+    return tuple(make_spec(name, "CPU", half, plugins) for name in HALVES)
 
 
 def _cpu_parts(plugins: Mapping[str, Plugin], cores: CpuTopology) -> tuple[DeviceSpec, ...]:

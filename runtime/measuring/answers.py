@@ -10,6 +10,7 @@ class RunsOn(TypedDict):
 
     int8_kernels: names of what runs in int8; None where other plug-ins than the CPU's run it, which name nothing alike.
     cached: whether it was taken from a folder of compiled models. compilations: of segments, how many were compiled.
+    reported: the properties of one compiled model on one device, as its plug-in reports them.
     """
 
     executed_on: list[str]
@@ -19,6 +20,7 @@ class RunsOn(TypedDict):
     threads: dict[str, int]
     cached: NotRequired[bool]
     compilations: NotRequired[int]
+    reported: NotRequired[dict[str, str]]
 
 
 class LoadAnswer(RunsOn):

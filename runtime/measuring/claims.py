@@ -138,17 +138,27 @@ def quantile_interval(samples: Sequence[float], share: float, level: float) -> t
     return float(ranked[below - 1]), float(ranked[above - 1])
 
 
-def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders: int, looks: int = 2) -> Judgement:
+def judge(
+    log_ratios: Mapping[str, Sequence[float]],
+    rules: Rules,
+    *,
+    contenders: int,
+    looks: int = 2,
+    over: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+) -> Judgement:
     """Return what the starts so far say of the variants compared with the control, and of the control's twin.
 
     log_ratios: variant -> log(control's time / its time) of each start; the twin among them under its own name.
     contenders: variants that were compared in the beginning, however many are left. looks: how often the comparison is
-    looked at for claims.
+    looked at for claims. over: the same of other baselines, by their names: whoever is none of them must gain over each
+    as well, which takes no further correction (an intersection of tests).
     """
     level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
     spread = Spread.of(list(log_ratios.values()))
     noise, disturbed = _noise(log_ratios.get(TWIN, ()), spread, rules)
     least = math.log1p(rules.least)
+    others = [(Spread.of(list(table.values())), table) for table in (over or {}).values()]
+    baselines = set(over or {})
     ratios: dict[str, Ratio] = {}
     claimed: list[tuple[float, str]] = []
     undecided: list[str] = []
@@ -157,11 +167,15 @@ def judge(log_ratios: Mapping[str, Sequence[float]], rules: Rules, *, contenders
             continue
         mean, low, high = spread.interval(logs, level)
         ratios[name] = Ratio.of(mean, low, high, len(logs))
-        if len(logs) < rules.least_starts:
+        series = [] if name in baselines else [(scatter, table.get(name, ())) for scatter, table in others]
+        if min([len(logs), *(len(values) for _, values in series)]) < rules.least_starts:
             undecided.append(name)
-        elif low > 0 and mean >= least and (low if disturbed else mean) > noise:
+            continue
+        intervals = [(mean, low, high), *(scatter.interval(values, level) for scatter, values in series)]
+        gains = all(start > 0 and middle >= least for middle, start, _ in intervals)
+        if gains and (low if disturbed else mean) > noise:
             claimed.append((-mean, name))
-        elif high > least:
+        elif all(end > least for *_, end in intervals):
             undecided.append(name)
     return Judgement(ratios, tuple(n for _, n in sorted(claimed)), tuple(undecided), noise, disturbed)
 

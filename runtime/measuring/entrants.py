@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pipeline.core.deadline import Clock
 from pipeline.core.measurement import MeasurementFailed, is_transient
-from runtime.measuring.claims import Spread
-from runtime.measuring.pairs import SCREEN_PAIRS, Bench, Part, Start, mean_log_ratio
+from runtime.measuring.claims import TWIN, Spread
+from runtime.measuring.pairs import SCREEN_PAIRS, Bench, Part, Start
 from runtime.measuring.variant import Variant
 
 SCREEN_S = 0.36  # seconds of turns in a start of the screening, where so many pairs take no longer
@@ -28,6 +28,7 @@ class Entrant:
     """A variant in the contest: its starts so far, and why it has gone.
 
     screened, final: the starts of either part, by their number. left: why it takes no further part; "" while it does.
+    same_as: the name of the variant that it is one with by what the plug-in reports of both; "" for none.
     pair_s: what a pair of turns takes. ready_s: what its last start took beside them, for compiling above all.
     """
 
@@ -36,13 +37,19 @@ class Entrant:
     final: dict[int, Start] = field(default_factory=dict)
     failed: MeasurementFailed | None = None
     left: str = ""
+    same_as: str = ""
     pair_s: float = 0.0
     ready_s: float = 0.0
 
     @property
     def advance(self) -> float:
-        """Return the mean log ratio of the screening; -inf where there is none."""
-        return mean_log_ratio(list(self.screened.values()))
+        """Return the median log ratio of the screening's starts, as one may be bad; -inf where there is none."""
+        return float(np.median([s.log_ratio for s in self.screened.values()])) if self.screened else -math.inf
+
+    @property
+    def apart(self) -> float:
+        """Return how far the screening's starts lie apart, as a log ratio; 0 of fewer than two."""
+        return float(np.ptp([s.log_ratio for s in self.screened.values()])) if self.screened else 0.0
 
     @property
     def log_ratios(self) -> list[float]:
@@ -71,6 +78,21 @@ def begin(
         entry.pair_s = min(sum(started.turns_s) / pairs, took_s / pairs)
         entry.ready_s = took_s - pairs * entry.pair_s
         (entry.screened if part == "screening" else entry.final)[number] = started
+
+
+def log_ratios_to(reference: str, entries: Mapping[str, Entrant], beside: str) -> dict[str, dict[int, float]]:
+    """Return, for every other variant of the final, log(reference's time / its time) of each start that both have had.
+
+    beside: the variant beside which all starts ran. The twin of that is compared with nothing else.
+    """
+    logs = {name: {i: s.log_ratio for i, s in e.final.items()} for name, e in entries.items() if e.failed is None}
+    logs[beside] = dict.fromkeys((i for ratios in logs.values() for i in ratios), 0.0)
+    theirs = logs[reference]
+    return {
+        name: ours if name == TWIN else {i: ours[i] - theirs[i] for i in sorted(ours.keys() & theirs.keys())}
+        for name, ours in logs.items()
+        if ours and name != reference
+    }
 
 
 def noise_of(entries: Sequence[Entrant]) -> float:

@@ -156,7 +156,7 @@ class CompiledExecutable:
 
     def describe(self) -> RunsOn:
         """Return how the model really runs."""
-        return {**_describe(self.compiled), "cached": self.cached}
+        return {**_describe(self.compiled), "cached": self.cached, "reported": _reported(self.compiled)}
 
     def close(self) -> None:
         """Do nothing: whoever forgets a compiled model ends it."""
@@ -250,6 +250,14 @@ def _describe(compiled: ov.CompiledModel) -> RunsOn:
         "int8_kernels": kernels.int8_kernels(compiled) if all(d.startswith("CPU") for d in executed) else None,
         "threads": {d: int(p["INFERENCE_NUM_THREADS"]) for d, p in by_device.items() if "INFERENCE_NUM_THREADS" in p},
     }
+
+
+def _reported(compiled: ov.CompiledModel) -> dict[str, str]:
+    """Return the properties that a model which one device runs was compiled with; {} where several run it."""
+    known = compiled.get_property("SUPPORTED_PROPERTIES")
+    if "DEVICE_PROPERTIES" in known or len(compiled.get_property("EXECUTION_DEVICES")) != 1:
+        return {}
+    return {key: str(compiled.get_property(key)) for key in known if key != "SUPPORTED_PROPERTIES"}
 
 
 def _optimal_requests(compiled: ov.CompiledModel) -> int:

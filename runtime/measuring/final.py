@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,22 +11,36 @@ import numpy as np
 from pipeline.core.deadline import Deadline
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.claims import TWIN, Judgement, Rules, Spread, judge
-from runtime.measuring.entrants import LEAST_PAIRS, NEAR, QUIETEST, Entrant, Say, begin, noise_of
+from runtime.measuring.entrants import (
+    LEAST_PAIRS,
+    NEAR,
+    QUIETEST,
+    Entrant,
+    Say,
+    begin,
+    log_ratios_to,
+    noise_of,
+)
 from runtime.measuring.pairs import Bench
 
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_START_S = 0.5  # seconds of turns in it
+FEW = 2  # contenders that may have the least number of starts
 SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
 DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Who meets in the final, by name: the control, the baselines beside it, and the contenders."""
+    """Who meets in the final, by name, "" for nobody: the control, and the baselines beside it.
+
+    rival: another baseline of one device that is near the control. default and rival stay to the end.
+    """
 
     control: str
     default: str
     hint: str
+    rival: str
 
 
 @dataclass(slots=True)
@@ -42,26 +57,32 @@ class Final:
     everyone: bool = False
     twin: dict[str, Entrant] = field(default_factory=dict)
 
-    def run(self) -> Judgement | None:
-        """Return what the starts have come to; None where there was no time for a single one."""
+    def run(self) -> tuple[str, Judgement | None]:
+        """Return the best baseline, and what the starts have come to beside it; None where there was no time for one.
+
+        That is the control, unless another turned out to be better.
+        """
         first = self.entries[self.chosen.control]
         control = first.variant
         ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
         twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
-        baselines = [
-            self.entries[n]
-            for n in dict.fromkeys((self.chosen.default, self.chosen.hint))
-            if n not in ("", self.chosen.control)
-        ]
-        seconds, contenders, baselines = self._that_fit(twin, self._contenders(), baselines)
-        if not contenders:
-            return None
+        kept, hints = (
+            [self.entries[n] for n in dict.fromkeys(names) if n not in ("", self.chosen.control)]
+            for names in ((self.chosen.default, self.chosen.rival), (self.chosen.hint,))
+        )
+        hints = [e for e in hints if e not in kept]
+        seconds, contenders, hints = self._that_fit([twin, *kept], self._contenders(), hints)
+        if seconds is None:
+            return self.chosen.control, None
+        baselines = [*kept, *hints]
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
-            late = self.deadline.left_s < took_s
-            if number > 1 and late and (number > self.settings.least_starts or took_s > GRACE_S):
-                break
+            if number > 1 and self.deadline.left_s < took_s:
+                fits_s = self._round_that_fits([twin, *baselines], contenders, seconds)
+                if fits_s is None and (number > self.settings.least_starts or took_s > GRACE_S):
+                    break
+                seconds = seconds if fits_s is None else fits_s
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
             present = [twin, *baselines, *contenders]
@@ -69,10 +90,21 @@ class Final:
                 if not entry.left:
                     begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
             took_s = self.deadline.clock() - begun
-            judgement = self._judge(len(contenders))
-            if self._decided(judgement, contenders, baselines, number):
+            judgement = self._judge(control.name, baselines, len(contenders))
+            if self._decided(judgement, contenders, hints, number):
                 break
-        return judgement
+        best = self.chosen.control if judgement is None or self.everyone else self._best(judgement, baselines)
+        return best, self._judge(best, [*baselines, first], len(contenders))
+
+    def _best(self, judgement: Judgement, baselines: Sequence[Entrant]) -> str:
+        """Return the best baseline by the starts of the final; the default, where no other is worth a word more."""
+        control, default = self.chosen.control, self.chosen.default
+        better = [e.variant.name for e in baselines if e.variant.name in judgement.claimed]
+        best = next((name for name in judgement.claimed if name in better), control)
+        if best == default or default not in {e.variant.name for e in baselines if e.final and not e.failed}:
+            return best
+        gains = list(self._log_ratios_to(default)[best].values())
+        return best if np.mean(gains) >= math.log1p(self.rules.least) else default
 
     def _contenders(self) -> list[Entrant]:
         """Return the fastest of what is searched, and an own choice of the runtime's that is close.
@@ -94,46 +126,79 @@ class Final:
         return contenders
 
     def _that_fit(
-        self, twin: Entrant, contenders: list[Entrant], baselines: list[Entrant]
-    ) -> tuple[float, list[Entrant], list[Entrant]]:
+        self, kept: list[Entrant], contenders: list[Entrant], hints: list[Entrant]
+    ) -> tuple[float | None, list[Entrant], list[Entrant]]:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
-        Everybody has as many starts as a decision wants, or fewer where their turns would be too short to tell much.
-        Where even the least number is too many, baselines go first, then contenders, the slowest first; where nobody
-        is left, starts may be shorter.
+        Starts tell more than longer turns in fewer of them. Where not all can have as many as a decision wants, hints
+        go first, then contenders, the slowest first, down to a few; these may have the least number of starts. Where
+        nobody is left but those who are kept in any case, starts may be shorter; at last these alone remain, so that
+        what the control takes is known.
         """
-        ordered = [*contenders, *baselines]
+        ordered = [*contenders, *hints]
+        wanted = [(count, self.rules.look) for count in range(len(ordered), FEW, -1)]
+        wanted += [(count, self.settings.least_starts) for count in range(min(FEW, len(ordered)), 0, -1)]
         for shortest_s in (LEAST_START_S, SHORTEST_START_S):
-            for count in range(len(ordered), 0, -1):
-                seconds = self._seconds_of_starts((twin, *ordered[:count]), shortest_s)
+            for count, fewest in wanted:
+                seconds = self._seconds_of_starts((*kept, *ordered[:count]), shortest_s, fewest)
                 if seconds is not None:
                     _leave(ordered[count:])
-                    return seconds, contenders[:count], baselines[: max(0, count - len(contenders))]
+                    return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
         _leave(ordered)
-        return 0.0, [], []
+        return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
 
-    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float) -> float | None:
-        """Return the seconds of turns in a start if so many have the least number of starts; None if they cannot."""
+    def _round_that_fits(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], seconds: float) -> float | None:
+        """Return the seconds of turns with which a last round fits in the time that is left; None if none does.
+
+        The slowest contenders leave until it does; one at least stays.
+        """
+        staying = [e for e in kept if not e.left]
+        alive = sorted((e for e in contenders if not e.left), key=lambda e: -float(np.mean(e.log_ratios)))
+        for count in range(len(alive), 0, -1):
+            present = [*staying, *alive[:count]]
+            turns_s = (self.deadline.left_s - sum(e.ready_s for e in present)) / len(present)
+            if turns_s >= max(SHORTEST_START_S, *(LEAST_PAIRS * e.pair_s for e in present)):
+                for entry in alive[count:]:
+                    entry.left = "no time for further starts"
+                return min(seconds, turns_s)
+        return None
+
+    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float, fewest: int) -> float | None:
+        """Return the seconds of turns in a start if all have so many starts at least; None if they cannot."""
         ready_s = sum(e.ready_s for e in present)
         least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
-        for starts in range(self.rules.look, self.settings.least_starts - 1, -1):
+        for starts in range(self.settings.starts, fewest - 1, -1):
             turns_s = self.deadline.left_s / starts - ready_s
             if turns_s >= least_s:
                 return min(self.settings.start_s, turns_s / len(present))
         return None
 
-    def _judge(self, contenders: int) -> Judgement:
-        ratios = {n: e.log_ratios for n, e in {**self.entries, **self.twin}.items() if e.final and e.failed is None}
-        return judge(ratios, self.rules, contenders=contenders)
+    @property
+    def _all(self) -> dict[str, Entrant]:
+        return {**self.entries, **self.twin}
+
+    def _judge(self, control: str, baselines: Sequence[Entrant], contenders: int) -> Judgement:
+        """Return what the starts say beside one baseline; a gain must be one over all that are still there."""
+        there = [e.variant.name for e in baselines if e.failed is None and not e.left]
+        present = [n for n in there if n == self.chosen.control or self.entries[n].final]
+        tables = {
+            name: {n: list(ratios.values()) for n, ratios in self._log_ratios_to(name).items()}
+            for name in (control, *present)
+        }
+        over = {name: tables[name] for name in present if name != control}
+        return judge(tables[control], self.rules, contenders=contenders, over=over)
+
+    def _log_ratios_to(self, name: str) -> dict[str, dict[int, float]]:
+        return log_ratios_to(name, self._all, self.chosen.control)
 
     def _decided(
-        self, judgement: Judgement, contenders: Sequence[Entrant], baselines: Sequence[Entrant], number: int
+        self, judgement: Judgement, contenders: Sequence[Entrant], hints: Sequence[Entrant], number: int
     ) -> bool:
         """Let those leave that cannot win any more; return whether more starts would change nothing."""
         if self.everyone:
             return False
         if number >= self.settings.least_starts:
-            for entry in baselines:
+            for entry in hints:
                 ratio = judgement.ratios.get(entry.variant.name)
                 if ratio is not None and not entry.left and np.log(ratio.high) < -DISTANT:
                     entry.left = "clearly slower"

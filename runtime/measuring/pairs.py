@@ -51,7 +51,7 @@ class Start:
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
     latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long
     turns some. loaded: what its process says of it. turns_s: seconds that all turns of the variant took, and of the
-    control. warm_up: inferences before.
+    control. warm_up: inferences before. run: what measured it, later ones greater; "" where one alone does.
     """
 
     variant_s: tuple[float, ...]
@@ -63,6 +63,7 @@ class Start:
     cpu_s: float = 0.0
     peak_bytes: int = 0
     waited_share: float = 0.0
+    run: str = ""
 
     @property
     def log_ratio(self) -> float:
@@ -395,8 +396,3 @@ def realtime_helps(children: Sequence[Child], settings: MeasureSettings) -> bool
             return False
         needed = needed or plain["run_delay_s"] > REALTIME_NEEDED * plain["runnable_s"]
     return needed
-
-
-def mean_log_ratio(starts: Sequence[Start]) -> float:
-    """Return the mean log ratio of starts; -inf of none."""
-    return float(np.mean([s.log_ratio for s in starts])) if starts else -math.inf

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from runtime.measuring.variant import Variant
 class Written:
     """A bench whose starts are added to a file of JSON Lines, and taken from it where they are there already.
 
-    context: what the figures depend on beside the variants; lines of another are left alone.
+    context: what the figures depend on beside the variants; lines of another are left alone. run: what new starts are
+    told apart by from those of earlier runs, since seconds of different hours do not compare.
     """
 
     bench: Bench
     path: Path
     context: str
+    run: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
     known: dict[str, Start | MeasurementFailed] = field(default_factory=dict)
 
     @classmethod
@@ -43,6 +46,7 @@ class Written:
             result = self.bench.start(variant, control, part=part, number=number, pairs=pairs, seconds=seconds)
             if is_transient(result):
                 return result
+            result = replace(result, run=self.run) if isinstance(result, Start) else result
             append_line(self.path, {"context": self.context, "key": key, **_document(result)})
             self.known[key] = result
         return self.known[key]

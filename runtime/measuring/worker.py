@@ -131,7 +131,8 @@ class Session:
         """Run inferences for `seconds`, at least `minimum` of every request, and time each.
 
         One request runs one inference after another; several are all kept busy. period_s: seconds per inference, of
-        several requests while all of them are busy.
+        several requests while all of them are busy. cpu_s: of all inferences that ran, those that fill and empty the
+        requests among them, whose latencies do not count.
         """
         requests = self._loaded()
         self._begin_sequences()
@@ -139,10 +140,10 @@ class Session:
         with _Realtime(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
-                period_s = float(np.mean(samples))
+                period_s, ran = float(np.mean(samples)), len(samples)
             else:
-                samples, period_s = self._all_at_once(requests, command["seconds"], command["minimum"])
-        cpu_s = (time.process_time() - cpu_before_s) / len(samples)
+                samples, period_s, ran = self._all_at_once(requests, command["seconds"], command["minimum"])
+        cpu_s = (time.process_time() - cpu_before_s) / ran
         waited = waited_between(before, scheduled_ns())
         return {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch, **waited}
 
@@ -158,8 +159,11 @@ class Session:
 
     def _all_at_once(
         self, requests: Sequence[InferenceRequest], seconds: float, minimum: int
-    ) -> tuple[list[float], float]:
-        """Return latencies and the seconds per inference; what fills and empties the pipeline is left out of both."""
+    ) -> tuple[list[float], float, int]:
+        """Return latencies, the seconds per inference, and how many ran.
+
+        What fills and empties the requests is left out of the first two.
+        """
         waiting: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
 
         def ended(number: int, _: None) -> None:
@@ -191,7 +195,8 @@ class Session:
         for request in requests:
             request.wait()
         first = len(requests)
-        return samples[first:], (finished[-1] - finished[first - 1]) / (len(finished) - first)
+        ran = len(finished) + len(requests)  # of every request the last is begun before the time is over
+        return samples[first:], (finished[-1] - finished[first - 1]) / (len(finished) - first), ran
 
     def arrive(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Answer requests that arrive at a mean rate, at random (Poisson), and time each from its arrival."""

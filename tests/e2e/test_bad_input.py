@@ -390,7 +390,6 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
         (["measure", "--run", "RUN", "--max-memory", "2XB"], 2, "'2XB' is not a size", "2GB"),
         (["measure", "--run", "RUN", "--objective", "speed"], 2, "'speed' is not one of", ""),
         (["measure", "--run", "RUN", "--set", "measure.percentile=101"], 2, "at most 100", ""),
-        (["compare", "RUN", "RUN"], 5, "1 start(s) of", "larger --budget"),
         (["compare", "RUN", "RUN", "--least", "two"], 2, "'two' is not a share", "such as 2%"),
         (["compare", "RUN"], 2, "Missing argument 'RUN_B'", "--help"),
     ],

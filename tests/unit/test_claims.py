@@ -89,6 +89,18 @@ def test_a_twin_that_differs_from_itself_for_certain_disturbs() -> None:
     assert (found.disturbed, found.claimed, found.open) == (True, (), ("unsure",))
 
 
+def test_a_gain_over_the_control_alone_is_no_claim_where_another_baseline_is_as_fast() -> None:
+    gain, none = [0.1, 0.101, 0.099, 0.1], [0.0, 0.001, -0.001, 0.0]
+    starts = {TWIN: none, "a": gain, "b": gain, "default": gain}
+    over = {"default": {TWIN: none, "a": none, "b": gain}}
+    assert judge(starts, RULES, contenders=2).claimed == ("a", "b", "default")
+    found = judge(starts, RULES, contenders=2, over=over)
+    assert found.claimed == ("b", "default")  # of which the last is a baseline itself
+    assert found.open == ()
+    few = judge(starts, RULES, contenders=2, over={"default": {**over["default"], "b": gain[:2]}})
+    assert (few.claimed, few.open) == (("default",), ("b",))
+
+
 def test_nothing_is_claimed_of_fewer_starts_than_are_asked_for() -> None:
     found = judge({TWIN: [0.0, 0.0], "a": [0.5, 0.5]}, RULES, contenders=1)
     assert (found.claimed, found.open, found.noise) == ((), ("a",), math.inf)

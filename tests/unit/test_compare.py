@@ -10,13 +10,29 @@ import numpy as np
 import pytest
 
 from pipeline.config import parse_share
-from pipeline.core.errors import MeasurementError, SlowerError, StoreError, UsageError
+from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.runs.compare import ComparisonRecord, compare, refuse_slower
+from pipeline.runs.records import ContestRecord
 from pipeline.runs.schemas import schema_of
 from tests.deployments import deployed, measured, write
 from tests.models import chain
 from tests.two_cpus import two_cpus
 
+CONTEST = ContestRecord(  # of a run that had no time for a final
+    objective="latency",
+    percentile=50.0,
+    control="CPU",
+    default="CPU",
+    hint="",
+    level=0.95,
+    least=0.02,
+    claimed=[],
+    noise=None,
+    disturbed=False,
+    ratios={},
+    over_default={},
+    over_hint={},
+)
 STEADY = np.linspace(0.99e-3, 1.01e-3, 12)  # seconds
 
 
@@ -44,6 +60,8 @@ def test_the_verdict_is_what_the_whole_interval_says(
 ) -> None:
     found = compared(tmp_path, factor, spread=spread)
     assert found.verdict == verdict
+    assert found.low is not None
+    assert found.high is not None
     assert found.low <= found.ratio <= found.high
     assert found.ratio == pytest.approx(factor, rel=0.1 if spread > 1 else 1e-3)
     assert f"{found.low:.3f} to {found.high:.3f} at 95 %, unpaired" in found.text
@@ -60,11 +78,33 @@ def test_what_may_be_slower_by_more_counts_only_beyond_that(tmp_path: Path) -> N
     assert compared(tmp_path, 1.05, least=0.1).verdict == "same"
 
 
-def test_too_few_samples_are_no_grounds_for_either(tmp_path: Path) -> None:
-    a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [1e-3] * 2)
-    with pytest.raises(MeasurementError, match=r"2 start\(s\) of CPU, too few for an interval") as caught:
-        compare(a, b, least=0.02)
-    assert caught.value.exit_code == 5
+def test_a_single_start_decides_nothing_and_is_compared_nevertheless(tmp_path: Path) -> None:
+    a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [2e-3], contest=CONTEST)
+    found = compare(a, b, least=0.02)
+    assert (found.verdict, found.low, found.high, found.b.low_s) == ("undecided", None, None, None)
+    assert found.ratio == pytest.approx(2.0, rel=1e-2)
+    assert f"it takes {found.ratio:.3f} times as long (a single start of CPU in {b} gives no interval)" in found.text
+    refuse_slower(found)
+
+
+def test_two_starts_have_an_interval_which_is_wide(tmp_path: Path) -> None:
+    a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [1.4e-3, 1.6e-3], contest=CONTEST)
+    found = compare(a, b, least=0.02)
+    assert found.verdict == "undecided"
+    assert found.low is not None
+    assert found.low < 1 < found.ratio
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "same"), (1.5, "slower"), (0.9, "faster")])
+def test_two_predictions_have_no_noise_and_are_compared_as_they_are(
+    factor: float, verdict: str, tmp_path: Path
+) -> None:
+    a, b = measured(tmp_path / "a", [1e-3]), measured(tmp_path / "b", [factor * 1e-3])
+    found = compare(a, b, least=0.02)
+    assert (found.verdict, found.ratio, found.low) == (verdict, pytest.approx(factor), pytest.approx(factor))
+    assert found.text.endswith("as predicted.")
+    with pytest.raises(UsageError, match="is a prediction, the other run was measured"):
+        compare(a, measured(tmp_path / "c", STEADY.tolist(), contest=CONTEST), least=0.02)
 
 
 @pytest.mark.parametrize(

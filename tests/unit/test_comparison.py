@@ -38,6 +38,9 @@ def test_what_must_be_the_control_comes_first_and_what_the_runtime_chooses_last(
     assert [v.kind for v in in_order(known, splits)] == [
         *("hint", "default", "settings", "settings", "split", "settings", "split", "device", "own choice")
     ]
+    assert [v.kind for v in in_order(known, splits, settings_first=True)] == [
+        *("hint", "default", "settings", "settings", "settings", "device", "split", "split", "own choice")
+    ]
 
 
 @pytest.mark.parametrize(("objective", "requests"), [("latency", 1), ("throughput", 0)])
@@ -95,6 +98,10 @@ def test_an_answer_that_fails_alone_at_the_end_is_an_answer_still(
 LOADED = {"compile_s": 0.1, "executed_on": ["CPU"], "subgraphs": 1, "precisions": {"CPU": "f32"}, "requests": 4}
 
 
+def of_entries(entries: dict[str, Entrant], control: str) -> contest.Contest:
+    return contest.Contest(entries, control, control, "", None, Rules(), beside=control)
+
+
 def of_starts(name: str, *log_ratios: float) -> Entrant:
     """Return who has had a start in the final for each of these, beside a control of a second."""
     starts = {i: Start((math.exp(-x),), (1.0,), (1.0,), LOADED) for i, x in enumerate(log_ratios, 1)}
@@ -109,16 +116,22 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     second = Start((4.0,), (4.0,), (4.0,), told | {"accuracy": whole.to_json()}, peak_bytes=5, cpu_s=0.4)
     (variant,) = named("settings")
     entry = Entrant(variant, screened={1: replace(second, variant_s=(9.0,))}, final={1: first, 2: second})
-    row = comparison._entrant_row(entry, math.log(1.5), None, subject.graph, {variant.name: [0.5]})
+    (default,) = named("default")
+    unseen = Entrant(replace(variant, name="unseen"), left="no time")
+    found = of_entries({default.name: Entrant(default), variant.name: entry, "unseen": unseen}, default.name)
+    row = comparison._entrant_row(found, variant.name, None, subject.graph, {variant.name: [0.5]}, MeasureSettings())
     assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
     assert (row["difference"], Accuracy.from_json(row["accuracy"])) == (0.5, whole)  # which compared most
     assert row["log_ratios"] == {"1": pytest.approx(math.log(2.0)), "2": 0.0}
-    assert row["latency_s"]["median"] == pytest.approx(2.0)
-    assert (row["times_as_fast"], row["peak_bytes"]) == (pytest.approx(1.5), 9)
+    control_s = math.sqrt(2.0 * 4.0)  # by its own turns
+    assert row["latency_s"]["median"] == pytest.approx(control_s / math.sqrt(2.0))
+    assert (row["latency_s"]["fastest"], row["latency_s"]["slowest"]) == pytest.approx((control_s / 2, control_s))
+    assert (row["times_as_fast"], row["peak_bytes"]) == (pytest.approx(math.sqrt(2.0)), 9)
+    assert row["rate"] == pytest.approx(1 / row["latency_s"]["median"])
     assert (row["compile_s"], row["cpu_s"]) == (pytest.approx(0.2), pytest.approx(0.3))
     assert (row["latencies_s"], row["alone_s"], row["requests"]) == ([1.0, 1.5, 4.0], [0.5], 4)
-    unseen = comparison._entrant_row(Entrant(variant, left="no time"), -math.inf, None, subject.graph, {})
-    assert (unseen["samples_s"], unseen["failed"], unseen["left"]) == ([], None, "no time")
+    untried = comparison._entrant_row(found, "unseen", None, subject.graph, {}, MeasureSettings())
+    assert (untried["samples_s"], untried["failed"], untried["left"]) == ([], None, "no time")
 
 
 def test_ratios_to_another_baseline_hold_together_for_all_that_have_one() -> None:

@@ -18,8 +18,8 @@ import pipeline.artifacts.declared
 import pipeline.runs.plan
 from pipeline import registry
 from pipeline.artifacts.declared import is_ours, placers_called
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Task, why_not
+from pipeline.artifacts.store import Entry, Store, file_digest, write_json
+from pipeline.artifacts.task import Outcome, Task, why_not
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.config import Settings
 from pipeline.core.problem import Budget
@@ -28,6 +28,7 @@ from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
 from pipeline.runs.execution import forecast
+from pipeline.runs.notes import placing_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_seed
 from pipeline.runs.result import versions
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
@@ -277,6 +278,40 @@ def test_an_implementation_is_named_with_its_stage() -> None:
         "coarsen.fold": 1,
         "coarsen.metis": registry.implementation("coarsen", "metis").version,
     }
+
+
+@pytest.mark.parametrize(
+    ("halves", "changed", "first"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"measure.runtime": "auto"}, False),
+        (True, {"measure.settings": False}, False),
+    ],
+)
+def test_on_halves_of_one_cpu_settings_go_before_placements_unless_a_runtime_is_asked_for(
+    halves: bool, changed: dict[str, Any], first: bool
+) -> None:
+    machine = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=halves)
+    settings = Settings().updated(changed, "the test")
+    found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, machine)}
+    assert ["settings_first" in found[stage] for stage in ("place", "measure")] == [first] * 2
+    assert not first or found["place"]["reward"] == "simulated"
+    asked = Settings().updated({**changed, "place.reward": "measured"}, "the test")
+    found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), asked, machine)}
+    assert found["place"]["reward"] == "measured"
+
+
+def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_path: Path) -> None:
+    machine = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=True)
+    (task,) = (t for t in plan(ModelFile(Path("m.xml"), "0" * 64), Settings(), machine) if t.stage == "place")
+    searches = [{"value_s": 0.002, "lower_bound_s": 0.0015}, {"value_s": None, "lower_bound_s": 0.001}]
+    write_json(tmp_path / "searches.json", searches)
+    entry = Entry(tmp_path, "", {}, {}, {"searches.json": file_digest(tmp_path / "searches.json")})
+    (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0))
+    assert "the best placement is predicted to take 2.00 ms, and none can take less than 1.50 ms. So settings" in note
+    plain = replace(task, params={})
+    assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
 
 
 @pytest.mark.parametrize("changed", [{}, {"place.use": ["hsdag"], "coarsen.use": ["fuse", "metis"], "budget": "600s"}])

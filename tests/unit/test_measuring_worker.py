@@ -140,6 +140,27 @@ def test_all_requests_are_in_flight_at_once_and_a_period_is_shorter_than_a_laten
     assert told["period_s"] < sum(told["samples_s"]) / len(told["samples_s"])
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_processor_time_is_that_of_all_inferences_that_ran(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks, begun = itertools.count(), list[int]()
+    counting = SimpleNamespace(perf_counter=lambda: float(next(ticks)), process_time=lambda: 0.5 * len(begun))
+    monkeypatch.setattr(worker, "time", counting)
+    monkeypatch.setattr(worker, "queue", SimpleNamespace(SimpleQueue=Impatient))
+
+    class Costing(Request):
+        def start_async(self) -> None:
+            begun.append(1)
+            super().start_async()
+
+        def infer(self) -> None:
+            begun.append(1)
+
+    session = worker.Session()
+    batch = Together(count)
+    session.requests = [Costing(batch) for _ in range(count)]  # type: ignore[misc]
+    assert session.run({"seconds": 0.0, "minimum": 2, "realtime": False})["cpu_s"] == pytest.approx(0.5)
+
+
 def test_outputs_of_bf16_are_numbers_and_strings_stay_what_they_are(tmp_path: Path) -> None:
     x, text = op.parameter([1, 4], np.float32, name="x"), op.parameter([2], ov.Type.string, name="text")
     parts = op.string_tensor_unpack(text)

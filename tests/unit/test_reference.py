@@ -91,7 +91,7 @@ def test_what_onnx_runtime_does_not_run_is_run_as_it_is_read(tmp_path: Path, mon
 
     monkeypatch.setattr(reference, "by_onnxruntime", refuses)
     path = perceptron(tmp_path / "m.onnx")
-    drawn = reference.Drawn({}, 8)
+    drawn = reference.CheckInputs({}, 8)
     reference.write_outputs(ov.Core().read_model(path), path, tmp_path, ORDER, drawn, flops=1.0)
     facts = json.loads((tmp_path / FACTS).read_text(encoding="utf-8"))
     assert facts["executor"] == reference.AS_READ

@@ -76,9 +76,12 @@ def test_rows_of_a_contest_stand_by_how_they_compare_not_by_when_the_machine_was
 
 
 def test_two_starts_have_no_interval_and_three_have_students() -> None:
-    assert latency_of([1.0, 4.0]) == {"median": pytest.approx(2.0), "low": None, "high": None}
+    assert latency_of([1.0, 4.0]) == {
+        **{"median": pytest.approx(2.0), "low": None, "high": None},
+        **{"fastest": 1.0, "slowest": 4.0},
+    }
     half = 4.302653 * math.log(2) / math.sqrt(3)
-    ends = {"median": 2.0, "low": 2 * math.exp(-half), "high": 2 * math.exp(half)}
+    ends = {"median": 2.0, "low": 2 * math.exp(-half), "high": 2 * math.exp(half), "fastest": 1.0, "slowest": 4.0}
     assert latency_of([1.0, 2.0, 4.0]) == pytest.approx(ends)
 
 
@@ -187,6 +190,7 @@ CONTEST = {
         "missing_s": 0.0,
         "metric": "",
         "checks_s": 0.0,
+        "starts": {"A": {"starts": 6, "slow": 1, "times": 1.7}},
     },
     **{
         "ratios": {"greedy 1": {"ratio": 2.0, "low": 1.9, "high": 2.1, "starts": 5}},

@@ -86,6 +86,15 @@ def test_without_time_for_a_comparison_it_says_so() -> None:
     assert "first sight" not in decide([striking, HALF], many, FREE).text
 
 
+def test_where_baselines_alone_were_compared_it_says_why() -> None:
+    slow = candidate("default", 3.0, baseline=True, log_ratios={"1": -0.4})
+    ratios = {"default": RatioRecord(0.7, 0.6, 0.8, 3)}
+    assert "no time to compare" in decide([FAST, HALF, slow], contest([], ratios, missing_s=3.0), FREE).text
+    alike = replace(FAST, same_as="half")
+    assert decide([alike, HALF], contest([], {}), FREE).text == "All that runs is one with half: use it."
+    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("use half.")
+
+
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(0.8, 0.7, 0.9, 5)}), FREE)
     assert "at most 0.0 % is to be had" in verdict.text
@@ -108,6 +117,26 @@ def test_a_split_must_be_faster_than_one_device_in_every_start_to_go_before_it(s
     alone = replace(FAST, log_ratios={str(i): 0.7 for i in range(5)})
     ahead = split({str(i): x for i, x in enumerate(starts)})
     assert decide([ahead, alone, HALF], found, FREE).best == best
+
+
+@pytest.mark.parametrize(
+    ("starts", "best"),
+    [
+        ([0.201, 0.21, 0.205], "plain"),  # 0.6 % ahead for certain, which is not worth it
+        ([0.1, 0.4, 0.28], "plain"),  # 6 % ahead, perhaps
+        ([0.30, 0.301, 0.299], "unpinned"),
+    ],
+)
+def test_of_settings_that_may_be_equally_fast_the_simplest_is_the_answer(starts: list[float], best: str) -> None:
+    def settings(name: str, ahead: list[float], **pinning: str) -> CandidateRecord:
+        properties = {"CPU": {"INFERENCE_PRECISION_HINT": "f32", **pinning}}
+        return candidate(name, settings=properties, log_ratios={str(i): x for i, x in enumerate(ahead)})
+
+    plain = settings("plain", [0.2, 0.2, 0.2])
+    pinned = settings("pinned", [0.2, 0.2, 0.2], ENABLE_CPU_PINNING="YES")
+    unpinned = settings("unpinned", starts, ENABLE_CPU_PINNING="NO")
+    found = contest(["unpinned", "pinned", "plain"], {n: ratio(1.2) for n in ("unpinned", "pinned", "plain")})
+    assert decide([unpinned, pinned, plain, HALF], found, FREE).best == best
 
 
 def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_differ() -> None:

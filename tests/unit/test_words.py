@@ -10,14 +10,24 @@ import pytest
 from pipeline.config import Settings
 from pipeline.core.devices import CostTable
 from pipeline.runs.plan import _by_runtime
-from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.runs.records import (
+    CandidateRecord,
+    ContestRecord,
+    FailureRecord,
+    LatencyRecord,
+    RatioRecord,
+    SlowStartsRecord,
+)
 from pipeline.runs.words import (
     about,
+    alike_text,
+    disturbed_text,
     failure_text,
+    milliseconds,
     pipelines_text,
     refusal_text,
-    scatter_text,
     search_text,
+    slow_starts_text,
     time_shares,
     untried_text,
     winner_text,
@@ -110,29 +120,61 @@ def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() 
     assert known.endswith("and none of its own were measured. It found nothing that was not known before.")
 
 
-@pytest.mark.parametrize(
-    ("ms", "ratio", "more", "told"),
-    [
-        (0.8, 1.1, {}, False),
-        (1.2, 1.1, {}, True),
-        (0.8, 0.9, {}, True),
-        (1.2, 1.1, {"objective": "throughput"}, False),
-        (1.2, 1.1, {"percentile": 99.0}, False),
-    ],
-)
-def test_what_counts_is_told_where_milliseconds_and_ratios_disagree(
-    ms: float, ratio: float, more: dict[str, Any], told: bool
-) -> None:
-    known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
-    rows = [
-        CandidateRecord(name=name, latency_s=LatencyRecord(value * 1e-3, None, None), **known)
-        for name, value in (("control", 1.0), ("other", ms), ("first sight", 9.0))
-    ]
-    terms = {"objective": "latency", "percentile": 50.0, "control": "control", "default": "", "hint": "", "level": 0.95}
-    terms |= {"least": 0.02, "noise": 0.01, "disturbed": False, "over_default": {}, "over_hint": {}, "claimed": []}
-    contest = ContestRecord(ratios={"other": RatioRecord(ratio, 0.5, 2.0, 6)}, **terms | more)
-    assert scatter_text(rows, contest).endswith("the ratios count.") == told
-    assert scatter_text(rows, None) == ""
+KNOWN = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
+CONTEST: dict[str, Any] = {
+    **{
+        "objective": "latency",
+        "percentile": 50.0,
+        "control": "control",
+        "default": "control",
+        "hint": "",
+        "level": 0.95,
+    },
+    **{"least": 0.02, "noise": 0.01, "disturbed": False, "over_default": {}, "over_hint": {}, "claimed": []},
+}
+
+
+def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
+    latency = LatencyRecord(2e-3, None, None, 1.9e-3, 2.25e-3)
+    control = CandidateRecord(name="control", latency_s=latency, times_as_fast=1.0, **KNOWN)
+    final = CandidateRecord(name="a", latency_s=latency, times_as_fast=1.1, log_ratios={"1": 0.1}, **KNOWN)
+    seen = CandidateRecord(name="b", latency_s=latency, times_as_fast=1.2, **KNOWN)
+    contest = ContestRecord(ratios={}, **CONTEST)
+    assert milliseconds(control, contest) == milliseconds(final, contest) == ("2.000", "1.900 to 2.250")
+    assert milliseconds(seen, contest) == ("", "")
+    assert milliseconds(seen, None) == ("2.000", "1.900 to 2.250")  # of a simulator
+
+
+def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
+    rows = [CandidateRecord(name=name, same_as=same, **KNOWN) for name, same in (("a", ""), ("b", "a"), ("c", "a"))]
+    assert alike_text(rows[:1]) == ""
+    assert alike_text(rows) == "The plug-in runs these as it runs what stands in brackets: b (a), c (a)."
+
+
+def test_slow_starts_are_told_with_what_avoids_them() -> None:
+    starts = {
+        "control": SlowStartsRecord(8, 2, 1.74),
+        "a": SlowStartsRecord(5, 0, 1.0),
+        "b": SlowStartsRecord(7, 1, 2.0),
+    }
+    ratios = {name: RatioRecord(1.0, 0.9, 1.1, 5) for name in "ab"}
+    seen = {"nobody": SlowStartsRecord(1, 1, 3.0)}
+    text = slow_starts_text(ContestRecord(ratios=ratios, starts=starts | seen, **CONTEST))
+    assert text == (
+        "2 of 8 starts of control took about 1.7 times as long as usual, "
+        "1 of 7 starts of b took about 2.0 times as long as usual, from loading to the end; "
+        "none of the 5 starts of a did."
+    )
+    ratios = {"b": ratios["b"]}
+    assert slow_starts_text(ContestRecord(ratios=ratios, starts=starts, **CONTEST)).endswith("avoided it for certain.")
+    assert slow_starts_text(ContestRecord(ratios=ratios, **CONTEST)) == slow_starts_text(None) == ""
+
+
+def test_threads_that_waited_for_processors_are_told_and_a_quiet_machine_is_the_advice() -> None:
+    quiet, busy = (CandidateRecord(name="a", waited_share=share, **KNOWN) for share in (0.1, 0.37))
+    assert disturbed_text([quiet]) == disturbed_text([]) == ""
+    assert "up to 37% of their time" in disturbed_text([quiet, busy])
+    assert disturbed_text([busy]).endswith("Measure again while the machine is quiet.")
 
 
 def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
