@@ -21,6 +21,7 @@ from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
+from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.core.process import LAST_WORDS, ending, python_command
@@ -65,7 +66,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         "dynamic_cuts": dynamic_cuts,
     }
     with unchanged(path, source):
-        answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
+        answer = _answer(command, path, limits, limits.memory_bytes(file_bytes))
         for line in answer["said"]:
             logger.warning("%s", line)
         if "os_error" in answer:
@@ -75,11 +76,39 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
             raise kind(answer["error"]["cause"], answer["error"]["remedy"])
 
 
-def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
+class _EndedError(ModelError):
+    """A reader that died, or took too much memory; how: in words."""
+
+    def __init__(self, cause: str, remedy: str, how: str) -> None:
+        super().__init__(cause, remedy)
+        self.how = how
+
+
+def _answer(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
+    """Return the answer to a command; a process that the sizes it tries kill is followed by one that leaves them out.
+
+    Raises:
+        ModelError: a process exceeded a limit, or died of anything else.
+    """
+    end = time.monotonic() + limits.timeout_s
+    with tempfile.TemporaryDirectory() as scratch:
+        tries = Tries(Path(scratch) / "tries.jsonl")
+        while True:
+            try:
+                return _ask({**command, "tries": str(tries.path)}, path, limits, memory_bytes, end)
+            except _EndedError as error:
+                sizes = tries.unfinished()
+                if not sizes:
+                    raise
+                tries.end(sizes, f"the process that ran it {error.how}")
+
+
+def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, end: float) -> dict[str, Any]:
     """Return the answer of a process that is started for one command.
 
     Raises:
-        ModelError: it exceeded a limit, or died.
+        _EndedError: it died, or took too much memory.
+        ModelError: it took longer than allowed, until `end`.
     """
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
         asked.write(json.dumps(command).encode())
@@ -88,36 +117,36 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
             python_command("coarsen.reading.read_child"), stdin=asked, stdout=answers, stderr=errors
         )
         try:
-            _watch(process, path, limits, memory_bytes)
+            _watch(process, path, limits, memory_bytes, end)
         finally:
             process.kill()
             process.wait()
         text = _content(answers)
         if process.returncode != 0 or not text:
             words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
-            raise _died(path, ending(process.returncode, words))
+            raise _died(path, ending(process.returncode, words), ending(process.returncode, ""))
         answer: dict[str, Any] = json.loads(text)
         return answer
 
 
-def _died(path: Path, how: str) -> ModelError:
-    """Return the error for a process that died reading a model, by its last words in `how`."""
-    if RUNNING in how:
+def _died(path: Path, words: str, how: str) -> _EndedError:
+    """Return the error for a process that died reading a model; words: how, and what it said at last."""
+    if RUNNING in words:
         remedy = (
             "That is a fault of OpenVINO's CPU device: give other sizes with --shape, or another version of openvino."
         )
     else:
         remedy = CHECK_FILE
-    return ModelError(f"Reading {path} failed: its process {how}.", remedy)
+    return _EndedError(f"Reading {path} failed: its process {words}.", remedy, how)
 
 
-def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int) -> None:
+def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, end: float) -> None:
     """Wait until the process ends.
 
     Raises:
-        ModelError: it exceeded a limit.
+        _EndedError: it took too much memory.
+        ModelError: it took longer than allowed, until `end`.
     """
-    end = time.monotonic() + limits.timeout_s
     while True:
         try:
             process.wait(POLL_S)
@@ -131,9 +160,10 @@ def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, mem
                 f"If it is that large: --set coarsen.read_timeout_s={10 * limits.timeout_s:g}",
             )
         if _own_bytes(process.pid) > memory_bytes:
-            raise ModelError(
+            raise _EndedError(
                 f"Reading {path} takes more than {bytes_text(memory_bytes)} of memory.",
                 f"If it is that large: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
+                f"took more than {bytes_text(memory_bytes)} of memory",
             )
 
 

@@ -1,6 +1,7 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts"}
+in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts",
+     "tries": a file of what is known of sizes, and is written on}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
@@ -58,13 +59,17 @@ def _read(command: dict[str, Any]) -> None:
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.tries import Tries
     from pipeline.shared.model_inputs import SEQUENCE
     from pipeline.shared.payload import save_graph
 
     path, out = Path(command["path"]), Path(command["out"])
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
-    model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
+    tries = Tries(Path(command["tries"]))
+    model, chosen, inputs = read.read_with_inputs(
+        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries
+    )
     asked = Rewrites(**command["rewrites"])
     if asked != Rewrites():
         rewritten = rewrite(model, asked)

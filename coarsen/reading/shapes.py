@@ -6,16 +6,19 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.sizes_to_try import Shapes, shapes_to_try
+from coarsen.reading.dimensions import Names
+from coarsen.reading.sizes_to_try import Guess, Shapes, guesses
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_inputs import input_name
 from pipeline.shared.runtime_words import in_words
 
 SCALAR = "scalar"
+NO_NAMES: Names = {}
 _GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|(?:\d+|\?)(?:x(?:\d+|\?))*)")
 
 
@@ -61,20 +64,25 @@ def inputs_sha256(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChosenShape:
-    """An input that was dynamic, or is given another shape: what the file says, and what it is taken as."""
+    """An input that was dynamic, or is given another shape: what the file says, and what it is taken as.
+
+    why: what speaks for a shape that nobody gave. trial: what was compared to see that it suits the model, in words.
+    """
 
     name: str
     declared: str
     shape: str
     given: bool
+    why: str = ""
+    trial: str = ""
 
 
-def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[ChosenShape]]]:
+def concretes(model: Any, requested: InputShapes, names: Names = NO_NAMES) -> Iterator[tuple[Any, list[ChosenShape]]]:
     """Yield an OpenVINO model with the shapes that are wished for, and which inputs changed, the likeliest first.
 
-    Of dynamic inputs whose shapes are not given, the first dimension becomes 1, and the others what `shapes_to_try`
-    says; only those come that fit together, and last those with which some output has more rows than the inputs. Where
-    all shapes are given, or stay dynamic, there is one answer; where nothing fits, there is none.
+    Of dynamic inputs whose shapes are not given, the sizes are those of `guesses`; only those come that fit together,
+    and last those with which some output has more rows than the inputs. Where all shapes are given, or stay dynamic,
+    there is one answer; where nothing fits, there is none. names: of the dimensions of inputs, as the file has them.
 
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
@@ -90,17 +98,24 @@ def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[Ch
         return
     declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
     of_many_rows = []
-    for shapes in shapes_to_try(shaped, open_ports):
-        tried = _fitted(shaped, shapes)
+    for guess in guesses(shaped, open_ports, partial(_fitted, shaped), names):
+        tried = _fitted(shaped, guess.shapes)
         if tried is None:
             continue
-        defaults = [ChosenShape(name, declared[name], shown(shape), given=False) for name, shape in shapes.items()]
         if _keeps_batch(shaped, tried):
-            yield tried, told + defaults
+            yield tried, told + _assumed(guess, declared)
         else:
-            of_many_rows.append((shapes, told + defaults))
-    for shapes, defaults in of_many_rows:
-        yield _fitted(shaped, shapes), defaults
+            of_many_rows.append(guess)
+    for guess in of_many_rows:
+        yield _fitted(shaped, guess.shapes), told + _assumed(guess, declared)
+
+
+def _assumed(guess: Guess, declared: Mapping[str, str]) -> list[ChosenShape]:
+    """Return the shapes that inputs get which nobody gave any."""
+    return [
+        ChosenShape(name, declared[name], shown(shape), given=False, why=guess.why)
+        for name, shape in guess.shapes.items()
+    ]
 
 
 def option_of(shapes: Iterable[ChosenShape]) -> str:
@@ -110,7 +125,7 @@ def option_of(shapes: Iterable[ChosenShape]) -> str:
 
 def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
     """Return in words why the likeliest shapes of a model's open inputs do not fit together."""
-    shapes = next(shapes_to_try(model, open_ports))
+    shapes = next(guesses(model, open_ports, partial(_fitted, model), NO_NAMES)).shapes
     sizes = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
     tried = model.clone()
     try:
@@ -132,7 +147,23 @@ def _fitted(model: Any, shapes: Shapes) -> Any | None:
         tried.reshape(shapes)
     except RuntimeError:
         return None
-    return None if _emptied(model, tried) else tried
+    return None if _emptied(model, tried) or _leaves_dimension(tried) else tried
+
+
+def _leaves_dimension(model: Any) -> bool:
+    """Return whether a dimension that is to be removed is not 1: OpenVINO then leaves it, and another rank.
+
+    So the height of a line of text that is too high for its recogniser.
+    """
+    for op in model.get_ordered_ops():
+        if op.get_type_name() != "Squeeze" or op.get_input_size() < 2:
+            continue
+        shape, axes = op.get_input_partial_shape(0), op.input_value(1).get_node()
+        if shape.rank.is_dynamic or axes.get_type_name() != "Constant":
+            continue
+        if any(shape[int(axis)].is_static and shape[int(axis)].get_length() != 1 for axis in axes.get_data().ravel()):
+            return True
+    return False
 
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
