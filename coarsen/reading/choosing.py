@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coarsen.reading.shapes import ChosenShape, InputShapes
-from coarsen.reading.trial import Trial, refusal, try_sizes
+from coarsen.reading.trial import SizeTrial, refusal, try_sizes
 from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError, listed
 from pipeline.shared.model_inputs import input_name
@@ -48,7 +48,7 @@ def first_that_runs(
         ModelError: the rank of an input is not known.
     """
     faults: list[str] = []
-    doubtful: list[tuple[Suitable, Trial]] = []
+    doubtful: list[tuple[Suitable, SizeTrial]] = []
     start_s = time.monotonic()
     for model, chosen in itertools.islice(models, MOST_TRIALS):
         if all(shape.given for shape in chosen):
@@ -58,7 +58,7 @@ def first_that_runs(
         if doubtful and _elements(model) <= _elements(doubtful[0][0].model):
             continue
         fault = tries.faults().get(sizes, "")
-        trial = Trial(fault) if fault else _tried(model, sizes, tries)
+        trial = SizeTrial(fault) if fault else _tried(model, sizes, tries)
         if trial.fault:
             faults.append(f"with {sizes} it fails: {trial.fault}")
         elif not trial.doubt:
@@ -75,7 +75,7 @@ def first_that_runs(
     return Unsuitable(tuple(faults))
 
 
-def _tried(model: Any, sizes: str, tries: Tries, *, doubtful: bool = False) -> Trial:
+def _tried(model: Any, sizes: str, tries: Tries, *, doubtful: bool = False) -> SizeTrial:
     """Return what becomes of a model with some sizes, and write down that it was tried."""
     tries.begin(sizes)
     trial = try_sizes(model, doubtful=doubtful)
@@ -118,7 +118,7 @@ def _described(chosen: Sequence[ChosenShape]) -> str:
     return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
 
 
-def _told(chosen: Sequence[ChosenShape], trial: Trial) -> list[ChosenShape]:
+def _told(chosen: Sequence[ChosenShape], trial: SizeTrial) -> list[ChosenShape]:
     """Return the shapes with what was compared to choose them."""
     words = f"compared: {trial.compared}" + (f"; {trial.doubt}" if trial.doubt else "")
     return [shape if shape.given else replace(shape, trial=words) for shape in chosen]

@@ -18,6 +18,7 @@ from pipeline.shared.model_inputs import input_name
 from pipeline.shared.runtime_words import in_words
 
 SCALAR = "scalar"
+MOST_NAMED = 3  # inputs in a sentence
 NO_NAMES: Names = {}
 _GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|(?:\d+|\?)(?:x(?:\d+|\?))*)")
 
@@ -102,7 +103,7 @@ def concretes(model: Any, requested: InputShapes, names: Names = NO_NAMES) -> It
         tried = _fitted(shaped, guess.shapes)
         if tried is None:
             continue
-        if _keeps_batch(shaped, tried):
+        if _counts_first(open_ports, guess.shapes) or _keeps_batch(shaped, tried):
             yield tried, told + _assumed(guess, declared)
         else:
             of_many_rows.append(guess)
@@ -168,12 +169,31 @@ def _leaves_dimension(model: Any) -> bool:
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences which shapes nobody has given; chosen: `ChosenShape`s as JSON values."""
-    assumed = [c for c in chosen if not c["given"]]
+    assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
     if not assumed:
         return []
-    each = "; ".join(f"{c['name']} {c['declared']} is now {c['shape']}" for c in assumed)
-    example = option_of([ChosenShape(**assumed[0])])
-    return [f"Inputs that were dynamic have sizes, in the placed model as well: {each}. Give others as in {example}."]
+    each = "; ".join(
+        f"{c.name} {c.declared} is now {c.shape} ({c.why})" if c.why else f"{c.name} {c.declared} is now {c.shape}"
+        for c in assumed
+    )
+    tried = f" Outputs of an inference with them were {assumed[0].trial}." if assumed[0].trial else ""
+    return [
+        f"Inputs that were dynamic have sizes, in the placed model as well: {each}.{tried} Give others as in "
+        f"{option_of(assumed[:1])}."
+    ]
+
+
+def assumption_of(chosen: Sequence[Mapping[str, Any]]) -> str:
+    """Return the sentence that a verdict begins with where nobody gave some shapes, "" elsewhere.
+
+    chosen: `ChosenShape`s as JSON values.
+    """
+    assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
+    if not assumed:
+        return ""
+    more = len(assumed) - MOST_NAMED
+    others = f" and {more} more of the notes" if more > 0 else ""
+    return f"Assumed sizes: {option_of(assumed[:MOST_NAMED])}{others}; give your own so. "
 
 
 def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -295,6 +315,14 @@ def _is_static(shape: Any) -> bool:
 def _has_zero(shape: Any) -> bool:
     """Return whether some dimension of a shape is known to be 0."""
     return not shape.rank.is_dynamic and any(d.is_static and d.get_length() == 0 for d in shape)
+
+
+def _counts_first(ports: Sequence[Any], shapes: Shapes) -> bool:
+    """Return whether the first dimension of an input, which was open, counts something else than a batch of 1."""
+    return any(
+        shape[:1] > [1] and port.get_partial_shape()[0].is_dynamic
+        for port, shape in zip(ports, shapes.values(), strict=True)
+    )
 
 
 def _keeps_batch(model: Any, shaped: Any) -> bool:

@@ -39,7 +39,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SizeTrial:
     """What became of a model with sizes that nobody gave.
 
     fault: why they do not suit it, in words; "" if they do. doubt: what a larger size might mend, such as an output
@@ -68,7 +68,7 @@ def refusal(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
     return ""
 
 
-def try_sizes(model: Any, *, doubtful: bool = False, comparing_s: float = COMPARING_S) -> Trial:
+def try_sizes(model: Any, *, doubtful: bool = False, comparing_s: float = COMPARING_S) -> SizeTrial:
     """Return what becomes of a model whose sizes nobody gave, all concrete; doubtful: outputs may tell little.
 
     The first inference tells most faults. Only where its outputs look right are they compared with others, each time
@@ -86,16 +86,16 @@ def try_sizes(model: Any, *, doubtful: bool = False, comparing_s: float = COMPAR
         varying = {name for name, array in arrays.items() if not _is_constant(array)}
         doubt = _doubt(model, first, uses, varying)
         if doubt and not doubtful:
-            return Trial(doubt=doubt)
+            return SizeTrial(doubt=doubt)
         if any(use & RANDOM for use in uses):
-            return Trial("", doubt, "nothing, because it draws random numbers")
+            return SizeTrial("", doubt, "nothing, because it draws random numbers")
         compared, left_out = [], []
         if 2 * infer_s > comparing_s:
             left_out.append("two inferences")
         else:
             _outputs(request, model, others)
             if fault := _difference(model, first, _outputs(request, model, arrays), uses):
-                return Trial(f"of two inferences with the same inputs, {fault}")
+                return SizeTrial(f"of two inferences with the same inputs, {fault}")
             compared.append("two inferences")
         threads = usable_processors().count
         if ready_s - start_s + threads * infer_s > comparing_s:
@@ -103,12 +103,12 @@ def try_sizes(model: Any, *, doubtful: bool = False, comparing_s: float = COMPAR
         else:
             single = _compiled(model, {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
             if fault := _difference(model, first, _outputs(single, model, arrays), uses):
-                return Trial(f"of 1 thread and of all, {fault}")
+                return SizeTrial(f"of 1 thread and of all, {fault}")
             compared.append("1 thread and all")
     except RuntimeError as error:
-        return Trial(in_words(str(error)))
+        return SizeTrial(in_words(str(error)))
     slow = f"; {' and '.join(left_out)} were not compared: an inference takes {infer_s:.2g} s" if left_out else ""
-    return Trial("", doubt, f"{', '.join(compared) or 'nothing'}{slow}")
+    return SizeTrial("", doubt, f"{', '.join(compared) or 'nothing'}{slow}")
 
 
 def _say(arrays: Inputs) -> None:

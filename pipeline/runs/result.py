@@ -209,6 +209,8 @@ def write_result(
         OutputMismatchError: all candidates that ran gave wrong outputs.
         MeasurementError: nothing ran.
     """
+    from coarsen.reading.shapes import assumption_of
+
     entry = outcomes["measure"].entry
     document: Compared = payload.read_json(entry.path("measurements.json"))
     measured, asked = document["rows"], settings.measure
@@ -244,7 +246,7 @@ def write_result(
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
         best=verdict.best,
-        verdict=verdict.text,
+        verdict=assumption_of(payload.read_json(outcomes["read"].entry.path("shapes.json"))) + verdict.text,
         contest=contest,
         notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
         speedup_over_best_single=verdict.gain,
