@@ -58,7 +58,7 @@ def first_that_runs(
         if doubtful and _elements(model) <= _elements(doubtful[0][0].model):
             continue
         fault = tries.faults().get(sizes, "")
-        trial = SizeTrial(fault) if fault else _tried(model, sizes, tries)
+        trial = SizeTrial(fault) if fault else _tried(model, sizes, shapes, tries)
         if trial.fault:
             faults.append(f"with {sizes} it fails: {trial.fault}")
         elif not trial.doubt:
@@ -68,17 +68,17 @@ def first_that_runs(
             if len(doubtful) > MOST_LARGER or time.monotonic() - start_s > DOUBTING_S:
                 break
     for found, _ in doubtful:
-        trial = _tried(found.model, _described(found.chosen), tries, doubtful=True)
+        trial = _tried(found.model, _described(found.chosen), shapes, tries, doubtful=True)
         if not trial.fault:
             return Suitable(found.model, _told(found.chosen, trial))
         faults.append(f"with {_described(found.chosen)} it fails: {trial.fault}")
     return Unsuitable(tuple(faults))
 
 
-def _tried(model: Any, sizes: str, tries: Tries, *, doubtful: bool = False) -> SizeTrial:
+def _tried(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, doubtful: bool = False) -> SizeTrial:
     """Return what becomes of a model with some sizes, and write down that it was tried."""
     tries.begin(sizes)
-    trial = try_sizes(model, doubtful=doubtful)
+    trial = try_sizes(model, dynamic_size=max(1, shapes.dynamic_size), doubtful=doubtful)
     tries.end(sizes, trial.fault)
     return trial
 
@@ -125,5 +125,5 @@ def _told(chosen: Sequence[ChosenShape], trial: SizeTrial) -> list[ChosenShape]:
 
 
 def _elements(model: Any) -> int:
-    """Return how many numbers the inputs of a model hold."""
-    return sum(math.prod(port.get_shape()) for port in model.inputs)
+    """Return how many numbers the inputs of a model hold, what is open counting as little as it may."""
+    return sum(math.prod(max(1, d.get_min_length()) for d in port.get_partial_shape()) for port in model.inputs)

@@ -5,7 +5,8 @@ in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "sa
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
-model.bin, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of a model with state is a
+model.bin, inputs.npz if the shapes name a file of arrays, sizes.json and the arrays of ranges of sizes, and
+sequence.json if a sequence of a model with state is a
 single inference; see `read_apart`.
 """
 
@@ -59,6 +60,7 @@ def _read(command: dict[str, Any]) -> None:
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.size_arrays import save_size_arrays
     from coarsen.reading.tries import Tries
     from pipeline.shared.model_inputs import SEQUENCE
     from pipeline.shared.payload import save_graph
@@ -78,6 +80,8 @@ def _read(command: dict[str, Any]) -> None:
         read.save_model(model, out / "model.xml")
         if inputs:
             save_inputs(inputs, out)
+        if shapes.ranges:
+            save_size_arrays(model, shapes.ranges, out, tries)
         if why := read.sequence_end(model, shapes):
             (out / SEQUENCE).write_text(json.dumps({"inferences": 1, "why": why}), encoding="utf-8")
     save_graph(out / "graph.npz", read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"]))

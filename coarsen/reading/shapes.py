@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coarsen.reading.dimensions import Names
+from coarsen.reading.size_ranges import parse_range, points_of
 from coarsen.reading.sizes_to_try import Guess, Shapes, guesses
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
@@ -20,15 +21,17 @@ from pipeline.shared.runtime_words import in_words
 SCALAR = "scalar"
 MOST_NAMED = 3  # inputs in a sentence
 NO_NAMES: Names = {}
-_GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|(?:\d+|\?)(?:x(?:\d+|\?))*)")
+_SIZE = r"(?:\d+(?:\.\.\d+)?|\?)"
+_GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|{_SIZE}(?:x{_SIZE})*)")
 
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
     """What becomes of dynamic inputs.
 
-    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "scalar" for no dimension; of a
-    model of one input the name may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file
+    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "32..640" for what stays so within
+    bounds, "scalar" for no dimension; of a model of one input the name may be left out. ranges: texts of `SizeRange`s,
+    whose bounds are among `given`. keep_dynamic: leave all other inputs as they are. data: an npz file
     with an array for each input, "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay
     dynamic will be measured with, and are tried with; 0 if they will not be.
     """
@@ -38,16 +41,22 @@ class InputShapes:
     data: str = ""
     data_sha256: str = ""
     dynamic_size: int = 0
+    ranges: tuple[str, ...] = CoarsenSettings().shape_ranges
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> InputShapes:
         """Return what was set.
 
         Raises:
-            UsageError: the file of arrays cannot be read.
+            UsageError: the file of arrays cannot be read, or a range is not one.
         """
-        data = settings.input
-        return cls(tuple(settings.shapes), settings.keep_dynamic, data, inputs_sha256(data) if data else "")
+        data, ranges = settings.input, [parse_range(text) for text in settings.shape_ranges]
+        if data and ranges:
+            raise UsageError("Arrays have one size, and ranges have several.", "Leave out --input or --shape-range.")
+        points_of(ranges)
+        given = (*settings.shapes, *(each.bounds for each in ranges))
+        digest = inputs_sha256(data) if data else ""
+        return cls(given, settings.keep_dynamic, data, digest, ranges=tuple(settings.shape_ranges))
 
 
 def inputs_sha256(path: str) -> str:

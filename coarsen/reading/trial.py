@@ -57,7 +57,11 @@ def refusal(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
     dynamic_size: of dimensions that are open, but the first. inferences: one after another, each of which finds the
     state that the one before has left.
     """
-    arrays = make_inputs(model, seed=0, dynamic_size=dynamic_size)
+    return refusal_of(model, make_inputs(model, seed=0, dynamic_size=dynamic_size), inferences=inferences)
+
+
+def refusal_of(model: Any, arrays: Inputs, *, inferences: int = 1) -> str:
+    """Return in words why a model does not run with these inputs, see `refusal`."""
     _say(arrays)
     try:
         request = _compiled(model).create_infer_request()
@@ -68,13 +72,17 @@ def refusal(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
     return ""
 
 
-def try_sizes(model: Any, *, doubtful: bool = False, comparing_s: float = COMPARING_S) -> SizeTrial:
-    """Return what becomes of a model whose sizes nobody gave, all concrete; doubtful: outputs may tell little.
+def try_sizes(
+    model: Any, *, dynamic_size: int = 1, doubtful: bool = False, comparing_s: float = COMPARING_S
+) -> SizeTrial:
+    """Return what becomes of a model of whose inputs nobody gave the sizes; doubtful: its outputs may tell little.
+
+    dynamic_size: of what a user has left open.
 
     The first inference tells most faults. Only where its outputs look right are they compared with others, each time
     only if that is expected to take `comparing_s` or less.
     """
-    arrays, others = (make_inputs(model, seed=seed, dynamic_size=1) for seed in (0, 1))
+    arrays, others = (make_inputs(model, seed=seed, dynamic_size=dynamic_size) for seed in (0, 1))
     _say(arrays)
     try:
         start_s = time.monotonic()

@@ -44,6 +44,7 @@ from pipeline.runs.records import (
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -263,6 +264,8 @@ def _notes(
     from coarsen.reading import rewrites, shapes
 
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
+    if SIZES in read.entry.files:
+        assumed.append(measured_at(load_sizes(read.entry.path(SIZES))))
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if precisions is None:

@@ -37,6 +37,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import ARRAYS, SIZES
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -55,7 +56,8 @@ def read(work: StepContext) -> None:
     params = work.task.params
     data, digest = work.task.context["input"], params["input_sha256"]
     size = params.get("dynamic_size", 0)
-    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
+    ranges = tuple(params.get("shape_ranges", ()))
+    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size, ranges)
     rewrites = Rewrites(**params.get("rewrites", {}))
     read_apart(path, work.out, source=params["model_sha256"], limits=limits, shapes=shapes, rewrites=rewrites)
 
@@ -411,10 +413,11 @@ def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: 
 
 
 def _model(work: StepContext) -> Path:
-    """Return the normalised model, its files checked, and the arrays beside it if a user gave some."""
+    """Return the normalised model, its files checked, and the arrays beside it of a user or of several sizes."""
     work.read("read", "model.bin")
-    if GIVEN in work.inputs["read"].files:
-        work.read("read", GIVEN)
+    for name in work.inputs["read"].files:
+        if name in (GIVEN, SIZES) or name.startswith(ARRAYS):
+            work.read("read", name)
     return work.read("read", "model.xml")
 
 
