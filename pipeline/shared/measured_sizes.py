@@ -38,6 +38,6 @@ def measured_at(sizes: Sequence[MeasuredSize]) -> str:
     """Return in a sentence at which sizes an answer was measured."""
     each = ", ".join(f"{size} ({100 * size.weight:.0f} %)" for size in sizes)
     return (
-        f"Measured at several sizes: {each}. A ratio is the weighted geometric mean of those at the sizes, and so are ms "
-        "of turns; percentiles are of the inferences at all sizes. The placed model leaves these dimensions open."
+        f"Measured at several sizes: {each}. A ratio is the weighted geometric mean of those at the sizes, and so are "
+        "milliseconds; percentiles are of the inferences at all sizes. The placed model leaves these dimensions open."
     )
