@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coarsen.reading.shapes import ChosenShape, InputShapes
+from coarsen.reading.shapes import ChosenShape, InputShapes, described
 from coarsen.reading.trial import SizeTrial, refusal, try_sizes
 from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError, listed
@@ -54,7 +54,7 @@ def first_that_runs(
         if all(shape.given for shape in chosen):
             fault = _guarded(model, chosen, shapes, tries)
             return Unsuitable((fault,), model) if fault else Suitable(model, chosen)
-        sizes = _described(chosen)
+        sizes = described(chosen)
         if doubtful and _elements(model) <= _elements(doubtful[0][0].model):
             continue
         fault = tries.faults().get(sizes, "")
@@ -68,10 +68,10 @@ def first_that_runs(
             if len(doubtful) > MOST_LARGER or time.monotonic() - start_s > DOUBTING_S:
                 break
     for found, _ in doubtful:
-        trial = _tried(found.model, _described(found.chosen), shapes, tries, doubtful=True)
+        trial = _tried(found.model, described(found.chosen), shapes, tries, doubtful=True)
         if not trial.fault:
             return Suitable(found.model, _told(found.chosen, trial))
-        faults.append(f"with {_described(found.chosen)} it fails: {trial.fault}")
+        faults.append(f"with {described(found.chosen)} it fails: {trial.fault}")
     return Unsuitable(tuple(faults))
 
 
@@ -85,7 +85,7 @@ def _tried(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, doubtfu
 
 def _guarded(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes, tries: Tries) -> str:
     """Return why a model does not run with shapes that a user gave or left open, "" if it does."""
-    sizes = _described(chosen) or "what is open"
+    sizes = described(chosen) or "what is open"
     if fault := tries.faults().get(sizes, ""):
         return fault
     tries.begin(sizes)
@@ -112,10 +112,6 @@ def _without_rank(names: Sequence[str]) -> ModelError:
         f"How many dimensions {listed(names)} {'has' if len(names) == 1 else 'have'} is not known.",
         f"Give a shape, as in --shape '{names[0]}=1x128' or --shape '{names[0]}=scalar', or arrays with --input.",
     )
-
-
-def _described(chosen: Sequence[ChosenShape]) -> str:
-    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
 
 
 def _told(chosen: Sequence[ChosenShape], trial: SizeTrial) -> list[ChosenShape]:

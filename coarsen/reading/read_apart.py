@@ -11,6 +11,7 @@ import logging
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -41,12 +42,14 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     rewrites: Rewrites | None = None,
     save: bool = True,
     dynamic_cuts: bool = False,
+    unfit: Mapping[str, str] | None = None,
 ) -> None:
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
     `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
-    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`.
+    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. unfit: sizes
+    that were read before, as `described` tells them, and what is wrong with them; others are chosen.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -66,7 +69,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         "dynamic_cuts": dynamic_cuts,
     }
     with unchanged(path, source):
-        answer = _answer(command, path, limits, limits.memory_bytes(file_bytes))
+        answer = _answer(command, path, limits, limits.memory_bytes(file_bytes), unfit or {})
         for line in answer["said"]:
             logger.warning("%s", line)
         if "os_error" in answer:
@@ -84,7 +87,9 @@ class _EndedError(ModelError):
         self.how = how
 
 
-def _answer(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
+def _answer(
+    command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, unfit: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the answer to a command; a process that the sizes it tries kill is followed by one that leaves them out.
 
     Raises:
@@ -93,6 +98,8 @@ def _answer(command: dict[str, Any], path: Path, limits: ReadLimits, memory_byte
     end = time.monotonic() + limits.timeout_s
     with tempfile.TemporaryDirectory() as scratch:
         tries = Tries(Path(scratch) / "tries.jsonl")
+        for sizes, fault in unfit.items():
+            tries.end(sizes, fault)
         while True:
             try:
                 return _ask({**command, "tries": str(tries.path)}, path, limits, memory_bytes, end)

@@ -176,6 +176,11 @@ def _leaves_dimension(model: Any) -> bool:
     return False
 
 
+def described(chosen: Iterable[ChosenShape]) -> str:
+    """Return the shapes of inputs in one line, as in "x [1,3,48,320], y [1]"."""
+    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
+
+
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences which shapes nobody has given; chosen: `ChosenShape`s as JSON values."""
     assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
@@ -192,17 +197,19 @@ def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def assumption_of(chosen: Sequence[Mapping[str, Any]]) -> str:
+def assumption_of(chosen: Sequence[Mapping[str, Any]], *, open_size: int = 0) -> str:
     """Return the sentence that a verdict begins with where nobody gave some shapes, "" elsewhere.
 
-    chosen: `ChosenShape`s as JSON values.
+    chosen: `ChosenShape`s as JSON values. open_size: with which dimensions were measured that are left open; 0 if none.
     """
     assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
-    if not assumed:
-        return ""
-    more = len(assumed) - MOST_NAMED
-    others = f" and {more} more of the notes" if more > 0 else ""
-    return f"Assumed sizes: {option_of(assumed[:MOST_NAMED])}{others}; give your own so. "
+    told = []
+    if assumed:
+        more = len(assumed) - MOST_NAMED
+        told.append(option_of(assumed[:MOST_NAMED]) + (f" and {more} more of the notes" if more > 0 else ""))
+    if open_size:
+        told.append(f"open dimensions measured with --set measure.dynamic_size={open_size}")
+    return f"Assumed sizes: {'; '.join(told)}; give your own so. " if told else ""
 
 
 def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:

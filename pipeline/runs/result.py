@@ -45,6 +45,7 @@ from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
+from pipeline.shared.model_inputs import GIVEN
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -210,8 +211,6 @@ def write_result(
         OutputMismatchError: all candidates that ran gave wrong outputs.
         MeasurementError: nothing ran.
     """
-    from coarsen.reading.shapes import assumption_of
-
     entry = outcomes["measure"].entry
     document: Compared = payload.read_json(entry.path("measurements.json"))
     measured, asked = document["rows"], settings.measure
@@ -247,7 +246,7 @@ def write_result(
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
         best=verdict.best,
-        verdict=assumption_of(payload.read_json(outcomes["read"].entry.path("shapes.json"))) + verdict.text,
+        verdict=_assumption(outcomes["read"], graph) + verdict.text,
         contest=contest,
         notes=[*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)],
         speedup_over_best_single=verdict.gain,
@@ -255,6 +254,16 @@ def write_result(
     )
     write_json(path / "result.json", to_json(record))
     return Result(path, record)
+
+
+def _assumption(read: Outcome, graph: Graph) -> str:
+    """Return the sentence on sizes of inputs that nobody gave; "" if there are none."""
+    from coarsen.reading.shapes import assumption_of
+
+    inputs = [i for i, kind in enumerate(graph.op_type) if graph.type_names[kind] == "Parameter"]
+    is_open = any(-1 in graph.shape(i)[1:] for i in inputs)  # the first counts inferences
+    measured = 0 if GIVEN in read.entry.files else read.task.params.get("dynamic_size", 0)
+    return assumption_of(payload.read_json(read.entry.path("shapes.json")), open_size=measured if is_open else 0)
 
 
 def _notes(

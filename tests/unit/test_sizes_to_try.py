@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,11 @@ from openvino import opset13 as op
 
 from coarsen.reading import choosing, trial
 from coarsen.reading.dimensions import Role, dimension_names, role_of
+from coarsen.reading.files import model_sha256
+from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_shaped, save_model
-from coarsen.reading.shapes import ChosenShape, InputShapes, assumption_of, notes_of
+from coarsen.reading.read_apart import read_apart
+from coarsen.reading.shapes import ChosenShape, InputShapes, assumption_of, described, notes_of
 from coarsen.reading.stated_sizes import numbers_in, stated_sides
 from coarsen.reading.trial import try_sizes
 from pipeline.core.errors import ModelError
@@ -300,3 +304,16 @@ def test_a_verdict_begins_with_the_sizes_that_nobody_gave():
     assert assumption_of(rows) == (
         "Assumed sizes: --shape 'a=1x4' --shape 'c=1x4' --shape 'd=1x4' and 1 more of the notes; give your own so. "
     )
+    assert assumption_of([], open_size=8) == (
+        "Assumed sizes: open dimensions measured with --set measure.dynamic_size=8; give your own so. "
+    )
+
+
+def test_sizes_that_someone_else_found_wrong_are_passed_over(tmp_path: Path):
+    path, out = any_image(tmp_path, {"imgsz": "[96, 96]"}), tmp_path / "out"
+    out.mkdir()
+    known = described([ChosenShape("x", "", "[1,3,96,96]", given=False)])
+    for unfit, shape in (({}, "[1,3,96,96]"), ({known: "its outputs are not those of the reference"}, "[1,3,224,224]")):
+        read_apart(path, out, source=model_sha256(path), limits=ReadLimits(), unfit=unfit)
+        (row,) = json.loads((out / "shapes.json").read_text())
+        assert row["shape"] == shape
