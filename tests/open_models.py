@@ -58,6 +58,27 @@ def anchored_detector(folder: Path, *, side: int = 320, strides: tuple[int, ...]
     )
 
 
+def coarse_detector(folder: Path, *, normalised_by: float = 0.0) -> Path:
+    """A detector of one grid of cells of 32x32 pixels, with attention along rows and columns; any size runs.
+
+    normalised_by: by which coordinates are divided, 0 for nothing.
+    """
+    g = OnnxGraph()
+    y = "x"
+    for channels in (3, 4, 4, 4, 4):
+        y = g.conv(y, channels, 4, stride=2)
+    for axis in (2, 3):  # the mean of every column, then of every row
+        y = g.op("Mul", y, g.op("Sigmoid", g.op("ReduceMean", y, axes=[axis], keepdims=1)))
+    y = g.op("Reshape", g.conv(y, 4, 6, kernel=1, relu=False), g.op("Concat", g.size(y, 0), g.const([6, -1]), axis=0))
+    if normalised_by:
+        y = g.op("Div", y, g.const(normalised_by, np.float32))
+    return g.save(
+        folder / f"coarse_{normalised_by:g}.onnx",
+        {"x": (FLOAT, ["batch", 3, "height", "width"])},
+        {"boxes": (g.op("Transpose", y, perm=[0, 2, 1]), FLOAT, [None, None, 6])},
+    )
+
+
 def molecule(folder: Path, *, atoms: str = "num_atoms") -> Path:
     """A network of species and coordinates [atoms, 3], whose energies are sums over pairs of atoms."""
     g = OnnxGraph()

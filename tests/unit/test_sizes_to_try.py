@@ -23,9 +23,10 @@ from coarsen.reading.read_apart import read_apart
 from coarsen.reading.shapes import ChosenShape, InputShapes, assumption_of, described, notes_of
 from coarsen.reading.stated_sizes import numbers_in, stated_sides
 from coarsen.reading.trial import try_sizes
+from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError
 from tests.models import constant, with_state
-from tests.open_models import anchored_detector, any_frames, any_image, line_reader, molecule
+from tests.open_models import anchored_detector, any_frames, any_image, coarse_detector, line_reader, molecule
 
 
 def chosen_of(path: Path) -> list[ChosenShape]:
@@ -54,6 +55,16 @@ def test_a_dimension_that_is_removed_must_be_one(tmp_path: Path):
     fixed = op.squeeze(op.relu(x), constant([1], "axis", np.int64), name="one")
     save_model(ov.Model([op.result(fixed)], [x]), tmp_path / "one.xml")
     assert shapes_of(tmp_path / "one.xml") == ["[1,1,4]"]
+
+
+def test_a_detector_is_no_recogniser_of_lines(tmp_path: Path):
+    (chosen,) = chosen_of(coarse_detector(tmp_path))
+    assert (chosen.shape, chosen.why) == ("[1,3,224,224]", "usual")
+
+
+@pytest.mark.parametrize(("number", "side"), [(320.0, 320), (416.0, 416), (319.0, 320), (256.0, 224), (255.0, 224)])
+def test_a_number_that_coordinates_are_divided_by_tells_the_side(tmp_path: Path, number: float, side: int):
+    assert shapes_of(coarse_detector(tmp_path, normalised_by=number)) == [f"[1,3,{side},{side}]"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -222,6 +233,27 @@ def flat_below(length: int) -> ov.Model:
 def test_outputs_that_are_the_same_everywhere_ask_for_a_larger_size(tmp_path: Path):
     save_model(flat_below(200), tmp_path / "m.xml")
     assert shapes_of(tmp_path / "m.xml") == ["[1,256]"]
+
+
+def test_a_smaller_size_does_not_hide_that_outputs_are_the_same_everywhere(tmp_path: Path):
+    x = op.parameter(ov.PartialShape([-1, -1]), np.float32, name="x")
+    count = op.gather(op.shape_of(x), constant(1, "one", np.int64), constant(0, "axis", np.int64))
+    few = op.convert(op.less(count, constant(100, "most", np.int64)), "f32")
+    save_model(ov.Model([op.result(op.multiply(x, few, name="y"))], [x]), tmp_path / "m.xml")
+    assert shapes_of(tmp_path / "m.xml") == ["[1,128]"]
+
+
+def test_what_is_known_of_sizes_outlives_the_process(tmp_path: Path):
+    tries = Tries(tmp_path / "tries.jsonl")
+    assert (tries.faults(), tries.unfinished()) == ({}, "")
+    tries.begin("x [1]")
+    assert (tries.faults(), tries.unfinished()) == ({}, "x [1]")
+    tries.end("x [1]", "it was killed")
+    tries.begin("x [2]")
+    tries.end("x [2]", "")
+    assert (Tries(tries.path).faults(), tries.unfinished()) == ({"x [1]": "it was killed"}, "")
+    Tries().begin("x [1]")
+    assert Tries().unfinished() == ""
 
 
 def test_where_no_larger_size_helps_the_first_stays_and_that_is_told(tmp_path: Path):
