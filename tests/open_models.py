@@ -79,6 +79,23 @@ def coarse_detector(folder: Path, *, normalised_by: float = 0.0) -> Path:
     )
 
 
+def patches(folder: Path, *, side: int = 384) -> Path:
+    """A transformer's tokens of patches of 16x16 pixels, whose positions are resized to images of any size."""
+    g, cells = OnnxGraph(), side // 16
+    y = g.op("Conv", "x", g.weight(8, 3, 16, 16), kernel_shape=[16, 16], strides=[16, 16])
+    table = g.const(np.random.default_rng(0).standard_normal((1, cells * cells, 8)), np.float32)
+    table = g.op("Transpose", g.op("Reshape", table, g.const([1, cells, cells, 8])), perm=[0, 3, 1, 2])
+    sizes = g.op("Concat", g.const([1, 8]), g.size(y, 2), g.size(y, 3), axis=0)
+    y = g.op("Add", y, g.op("Resize", table, "", "", sizes, mode="linear"))
+    y = g.op("Reshape", y, g.op("Concat", g.size(y, 0), g.const([8, -1]), axis=0))
+    y = g.linear(g.op("Transpose", y, perm=[0, 2, 1]), 8, 8)
+    return g.save(
+        folder / f"patches_{side}.onnx",
+        {"x": (FLOAT, ["batch", 3, "height", "width"])},
+        {"tokens": (y, FLOAT, [None, None, 8])},
+    )
+
+
 def molecule(folder: Path, *, atoms: str = "num_atoms") -> Path:
     """A network of species and coordinates [atoms, 3], whose energies are sums over pairs of atoms."""
     g = OnnxGraph()

@@ -52,6 +52,7 @@ _ROLES: Sequence[tuple[re.Pattern[str], Role]] = (
         Role.LENGTH,
     ),
 )
+_GENERATED = re.compile(r"dynamic_?axes|_dim_?\d+$|[^\w. -]")  # by exporters, after the tensor or as a formula
 _COUNTED = re.compile(r"coord|^pos(itions?)?$|atom|species|node|residue|edge|bond|^z$|^xyz$")  # names of inputs
 
 
@@ -62,6 +63,8 @@ def role_of(name: str) -> Role:
     ['BATCH', 'ATOMS', 'HEIGHT', 'UNKNOWN']
     """
     plain = name.strip().lower()
+    if _GENERATED.search(plain):
+        return Role.UNKNOWN
     if _BATCH.fullmatch(plain):
         return Role.BATCH
     return next((role for pattern, role in _ROLES if pattern.search(plain)), Role.UNKNOWN)

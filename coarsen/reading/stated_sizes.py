@@ -18,8 +18,7 @@ Sides = tuple[int, ...]  # (side,) or (height, width)
 Axis = tuple[str, int, int]  # operation, output, axis
 
 _IMAGE_KEY = re.compile(
-    r"(im(a?g|ages?)|inputs?|model|net|rec|det|cls|crop|train|test|val|inference|orig)?_?(im(a?g|ages?)|input)?_?"
-    r"(sz|size|shape|dims?|resolution)"
+    r"(im(a?g|ages?)|inputs?|rec|det|crop|inference|orig)?_?(im(a?g|ages?)|input)?_?(sz|size|shape|resolution)"
 )
 _SIDE_KEY = re.compile(r"((im(a?g|age)|input|model|net|crop|orig)_?)?(?P<side>height|width|h|w)")
 _LENGTH_KEY = re.compile(r"(input_?)?(seq(uence)?_?len(gth)?|(num|n)_?(frames|tokens|samples)|chunk_?(size|len(gth)?))")

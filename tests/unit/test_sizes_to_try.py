@@ -26,7 +26,7 @@ from coarsen.reading.trial import try_sizes
 from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError
 from tests.models import constant, with_state
-from tests.open_models import anchored_detector, any_frames, any_image, coarse_detector, line_reader, molecule
+from tests.open_models import anchored_detector, any_frames, any_image, coarse_detector, line_reader, molecule, patches
 
 
 def chosen_of(path: Path) -> list[ChosenShape]:
@@ -78,6 +78,11 @@ def test_a_table_of_anchors_tells_the_side_of_the_images(tmp_path: Path, seed: i
     assert chosen.why == f"a table of {sum((side // s) ** 2 * each for s in strides)} rows"
 
 
+@pytest.mark.parametrize("side", [320, 384])
+def test_positions_that_are_resized_tell_the_side_of_the_images(tmp_path: Path, side: int):
+    assert shapes_of(patches(tmp_path, side=side)) == [f"[1,3,{side},{side}]"]
+
+
 @pytest.mark.parametrize(
     ("metadata", "shape"),
     [
@@ -90,6 +95,7 @@ def test_a_table_of_anchors_tells_the_side_of_the_images(tmp_path: Path, seed: i
         ({"height": "96", "width": "160"}, "[1,3,96,160]"),
         ({"orig_height": "1", "width": "160", "height": "96", "orig_width": "2"}, "[1,3,96,160]"),
         ({"batch_size": "8", "hidden_size": "768", "patch_size": "16", "version": "3"}, "[1,3,224,224]"),
+        ({"model_size": "40", "train_size": "5000", "input_dim": "80", "stride": "32"}, "[1,3,224,224]"),
         ({"imgsz": "large", "names": "{0: 'person'}"}, "[1,3,224,224]"),
     ],
 )
