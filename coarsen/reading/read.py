@@ -7,7 +7,6 @@ reading: names are what placements are written in.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,9 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
+from coarsen.reading.choosing import Suitable, first_that_runs
 from coarsen.reading.colocation import Operations, ties
+from coarsen.reading.dimensions import dimension_names
 from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
 from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
@@ -36,8 +37,9 @@ from coarsen.reading.shapes import (
     with_given,
 )
 from coarsen.reading.trial import refusal
+from coarsen.reading.tries import Tries
 from pipeline.core.arrays import Int32, Int64
-from pipeline.core.errors import ModelError, PlacewrightError, UsageError, listed
+from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
@@ -51,8 +53,6 @@ logger = logging.getLogger(__name__)
 _KEEP_FROM_FOLDING = "DisableConstantFolding_0"
 
 _INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
-
-MOST_TRIALS = 16  # inferences with different sizes
 
 
 def read_model(path: Path, *, file_bytes: int = 0, limits: ReadLimits | None = None) -> ov.Model:
@@ -85,11 +85,18 @@ def read_shaped(
 
 
 def read_with_inputs(
-    path: Path, shapes: InputShapes, *, file_bytes: int = 0, limits: ReadLimits | None = None, fold: bool = True
+    path: Path,
+    shapes: InputShapes,
+    *,
+    file_bytes: int = 0,
+    limits: ReadLimits | None = None,
+    tries: Tries | None = None,
+    fold: bool = True,
 ) -> tuple[ov.Model, list[ChosenShape], Inputs]:
     """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none.
 
-    fold: whether constants are folded.
+    tries: what is known of sizes from a process that one of them killed, and where more of that is written. fold:
+    whether constants are folded.
     """
     check_exists(path)
     if path.suffix == ".xml":
@@ -100,20 +107,19 @@ def read_with_inputs(
         if data:
             data = check_inputs(declared, data, Path(shapes.data))
             shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
-        failed: list[str] = []
-        for shaped, chosen in itertools.islice(concretes(declared, shapes), MOST_TRIALS):
-            model = _normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold)
-            _keep_names(declared, model)
-            why_not = _refused(model, chosen, shapes)
-            if not why_not:
-                return model, chosen, data
-            if all(shape.given for shape in chosen):
-                raise _unsuited(declared, model, path, why_not, shapes)
-            sizes = ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
-            failed.append(f"with {sizes} it fails: {why_not}")
+        shapeable = (
+            (_normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold), chosen)
+            for shaped, chosen in concretes(declared, shapes, dimension_names(path))
+        )
+        found = first_that_runs(shapeable, shapes, tries or Tries())
     except RuntimeError as error:
         raise _refusal(path, str(error)) from error
-    raise _without_sizes(with_given(declared, shapes), path, failed)
+    if isinstance(found, Suitable):
+        _keep_names(declared, found.model)
+        return found.model, found.chosen, data
+    if found.given is not None:
+        raise _unsuited(declared, found.given, path, found.faults[-1], shapes)
+    raise _without_sizes(with_given(declared, shapes), path, found.faults)
 
 
 def _keep_names(declared: ov.Model, model: ov.Model) -> None:
@@ -145,18 +151,6 @@ def _normalised(
     return model
 
 
-def _refused(model: ov.Model, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
-    """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
-    if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
-        return refusal(model) if chosen else ""
-    unknown = [input_name(port) for port in model.inputs if port.get_partial_shape().rank.is_dynamic]
-    if unknown:
-        if shapes.keep_dynamic and not shapes.dynamic_size:
-            return ""  # it is looked at, but not run
-        raise _without_rank(unknown)
-    return refusal(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
-
-
 def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
     """Return in words why no second inference of a model with state follows the first; "" if one does.
 
@@ -167,14 +161,6 @@ def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
     size = max(1, shapes.dynamic_size)
     why = refusal(model, dynamic_size=size, inferences=2)
     return why if why and not refusal(model, dynamic_size=size) else ""
-
-
-def _without_rank(names: Sequence[str]) -> ModelError:
-    """Return the error for a model whose inputs of these names have no known number of dimensions."""
-    return ModelError(
-        f"How many dimensions {listed(names)} {'has' if len(names) == 1 else 'have'} is not known.",
-        f"Give a shape, as in --shape '{names[0]}=1x128' or --shape '{names[0]}=scalar', or arrays with --input.",
-    )
 
 
 def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes) -> PlacewrightError:

@@ -12,8 +12,8 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +23,7 @@ from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
+from coarsen.reading.tries import Tries
 from coarsen.reading.ways import USUAL, Way
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
@@ -44,6 +45,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     rewrites: Rewrites | None = None,
     save: bool = True,
     dynamic_cuts: bool = False,
+    unfit: Mapping[str, str] | None = None,
     way: Way = USUAL,
     reference: ReferenceOrder | None = None,
 ) -> None:
@@ -51,8 +53,9 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
     `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
-    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. reference: what
-    is run once the model is read, on the inputs in `CHECKS`, which are drawn where `out` has none; see
+    is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. unfit: sizes
+    that were read before, as `described` tells them, and what is wrong with them; others are chosen. reference: what is
+    run once the model is read, on the inputs in `CHECKS`, which are drawn where `out` has none; see
     `coarsen.reading.reference`. A fault there leaves its files out and raises nothing.
 
     Raises:
@@ -75,7 +78,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         "reference": None if reference is None else asdict(reference),
     }
     with unchanged(path, source):
-        answer = _ask(command, path, limits, limits.memory_bytes(file_bytes))
+        answer = _answer(command, path, limits, limits.memory_bytes(file_bytes), unfit or {})
         for line in answer["said"]:
             logger.warning("%s", line)
         if "os_error" in answer:
@@ -93,18 +96,50 @@ def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: R
     asked = {"folder": str(folder), "kind": kind, "output": output, "seconds": seconds}
     file_bytes = sum(file.stat().st_size for file in model_files(path))
     try:
-        answer = _ask({"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes))
+        answer = _answer({"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes), {})
     except ModelError as error:
         logger.warning("Which operation departs first is not known. %s", error.cause)
         return ""
     return str(answer.get("name", ""))
 
 
-def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int) -> dict[str, Any]:
+class _EndedError(ModelError):
+    """A reader that died, or took too much memory; how: in words."""
+
+    def __init__(self, cause: str, remedy: str, how: str) -> None:
+        super().__init__(cause, remedy)
+        self.how = how
+
+
+def _answer(
+    command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, unfit: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the answer to a command; a process that the sizes it tries kill is followed by one that leaves them out.
+
+    Raises:
+        ModelError: a process exceeded a limit, or died of anything else.
+    """
+    end = time.monotonic() + limits.timeout_s
+    with tempfile.TemporaryDirectory() as scratch:
+        tries = Tries(Path(scratch) / "tries.jsonl")
+        for sizes, fault in unfit.items():
+            tries.end(sizes, fault)
+        while True:
+            try:
+                return _ask({**command, "tries": str(tries.path)}, path, limits, memory_bytes, end)
+            except _EndedError as error:
+                sizes = tries.unfinished()
+                if not sizes:
+                    raise
+                tries.end(sizes, f"the process that ran it {error.how}")
+
+
+def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, end: float) -> dict[str, Any]:
     """Return the answer of a process that is started for one command.
 
     Raises:
-        ModelError: it exceeded a limit, or died.
+        _EndedError: it died, or took too much memory.
+        ModelError: it took longer than allowed.
     """
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
         asked.write(json.dumps(command).encode())
@@ -113,7 +148,7 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
             python_command("coarsen.reading.read_child"), stdin=asked, stdout=answers, stderr=errors
         )
         try:
-            _watch(process, path, limits, memory_bytes, lambda: os.fstat(answers.fileno()).st_size > 0)
+            _watch(process, path, limits, memory_bytes, Until(end, lambda: os.fstat(answers.fileno()).st_size > 0))
             if command["reference"] is not None:
                 _let_run(process, command["reference"]["limit_s"], memory_bytes)
         finally:
@@ -122,7 +157,7 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
         answer = _answered(answers)
         if answer is None:
             words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
-            raise _died(path, ending(process.returncode, words))
+            raise _died(path, ending(process.returncode, words), ending(process.returncode, ""))
         return answer
 
 
@@ -135,15 +170,15 @@ def _answered(answers: IO[bytes]) -> dict[str, Any] | None:
     return answer
 
 
-def _died(path: Path, how: str) -> ModelError:
-    """Return the error for a process that died reading a model, by its last words in `how`."""
-    if RUNNING in how:
+def _died(path: Path, words: str, how: str) -> _EndedError:
+    """Return the error for a process that died reading a model; words: how, and what it said at last."""
+    if RUNNING in words:
         remedy = (
             "That is a fault of OpenVINO's CPU device: give other sizes with --shape, or another version of openvino."
         )
     else:
         remedy = CHECK_FILE
-    return ModelError(f"Reading {path} failed: its process {how}.", remedy)
+    return _EndedError(f"Reading {path} failed: its process {words}.", remedy, how)
 
 
 def _let_run(process: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> None:
@@ -153,31 +188,38 @@ def _let_run(process: subprocess.Popen[bytes], seconds: float, memory_bytes: int
         time.sleep(POLL_S)
 
 
-def _watch(
-    process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, answered: Callable[[], bool]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Until:
+    """How long is waited for a process: till a moment of the monotonic clock, or till it has answered."""
+
+    end: float
+    answered: Callable[[], bool]
+
+
+def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, until: Until) -> None:
     """Wait until the process ends, or has answered.
 
     Raises:
-        ModelError: it exceeded a limit.
+        _EndedError: it took too much memory.
+        ModelError: it took longer than allowed.
     """
-    end = time.monotonic() + limits.timeout_s
-    while not answered():
+    while not until.answered():
         try:
             process.wait(POLL_S)
         except subprocess.TimeoutExpired:
             pass
         else:
             return
-        if time.monotonic() > end:
+        if time.monotonic() > until.end:
             raise ModelError(
                 f"Reading {path} takes longer than {limits.timeout_s:g} s.",
                 f"If it is that large: --set coarsen.read_timeout_s={10 * limits.timeout_s:g}",
             )
         if _own_bytes(process.pid) > memory_bytes:
-            raise ModelError(
+            raise _EndedError(
                 f"Reading {path} takes more than {bytes_text(memory_bytes)} of memory.",
                 f"If it is that large: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
+                f"took more than {bytes_text(memory_bytes)} of memory",
             )
 
 

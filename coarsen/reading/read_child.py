@@ -1,12 +1,14 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
 in   {"departing": {"folder", "kind", "output", "seconds"}}, answered by {"said", "name"}, see `departing`; or
-     {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts", "way", "reference"}
+     {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts", "way", "reference",
+     "tries": a file of what is known of sizes, and is written on}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
-model.bin, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of a model with state is a
-single inference; see `read_apart`. With a `ReferenceOrder` it runs the model, and the source, once it has answered.
+model.bin, inputs.npz if the shapes name a file of arrays, sizes.json and the arrays of ranges of sizes, and
+sequence.json if a sequence of a model with state is a single inference; see `read_apart`. With a `ReferenceOrder` it
+runs the model, and the source, once it has answered.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ def _read(command: dict[str, Any]) -> Afterwards:
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.size_arrays import save_size_arrays
+    from coarsen.reading.tries import Tries
     from coarsen.reading.ways import Way, expose
     from pipeline.shared.checks import ReferenceOrder
     from pipeline.shared.model_inputs import SEQUENCE
@@ -88,9 +92,9 @@ def _read(command: dict[str, Any]) -> Afterwards:
     path, out = Path(command["path"]), Path(command["out"])
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
-    way = Way(**command["way"])
+    way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
     model, chosen, inputs = read.read_with_inputs(
-        path, shapes, file_bytes=command["file_bytes"], limits=limits, fold=way.fold
+        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold
     )
     if way.exposed:
         expose(model, way.exposed)
@@ -102,6 +106,8 @@ def _read(command: dict[str, Any]) -> Afterwards:
         read.save_model(model, out / "model.xml")
         if inputs:
             save_inputs(inputs, out)
+        if shapes.ranges:
+            save_size_arrays(model, shapes.ranges, out, tries)
         if why := read.sequence_end(model, shapes):
             (out / SEQUENCE).write_text(json.dumps({"inferences": 1, "why": why}), encoding="utf-8")
     graph = read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"])

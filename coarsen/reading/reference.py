@@ -69,7 +69,9 @@ class CheckInputs:
         return make_checks(model, seed=0, dynamic_size=self.dynamic_size, given=self.given or None)
 
 
-def write_outputs(model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: CheckInputs, *, flops: float) -> None:
+def write_outputs(
+    model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: CheckInputs, *, flops: float
+) -> None:
     """Write what the normalised model gives for the inputs of `CHECKS`, and, if ordered, what the source model gives.
 
     model: normalised. path: the source. out: a folder, perhaps with `CHECKS`, or else they are drawn; it gets

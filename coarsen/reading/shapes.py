@@ -6,25 +6,32 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.sizes_to_try import Shapes, shapes_to_try
+from coarsen.reading.dimensions import Names
+from coarsen.reading.size_ranges import parse_range, points_of
+from coarsen.reading.sizes_to_try import Guess, Shapes, guesses
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_inputs import input_name
 from pipeline.shared.runtime_words import in_words
 
 SCALAR = "scalar"
-_GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|(?:\d+|\?)(?:x(?:\d+|\?))*)")
+MOST_NAMED = 3  # inputs in a sentence
+NO_NAMES: Names = {}
+_SIZE = r"(?:\d+(?:\.\.\d+)?|\?)"
+_GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|{_SIZE}(?:x{_SIZE})*)")
 
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
     """What becomes of dynamic inputs.
 
-    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "scalar" for no dimension; of a
-    model of one input the name may be left out. keep_dynamic: leave all other inputs as they are. data: an npz file
+    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "32..640" for what stays so within
+    bounds, "scalar" for no dimension; of a model of one input the name may be left out. ranges: texts of `SizeRange`s,
+    whose bounds are among `given`. keep_dynamic: leave all other inputs as they are. data: an npz file
     with an array for each input, "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay
     dynamic will be measured with, and are tried with; 0 if they will not be.
     """
@@ -34,16 +41,22 @@ class InputShapes:
     data: str = ""
     data_sha256: str = ""
     dynamic_size: int = 0
+    ranges: tuple[str, ...] = CoarsenSettings().shape_ranges
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> InputShapes:
         """Return what was set.
 
         Raises:
-            UsageError: the file of arrays cannot be read.
+            UsageError: the file of arrays cannot be read, or a range is not one.
         """
-        data = settings.input
-        return cls(tuple(settings.shapes), settings.keep_dynamic, data, inputs_sha256(data) if data else "")
+        data, ranges = settings.input, [parse_range(text) for text in settings.shape_ranges]
+        if data and ranges:
+            raise UsageError("Arrays have one size, and ranges have several.", "Leave out --input or --shape-range.")
+        points_of(ranges)
+        given = (*settings.shapes, *(each.bounds for each in ranges))
+        digest = inputs_sha256(data) if data else ""
+        return cls(given, settings.keep_dynamic, data, digest, ranges=tuple(settings.shape_ranges))
 
 
 def inputs_sha256(path: str) -> str:
@@ -61,20 +74,25 @@ def inputs_sha256(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChosenShape:
-    """An input that was dynamic, or is given another shape: what the file says, and what it is taken as."""
+    """An input that was dynamic, or is given another shape: what the file says, and what it is taken as.
+
+    why: what speaks for a shape that nobody gave. trial: what was compared to see that it suits the model, in words.
+    """
 
     name: str
     declared: str
     shape: str
     given: bool
+    why: str = ""
+    trial: str = ""
 
 
-def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[ChosenShape]]]:
+def concretes(model: Any, requested: InputShapes, names: Names = NO_NAMES) -> Iterator[tuple[Any, list[ChosenShape]]]:
     """Yield an OpenVINO model with the shapes that are wished for, and which inputs changed, the likeliest first.
 
-    Of dynamic inputs whose shapes are not given, the first dimension becomes 1, and the others what `shapes_to_try`
-    says; only those come that fit together, and last those with which some output has more rows than the inputs. Where
-    all shapes are given, or stay dynamic, there is one answer; where nothing fits, there is none.
+    Of dynamic inputs whose shapes are not given, the sizes are those of `guesses`; only those come that fit together,
+    and last those with which some output has more rows than the inputs. Where all shapes are given, or stay dynamic,
+    there is one answer; where nothing fits, there is none. names: of the dimensions of inputs, as the file has them.
 
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
@@ -90,17 +108,24 @@ def concretes(model: Any, requested: InputShapes) -> Iterator[tuple[Any, list[Ch
         return
     declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
     of_many_rows = []
-    for shapes in shapes_to_try(shaped, open_ports):
-        tried = _fitted(shaped, shapes)
+    for guess in guesses(shaped, open_ports, partial(_fitted, shaped), names):
+        tried = _fitted(shaped, guess.shapes)
         if tried is None:
             continue
-        defaults = [ChosenShape(name, declared[name], shown(shape), given=False) for name, shape in shapes.items()]
-        if _keeps_batch(shaped, tried):
-            yield tried, told + defaults
+        if _counts_first(open_ports, guess.shapes) or _keeps_batch(shaped, tried):
+            yield tried, told + _assumed(guess, declared)
         else:
-            of_many_rows.append((shapes, told + defaults))
-    for shapes, defaults in of_many_rows:
-        yield _fitted(shaped, shapes), defaults
+            of_many_rows.append(guess)
+    for guess in of_many_rows:
+        yield _fitted(shaped, guess.shapes), told + _assumed(guess, declared)
+
+
+def _assumed(guess: Guess, declared: Mapping[str, str]) -> list[ChosenShape]:
+    """Return the shapes that inputs get which nobody gave any."""
+    return [
+        ChosenShape(name, declared[name], shown(shape), given=False, why=guess.why)
+        for name, shape in guess.shapes.items()
+    ]
 
 
 def option_of(shapes: Iterable[ChosenShape]) -> str:
@@ -110,7 +135,7 @@ def option_of(shapes: Iterable[ChosenShape]) -> str:
 
 def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
     """Return in words why the likeliest shapes of a model's open inputs do not fit together."""
-    shapes = next(shapes_to_try(model, open_ports))
+    shapes = next(guesses(model, open_ports, partial(_fitted, model), NO_NAMES)).shapes
     sizes = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
     tried = model.clone()
     try:
@@ -132,17 +157,59 @@ def _fitted(model: Any, shapes: Shapes) -> Any | None:
         tried.reshape(shapes)
     except RuntimeError:
         return None
-    return None if _emptied(model, tried) else tried
+    return None if _emptied(model, tried) or _leaves_dimension(tried) else tried
+
+
+def _leaves_dimension(model: Any) -> bool:
+    """Return whether a dimension that is to be removed is not 1: OpenVINO then leaves it, and another rank.
+
+    So the height of a line of text that is too high for its recogniser.
+    """
+    for op in model.get_ordered_ops():
+        if op.get_type_name() != "Squeeze" or op.get_input_size() < 2:
+            continue
+        shape, axes = op.get_input_partial_shape(0), op.input_value(1).get_node()
+        if shape.rank.is_dynamic or axes.get_type_name() != "Constant":
+            continue
+        if any(shape[int(axis)].is_static and shape[int(axis)].get_length() != 1 for axis in axes.get_data().ravel()):
+            return True
+    return False
+
+
+def described(chosen: Iterable[ChosenShape]) -> str:
+    """Return the shapes of inputs in one line, as in "x [1,3,48,320], y [1]"."""
+    return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
 
 
 def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences which shapes nobody has given; chosen: `ChosenShape`s as JSON values."""
-    assumed = [c for c in chosen if not c["given"]]
+    assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
     if not assumed:
         return []
-    each = "; ".join(f"{c['name']} {c['declared']} is now {c['shape']}" for c in assumed)
-    example = option_of([ChosenShape(**assumed[0])])
-    return [f"Inputs that were dynamic have sizes, in the placed model as well: {each}. Give others as in {example}."]
+    each = "; ".join(
+        f"{c.name} {c.declared} is now {c.shape} ({c.why})" if c.why else f"{c.name} {c.declared} is now {c.shape}"
+        for c in assumed
+    )
+    tried = f" Outputs of an inference with them were {assumed[0].trial}." if assumed[0].trial else ""
+    return [
+        f"Inputs that were dynamic have sizes, in the placed model as well: {each}.{tried} Give others as in "
+        f"{option_of(assumed[:1])}."
+    ]
+
+
+def assumption_of(chosen: Sequence[Mapping[str, Any]], *, open_size: int = 0) -> str:
+    """Return the sentence that a verdict begins with where nobody gave some shapes, "" elsewhere.
+
+    chosen: `ChosenShape`s as JSON values. open_size: with which dimensions were measured that are left open; 0 if none.
+    """
+    assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
+    told = []
+    if assumed:
+        more = len(assumed) - MOST_NAMED
+        told.append(option_of(assumed[:MOST_NAMED]) + (f" and {more} more of the notes" if more > 0 else ""))
+    if open_size:
+        told.append(f"open dimensions measured with --set measure.dynamic_size={open_size}")
+    return f"Assumed sizes: {'; '.join(told)}; give your own so. " if told else ""
 
 
 def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -264,6 +331,14 @@ def _is_static(shape: Any) -> bool:
 def _has_zero(shape: Any) -> bool:
     """Return whether some dimension of a shape is known to be 0."""
     return not shape.rank.is_dynamic and any(d.is_static and d.get_length() == 0 for d in shape)
+
+
+def _counts_first(ports: Sequence[Any], shapes: Shapes) -> bool:
+    """Return whether the first dimension of an input, which was open, counts something else than a batch of 1."""
+    return any(
+        shape[:1] > [1] and port.get_partial_shape()[0].is_dynamic
+        for port, shape in zip(ports, shapes.values(), strict=True)
+    )
 
 
 def _keeps_batch(model: Any, shaped: Any) -> bool:

@@ -1,6 +1,9 @@
 """Which sizes dynamic inputs may have, the likeliest first.
 
-Of a decoder that is given a cache, a step of one token comes first. Then the usual ones come; then those that
+What the file states comes first: sizes in its metadata, anchors and patches whose table has as many rows as the image
+then gives, sides that coordinates are scaled by, and lines of text where the height of an image comes to 1. Names of
+dimensions tell which of them count the batch, and how many atoms, edges or samples are usual. Of a decoder that is
+given a cache, a step of one token comes first. Then the usual ones come; then those that
 constants of the graph imply, such as a table of positions or a matrix behind a flattening; then those that shapes in
 the graph are made of, such as the length of the example that a model was traced with; then small ones, which fit nearly
 everything; then multiples of 32 and of 8, and heights and widths that differ, as those of lines of text. A usual size
@@ -12,20 +15,35 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.shared.model_inputs import input_name, is_image
-from pipeline.shared.sizes import sized
+from coarsen.reading.dimensions import AxisRole, Names, roles_of
+from coarsen.reading.lines import reads_line, tiles
+from coarsen.reading.stated_sizes import (
+    TABLE_SIDES,
+    meets_table,
+    metadata_of,
+    numbers_in,
+    open_axes,
+    spoken_sides,
+    stated_lengths,
+    stated_sides,
+    table_rows,
+)
+from pipeline.shared.model_inputs import image_axes, input_name, is_image
+from pipeline.shared.sizes import bounded, sized
 
 # Of images, and of all else, the likeliest first.
 IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
 SEQUENCE = (128, 64, 32, 256, 224)
 SMALL = (16, 8, 1)
 MULTIPLES = (96, 320, 48, 300, 160, *range(32, 1025, 32), *range(8, 512, 8), 299, 100, 50, 28, 10, 5, 4, 3, 2)
-LINES = ((32, 100), (32, 128), (32, 320), (48, 320), (48, 160), (64, 256), (640, 480), (480, 640), (64, 128))
+LINES = ((48, 320), (32, 320), (32, 100), (32, 128), (48, 160), (64, 256), (64, 128))
+OBLONG = ((640, 480), (480, 640))
 MOST_IMPLIED = 64  # sizes that constants speak of
 MOST_IN_SHAPES = 16  # sizes that shapes are made of
 MOST_DIMENSIONS = 8
@@ -34,20 +52,118 @@ STRIDES = (1, 2, 4, 8, 16, 32, 14)  # by which networks make images smaller; 14 
 
 Shapes = dict[str, list[int]]  # input -> sizes
 Size = tuple[int, ...]  # of every open dimension but the batch, or height and width
+Reshape = Callable[[Shapes], Any]  # returns the model with inputs of these shapes, None if they do not fit together
+
+USUAL = "usual"
 
 
-def shapes_to_try(model: Any, ports: Sequence[Any]) -> Iterator[Shapes]:
-    """Yield shapes for the open inputs of a model, the likeliest first, none twice."""
+class Guess(NamedTuple):
+    """Shapes of the open inputs, and what speaks for them: "usual" if they are no more than that."""
+
+    shapes: Shapes
+    why: str = USUAL
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An open input: what its dimensions count, and those of their sizes that metadata give by their names, else 0."""
+
+    port: Any
+    name: str
+    image: bool
+    roles: tuple[AxisRole, ...]
+    stated: tuple[int, ...]
+
+
+def guesses(model: Any, ports: Sequence[Any], reshape: Reshape, names: Names) -> Iterator[Guess]:
+    """Yield shapes for the open inputs of a model, the likeliest first, none twice.
+
+    names: of the dimensions of inputs, where the file has them.
+    """
+    metadata = metadata_of(model)
+    inputs = [_opened(port, names, metadata) for port in ports]
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    usual = (shapes for image, length in _pairs(model, ports) for shapes in _sized(ports, image, length))
-    for shapes in itertools.chain(_decoding(ports), usual):
-        key = tuple(map(tuple, shapes.values()))
+    stated = _stated(model, inputs, metadata, reshape)
+    for guess in itertools.chain(stated, _decoding(ports), _counted(inputs), _usual(model, inputs)):
+        key = tuple(map(tuple, guess.shapes.values()))
         if key not in seen:
-            yield shapes
+            yield guess
         seen.add(key)
 
 
-def _decoding(ports: Sequence[Any]) -> Iterator[Shapes]:
+def _opened(port: Any, names: Names, metadata: Mapping[str, str]) -> _Open:
+    own = next((names[n] for n in (input_name(port), *port.get_names()) if n in names), ())
+    given = [numbers_in(metadata.get(name.lower(), "")) for name in own]
+    stated = tuple(numbers[0] if len(numbers) == 1 else 0 for numbers in given)
+    roles = roles_of(port, names)
+    return _Open(
+        port, input_name(port), is_image(port), roles, stated if len(stated) == len(roles) else (0,) * len(roles)
+    )
+
+
+def _stated(model: Any, inputs: Sequence[_Open], metadata: Mapping[str, str], reshape: Reshape) -> Iterator[Guess]:
+    """Yield the shapes that the file itself speaks for."""
+    pictures = [each for each in inputs if each.image and _is_open(each)]
+    lengths = [(n,) for n, _ in stated_lengths(metadata)]
+    if not pictures:
+        for number, key in stated_lengths(metadata):
+            yield from _sized(inputs, IMAGE[:1], (number,), f"metadata {key}", counted=True)
+        if any(any(each.stated) for each in inputs):
+            yield from _sized(inputs, IMAGE[:1], SEQUENCE[:1], "metadata", counted=True)
+        return
+    if len(pictures) < len(inputs):
+        lengths += [(n,) for n in (*SEQUENCE, *_implied(model))]
+    for sides, why in itertools.chain(
+        ((sides, f"metadata {key}") for sides, key in stated_sides(metadata)),
+        _by_tables(model, inputs, reshape),
+        _lines(inputs, reshape),
+        (((side,), f"the number {side} in the graph") for side in spoken_sides(model)),
+    ):
+        for length in lengths or [SEQUENCE[:1]]:
+            yield from _sized(inputs, sides, length, why, counted=True)
+
+
+def _is_open(image: _Open) -> bool:
+    """Return whether the height or the width of an image is open."""
+    shape = image.port.get_partial_shape()
+    return any(shape[axis].is_dynamic for axis in image_axes(image.port))
+
+
+def _by_tables(model: Any, inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, str]]:
+    """Yield sides of images that give as many rows as a table of the model has."""
+    rows = table_rows(model)
+    if not rows:
+        return
+    open_ones = open_axes(model)
+    for side in TABLE_SIDES:
+        for guess in _sized(inputs, (side,), SEQUENCE[:1], counted=True):
+            shaped = reshape(guess.shapes)
+            if shaped is not None and (met := meets_table(open_ones, shaped, rows)):
+                yield (side,), f"a table of {met} rows"
+
+
+def _lines(inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, str]]:
+    """Yield the sizes of lines of text that a model reads as such; first those that its windows cover whole."""
+    if len(inputs) != 1:  # an image alone
+        return
+    found = []
+    for sides in LINES:
+        shapes = next(_sized(inputs, sides, sides)).shapes
+        spatial = tuple(shapes[inputs[0].name][axis] for axis in image_axes(inputs[0].port))
+        shaped = reshape(shapes) if spatial == sides else None
+        if shaped is not None and reads_line(shaped, *sides):
+            found.append((not tiles(shaped), sides))
+    for _, sides in sorted(found, key=lambda each: each[0]):
+        yield sides, "a line of text"
+
+
+def _counted(inputs: Sequence[_Open]) -> Iterator[Guess]:
+    """Yield the shapes that names of dimensions speak for: so many atoms, samples of sound."""
+    if any(role.usual > 1 for each in inputs for role in each.roles):
+        yield from _sized(inputs, IMAGE[:1], SEQUENCE[:1], "names of dimensions", counted=True)
+
+
+def _decoding(ports: Sequence[Any]) -> Iterator[Guess]:
     """Yield the shapes of a decoder's step: one new token, a cache of some length, a mask over both.
 
     Nothing unless an input is called a cache of what is past, as decoders take it that keep no state of their own.
@@ -61,36 +177,64 @@ def _decoding(ports: Sequence[Any]) -> Iterator[Shapes]:
             told = "past" in name or "encoder" in name
             size = length if told or not integer else length + 1 if "mask" in name else 1
             shapes[input_name(port)] = sized(port.get_partial_shape(), size)
-        yield shapes
+        yield Guess(shapes, "a step of a decoder")
 
 
-def _sized(ports: Sequence[Any], image: Size, length: Size) -> Iterator[Shapes]:
+def _sized(
+    inputs: Sequence[_Open], image: Size, length: Size, why: str = USUAL, *, counted: bool = False
+) -> Iterator[Guess]:
     """Yield the shapes of inputs by the size of images and of all else.
 
     An input whose first dimension is told, such as the state of an LSTM, has no batch at first, and then has it in its
-    second dimension.
+    second dimension. counted: atoms, samples and the like get the number that is usual of them.
     """
     for late in (False, True):
-        shapes = {}
-        for port in ports:
-            shape = port.get_partial_shape()
-            told = len(shape) > 1 and shape[0].is_static
-            size = image if is_image(port) else length
-            shapes[input_name(port)] = sized(shape, *size, front=1 if late and told else 0)
-        yield shapes
+        yield Guess({each.name: _sizes(each, image, length, late=late, counted=counted) for each in inputs}, why)
 
 
-def _pairs(model: Any, ports: Sequence[Any]) -> Iterator[tuple[Size, Size]]:
-    """Yield (size of images, size of all else)."""
-    pictures = [is_image(port) for port in ports]
-    images, lengths, implied, further = (
-        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, (*_implied(model), *_in_shapes(model)), (*SMALL, *MULTIPLES))
+def _sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool) -> list[int]:
+    """Return the sizes of one input."""
+    shape = each.port.get_partial_shape()
+    front = 1 if late and len(shape) > 1 and shape[0].is_static else 0
+    spatial = image_axes(each.port) if each.image else ()
+    sizes: list[int] = []
+    others = 0  # open dimensions so far of which nothing is known, but the batch
+    for axis, (dimension, role) in enumerate(zip(shape, each.roles, strict=True)):
+        if role is AxisRole.BATCH or (role is AxisRole.UNKNOWN and axis == front and dimension.is_dynamic):
+            wanted = 1
+        elif counted and (stated := each.stated[axis] or role.usual):
+            wanted = stated
+        elif axis in spatial:
+            wanted = image[spatial.index(axis) % len(image)]
+        elif role is AxisRole.UNKNOWN:
+            wanted = length[others % len(length)]
+            others += dimension.is_dynamic
+        else:
+            wanted = length[0]
+        sizes.append(bounded(dimension, wanted))
+    return sizes
+
+
+def _usual(model: Any, inputs: Sequence[_Open]) -> Iterator[Guess]:
+    """Yield shapes of which nothing speaks but that they are usual, or that some constant is of that size."""
+    for image, length in _pairs(model, [each.image for each in inputs]):
+        yield from _sized(inputs, image, length)
+
+
+def _pairs(model: Any, pictures: Sequence[bool]) -> Iterator[tuple[Size, Size]]:
+    """Yield (size of images, size of all else); pictures: of each input whether it is an image."""
+    images, lengths, implied, small, multiples = (
+        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, (*_implied(model), *_in_shapes(model)), SMALL, MULTIPLES)
     )
     if any(pictures) and not all(pictures):
-        yield from itertools.product(images, [*lengths, *implied, *further[: len(SMALL)]])
+        yield from itertools.product(images, [*lengths, *implied, *small])
         return
-    usual = images if pictures[0] else lengths
-    yield from ((size, size) for size in [*usual, *implied, *further, *LINES])
+    usual = (
+        [*images, *implied, *multiples, *LINES, *OBLONG, *small]
+        if pictures[0]
+        else [*lengths, *implied, *multiples[:5], *small, *multiples, *LINES]
+    )
+    yield from ((size, size) for size in usual)
 
 
 def _implied(model: Any) -> list[int]:

@@ -40,6 +40,7 @@ class Choices:
     devices: str | None
     budget: str | None
     shapes: tuple[str, ...]
+    shape_ranges: tuple[str, ...]
     keep_dynamic: bool
     split_directions: bool
     split_groups: bool
@@ -61,6 +62,13 @@ class Choices:
 
 shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1x3x224x224", help="Shape of an input; repeatable."
+)
+shape_range_option = click.option(
+    "--shape-range",
+    "shape_ranges",
+    multiple=True,
+    metavar="NAME=1x3x[32..640]x320",
+    help="Sizes that one answer is to serve, or 1x3x32|320*3|640x320 with weights; repeatable.",
 )
 keep_dynamic_option = click.option(
     "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
@@ -146,6 +154,7 @@ def shared(command: Command) -> Command:
             click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
             click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
             shape_option,
+            shape_range_option,
             keep_dynamic_option,
             split_directions_option,
             split_groups_option,
@@ -207,6 +216,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}
     given |= {"coarsen.shapes": choices.shapes or None, "coarsen.keep_dynamic": choices.keep_dynamic or None}
+    given |= {"coarsen.shape_ranges": choices.shape_ranges or None}
     given |= {"coarsen.split_directions": choices.split_directions or None}
     given |= {"coarsen.split_groups": choices.split_groups or None}
     given |= {"coarsen.input": choices.input and str(choices.input.absolute())}

@@ -17,6 +17,7 @@ class CoarsenSettings:
     use: tuple[str, ...] = param(("fuse",), "coarseners, applied in this order")
     raw: bool = param(False, "keep weights as operations of their own instead of folding them into their consumer")
     shapes: tuple[str, ...] = param((), "shapes of inputs, as in NAME=1x3x224x224; a question mark stays dynamic")
+    shape_ranges: tuple[str, ...] = param((), "sizes that one answer is to serve, as in NAME=1x3x[32..640]x320")
     keep_dynamic: bool = param(False, "leave dynamic inputs dynamic where no shape is given")
     input: str = param("", "npz file of an array for each input, by name: their shapes, and what is measured with")
     split_directions: bool = param(False, "make two operations of every bidirectional LSTM, GRU or RNN sequence")

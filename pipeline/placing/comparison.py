@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runtime.measuring.contest import Contest
     from runtime.measuring.entrants import Entrant
     from runtime.measuring.pairs import PairBench
+    from runtime.measuring.ranges import RangeBench
     from runtime.measuring.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
@@ -77,7 +78,7 @@ def on_devices(
         ChildError: the reference cannot be run on the CPU.
     """
     from runtime.measuring.contest import contest
-    from runtime.measuring.pairs import PairBench
+    from runtime.measuring.ranges import bench_of
     from runtime.measuring.starts import Written
 
     if subject.model is None:
@@ -87,7 +88,7 @@ def on_devices(
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
-    with PairBench(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
+    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
@@ -178,7 +179,11 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
 
 
 def _alone(
-    contest: Contest, bench: PairBench, settings: MeasureSettings, deadline: Deadline, progress: Callable[[str], None]
+    contest: Contest,
+    bench: PairBench | RangeBench,
+    settings: MeasureSettings,
+    deadline: Deadline,
+    progress: Callable[[str], None],
 ) -> dict[str, list[float]]:
     """Return the latencies of the likely answer and of the control, running on their own; none of whoever fails."""
     from runtime.measuring.child import ChildError

@@ -288,7 +288,12 @@ def _shapes(settings: Settings) -> dict[str, Any]:
     from coarsen.reading.shapes import InputShapes
 
     shapes, size = InputShapes.of(settings.coarsen), settings.measure.dynamic_size
-    open_ones = {"dynamic_size": size} if shapes.keep_dynamic or any("?" in text for text in shapes.given) else {}
+    open_ones: dict[str, Any] = (
+        {"dynamic_size": size}
+        if shapes.keep_dynamic or any("?" in text or ".." in text for text in shapes.given)
+        else {}
+    )
+    open_ones |= {"shape_ranges": shapes.ranges} if shapes.ranges else {}
     return {
         "shapes": shapes.given,
         "keep_dynamic": shapes.keep_dynamic,

@@ -46,6 +46,7 @@ from pipeline.runs.records import (
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def write_result(
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
         best=verdict.best,
-        verdict=f"{verdict.text} {judged}".strip(),
+        verdict=f"{_assumption(outcomes['read'], graph)}{verdict.text} {judged}".strip(),
         contest=contest,
         notes=[
             *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
@@ -266,6 +267,16 @@ def write_result(
     return Result(path, record)
 
 
+def _assumption(read: Outcome, graph: Graph) -> str:
+    """Return the sentence on sizes of inputs that nobody gave; "" if there are none."""
+    from coarsen.reading.shapes import assumption_of
+
+    inputs = [i for i, kind in enumerate(graph.op_type) if graph.type_names[kind] == "Parameter"]
+    is_open = any(-1 in graph.shape(i)[1:] for i in inputs)  # the first counts inferences
+    measured = 0 if GIVEN in read.entry.files else read.task.params.get("dynamic_size", 0)
+    return assumption_of(payload.read_json(read.entry.path("shapes.json")), open_size=measured if is_open else 0)
+
+
 def _notes(
     read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -274,6 +285,8 @@ def _notes(
 
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)
+    if SIZES in read.entry.files:
+        assumed.append(measured_at(load_sizes(read.entry.path(SIZES))))
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if precisions is None:

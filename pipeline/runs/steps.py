@@ -38,6 +38,7 @@ from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
+from pipeline.shared.measured_sizes import ARRAYS, SIZES
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -61,7 +62,8 @@ def read(work: StepContext) -> None:
     params = work.task.params
     data, digest = work.task.context["input"], params["input_sha256"]
     size = params.get("dynamic_size", 0)
-    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size)
+    ranges = tuple(params.get("shape_ranges", ()))
+    shapes = InputShapes(tuple(params["shapes"]), params["keep_dynamic"], data, digest, size, ranges)
     rewrites = Rewrites(**params.get("rewrites", {}))
     seconds = max(LEAST_CHECKING_S, CHECKING_SHARE * min(work.deadline.left_s, MOST_CHECKED_S))
     order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params["decode_steps"])
@@ -437,8 +439,9 @@ def _search_row(outcome: SearchOutcome, params: Mapping[str, Any], evaluations: 
 def _model(work: StepContext) -> Path:
     """Return the normalised model, its files checked, and the arrays beside it."""
     work.read("read", "model.bin")
-    for beside in {GIVEN, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED} & set(work.inputs["read"].files):
-        work.read("read", beside)
+    for name in work.inputs["read"].files:
+        if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED) or name.startswith(ARRAYS):
+            work.read("read", name)
     return work.read("read", "model.xml")
 
 

@@ -76,6 +76,12 @@ def is_image(port: Any) -> bool:
     return any(shape[i].is_static and shape[i].get_length() in CHANNELS for i in (1, 3))
 
 
+def image_axes(port: Any) -> tuple[int, int]:
+    """Return which dimensions of an image are its height and its width."""
+    channels = port.get_partial_shape()[1]
+    return (2, 3) if channels.is_static and channels.get_length() in CHANNELS else (1, 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """What an input is taken for.

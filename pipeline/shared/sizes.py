@@ -18,6 +18,11 @@ def sized(shape: Any, *sizes: int, front: int = 0) -> list[int]:
             continue
         wanted = 1 if axis == front else sizes[others % len(sizes)]
         others += axis != front
-        upper = dimension.get_max_length()
-        numbers.append(max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper)))
+        numbers.append(bounded(dimension, wanted))
     return numbers
+
+
+def bounded(dimension: Any, wanted: int) -> int:
+    """Return the size of an OpenVINO dimension that is nearest to the one that is wanted."""
+    upper = dimension.get_max_length()
+    return int(max(dimension.get_min_length(), wanted if upper < 0 else min(wanted, upper)))

@@ -29,6 +29,7 @@ from runtime.measuring.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy
 from tests.models import two_towers
+from tests.open_models import any_frames
 
 pytestmark = pytest.mark.usefixtures("read_here")
 
@@ -390,6 +391,38 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
     assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
+
+
+@pytest.mark.usefixtures("made_up_profile")
+@pytest.mark.parametrize(
+    ("options_given", "verdict", "placed", "note"),
+    [
+        ([], "Assumed sizes: --shape 'x=128x20'; give your own so. ", "[128,20]", "(usual)"),
+        (["--shape-range", "x=8|64*3x20"], "N", "[8..64,20]", "x=8x20 (25 %), x=64x20 (75 %)"),
+    ],
+)
+def test_a_verdict_begins_with_the_sizes_that_nobody_gave(
+    options_given: list[str], verdict: str, placed: str, note: str, tmp_path: Path, ran: Ran
+) -> None:
+    model, out = any_frames(tmp_path, {}), tmp_path / "run"
+    document = ran("tune", str(model), "--out", str(out), *options_given, *options(tmp_path / "store"))
+    assert document["verdict"].startswith(verdict)
+    assert note in " ".join(document["notes"])
+    assert str(ov.Core().read_model(out / "placed.xml").inputs[0].get_partial_shape()) == placed
+
+
+@pytest.mark.parametrize(
+    "option", ["x=1x[9..2]", "x=[2..9]x21", "y=[2..9]x20", "x=[2..9]x20x1", "x=20", "x=[2..9]x2|4x20"]
+)
+def test_a_range_that_does_not_fit_is_one_line_of_cause_and_one_of_remedy(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = any_frames(tmp_path, {})
+    arguments = ["tune", str(model), "--shape-range", option, "--out", str(tmp_path / "run")]
+    assert run([*arguments, *options(tmp_path / "store")]) == 2
+    cause, remedy = capsys.readouterr().err.strip().splitlines()[-2:]
+    assert cause.startswith("error: ")
+    assert remedy.startswith("  fix: ")
 
 
 @pytest.mark.parametrize("command", ["", "zoo", "cache"])

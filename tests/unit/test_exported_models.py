@@ -30,7 +30,7 @@ SIZES = {
     "dynamic_batch_cnn": ["[1,3,48,48]"],
     "detector": ["[1,3,224,224]"],
     "text_detector": ["[1,3,224,224]"],
-    "text_recogniser": ["[1,3,48,224]"],
+    "text_recogniser": ["[1,3,48,320]"],
     "branching": ["[1,3,32,32]"],
     "looping": ["[1,32]"],
     "lstm_states_as_inputs": ["[1,128,8]", "[1,1,16]", "[1,1,16]"],

@@ -23,6 +23,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring.hetero import reference_outputs
+from runtime.measuring.inputs import TIMED
 from tests.exported_models import text_classifier, uint8_images
 from tests.models import chain
 
@@ -52,9 +53,9 @@ def test_arrays_give_the_shapes_and_are_what_is_measured_with(tmp_path: Path) ->
     assert {c["name"]: c["shape"] for c in json.loads((out / "shapes.json").read_text())} == dict.fromkeys(
         TEXT, "[1,9]"
     )
-    first = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs
+    first = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs[TIMED]
     np.savez(out / GIVEN, **TEXT | {"input_ids": IDS[:, ::-1]})
-    other = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs
+    other = reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs[TIMED]
     assert not np.array_equal(first["output_0"], other["output_0"])
 
 
@@ -88,7 +89,7 @@ def test_a_cache_may_be_empty_and_an_input_of_unknown_rank_a_scalar(tmp_path: Pa
     }
     out = read(tmp_path / "m.xml", arrays)
     assert [c["shape"] for c in json.loads((out / "shapes.json").read_text())] == ["[1,3,4]", "[1,0,4]", "[]"]
-    assert reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs["output_0"].shape == (1, 3, 4)
+    assert reference_outputs(out / "model.xml", MeasureSettings(), seed=0).outputs[TIMED]["output_0"].shape == (1, 3, 4)
 
 
 def test_sizes_that_the_model_does_not_bear_are_refused_and_others_offered(tmp_path: Path) -> None:

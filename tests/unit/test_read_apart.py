@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as op
 
 from coarsen.reading import growth, read_apart
-from coarsen.reading.files import model_sha256
+from coarsen.reading.files import RUNNING, model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import read_model, save_model, to_graph
-from pipeline.core.errors import ModelError
+from coarsen.reading.shapes import InputShapes
+from pipeline.core.errors import ModelError, UsageError
 from pipeline.shared.payload import load_graph, save_graph
 from tests.models import broadcast_model, dynamic, quantised, two_towers
 
@@ -137,22 +141,80 @@ def test_a_reader_that_dies_is_an_error_of_the_model(
     assert error.exit_code == 3
 
 
-def test_a_device_that_dies_of_the_model_is_told_from_a_damaged_file(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_model(dynamic(), tmp_path / "model.xml")
-    (tmp_path / "sitecustomize.py").write_text(
+def dies_of(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let readers die when they are about to run what a text speaks of."""
+    (folder / "sitecustomize.py").write_text(
         "import logging, os, signal\n"
         "class Dying(logging.StreamHandler):\n"
         "    def emit(self, record):\n"
         "        super().emit(record)\n"
-        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        f"        if {text!r} in record.getMessage():\n"
+        "            os.kill(os.getpid(), signal.SIGSEGV)\n"
         "logging.StreamHandler = Dying\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def test_a_device_that_dies_of_the_only_sizes_is_told_from_a_damaged_file(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(dynamic(), tmp_path / "model.xml")
+    dies_of("x [1, 3, 4]", tmp_path, monkeypatch)
     error = refusal(tmp_path / "model.xml", out)
-    assert "killed by SIGSEGV; it last said: OpenVINO's CPU device was to run it with x [1, 3, 4]" in error.cause
-    assert "a fault of OpenVINO's CPU device" in error.remedy
+    assert "with x [1,3,4] it fails: the process that ran it was killed by SIGSEGV" in error.cause
+    assert "Give the sizes it was made for" in error.remedy
+
+
+def test_a_device_that_dies_after_the_trial_is_told_from_a_damaged_file() -> None:
+    fault, file = (read_apart._died(Path("m.xml"), words, "") for words in (f"died; {RUNNING} x", "died"))
+    assert "a fault of OpenVINO's CPU device" in fault.remedy
+    assert "Check that the file is whole" in file.remedy
+
+
+def test_sizes_of_which_the_device_dies_are_followed_by_others(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = op.parameter(ov.PartialShape([-1, -1, 4]), np.float32, name="x")
+    save_model(ov.Model([op.result(op.relu(x, name="relu"))], [x]), tmp_path / "model.xml")
+    dies_of("128", tmp_path, monkeypatch)
+    read_apart.read_apart(tmp_path / "model.xml", out, source=model_sha256(tmp_path / "model.xml"), limits=ReadLimits())
+    (chosen,) = json.loads((out / "shapes.json").read_text())
+    assert chosen["shape"] == "[1,64,4]"
+
+
+def test_given_sizes_of_which_the_device_dies_are_an_error_of_the_user(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(dynamic(), tmp_path / "model.xml")
+    dies_of("x [2, 3, 4]", tmp_path, monkeypatch)
+    with pytest.raises(UsageError, match=r"does not run with x \[2,3,4\]: it fails: the process .* by SIGSEGV"):
+        read_apart.read_apart(
+            tmp_path / "model.xml",
+            out,
+            source=model_sha256(tmp_path / "model.xml"),
+            limits=ReadLimits(),
+            shapes=InputShapes(("x=2x3x4",)),
+        )
+
+
+def test_sizes_that_take_too_much_memory_are_followed_by_others(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = op.parameter(ov.PartialShape([-1, -1]), np.float32, name="x")
+    save_model(ov.Model([op.result(op.relu(x, name="relu"))], [x]), tmp_path / "model.xml")
+    read = [read_apart._EndedError("", "", "took more than 1 MB of memory")]
+    original = read_apart._ask
+
+    def ask(command: dict[str, Any], *given: Any) -> dict[str, Any]:
+        if read:
+            read_apart.Tries(Path(command["tries"])).begin("x [1,128]")
+            raise read.pop()
+        return original(command, *given)
+
+    monkeypatch.setattr(read_apart, "_ask", ask)
+    read_apart.read_apart(tmp_path / "model.xml", out, source=model_sha256(tmp_path / "model.xml"), limits=ReadLimits())
+    (chosen,) = json.loads((out / "shapes.json").read_text())
+    assert chosen["shape"] == "[1,64]"
 
 
 def test_a_disk_without_room_is_no_fault_of_the_model(path: Path, tmp_path: Path) -> None:
