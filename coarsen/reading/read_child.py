@@ -4,8 +4,8 @@ in   {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "sa
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
-model.bin, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of a model with state is a
-single inference; see `read_apart`.
+model.bin, its forms and forms.json, inputs.npz if the shapes name a file of arrays, and sequence.json if a sequence of
+a model with state is a single inference; see `read_apart`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def answer(command: dict[str, Any]) -> dict[str, Any]:
 
 def _read(command: dict[str, Any]) -> None:
     from coarsen.reading import read
+    from coarsen.reading.forms import write_forms
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
@@ -66,11 +67,13 @@ def _read(command: dict[str, Any]) -> None:
     shapes = InputShapes(**command["shapes"])
     model, chosen, inputs = read.read_with_inputs(path, shapes, file_bytes=command["file_bytes"], limits=limits)
     asked = Rewrites(**command["rewrites"])
-    if asked != Rewrites():
+    if asked.splits:
         rewritten = rewrite(model, asked)
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
+        how = {"dynamic_cuts": command["dynamic_cuts"], "weights_int8": asked.weights_int8}
+        write_forms(model, out, source=command["source"], **how)
         if inputs:
             save_inputs(inputs, out)
         if why := read.sequence_end(model, shapes):

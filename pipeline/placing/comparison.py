@@ -22,6 +22,7 @@ from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
 from pipeline.shared import payload
+from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ class Conditions:
     """On what terms variants are compared.
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
-    all finalists with the best of the devices alone, and let none of them leave.
+    all finalists with the best of the devices alone, and let none of them leave. forms: of the model, that settings are
+    tried with.
     """
 
     settings: MeasureSettings
     deadline: Deadline
     tried: Sequence[Mapping[str, Any]] = ()
     everyone: bool = False
+    forms: Sequence[ModelForm] = (ModelForm(),)
 
 
 def on_devices(
@@ -105,7 +108,9 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
         return [v for v in variants if v.kind == "device"], _nothing_around
     if not settings.settings:
         return variants, _nothing_around
-    space = Space.of(subject.topology.devices, plugins, settings.objective)
+    types = subject.graph.type_names
+    attends = "ReadValue" in types and "ScaledDotProductAttention" in types
+    space = Space.of(subject.topology.devices, plugins, settings.objective, terms.forms, keeps_keys=attends)
     known = {v.name for v in variants}
     return [*variants, *(v for v in space.first() if v.name not in known)], space.around
 
@@ -335,6 +340,7 @@ def _variant_row(variant: Variant, placement: Placement | None, graph: Graph) ->
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
         "batch": variant.batch,
+        "rewrite": variant.rewrite,
         "runner": "" if variant.segments is None else variant.segments.runner,
         "placement": None if placement is None else placement.to_json(graph.names),
         "priority": None if placement is None else placement.order_json(graph.names),

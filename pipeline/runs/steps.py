@@ -37,6 +37,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
+from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -197,7 +198,7 @@ def measure(work: StepContext) -> None:
     costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
-        terms = Conditions(settings, _until(work, settings.seconds), _tried_precisions(work))
+        terms = Conditions(settings, _until(work, settings.seconds), _tried_precisions(work), forms=_forms(work))
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
@@ -416,6 +417,16 @@ def _model(work: StepContext) -> Path:
     if GIVEN in work.inputs["read"].files:
         work.read("read", GIVEN)
     return work.read("read", "model.xml")
+
+
+def _forms(work: StepContext) -> list[ModelForm]:
+    """Return the forms of the model that may be measured, their files checked."""
+    forms = [ModelForm.from_json(row) for row in payload.read_json(work.read("read", FORMS))]
+    for form in forms:
+        xml = form_file(Path("model.xml"), form.rewrite)
+        for file in (xml, xml.with_suffix(".bin")):
+            work.read("read", file.name)
+    return forms
 
 
 def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:

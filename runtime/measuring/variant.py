@@ -17,6 +17,7 @@ from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.executor.segments import SegmentSpec
+from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.batching import repeated
@@ -24,6 +25,8 @@ from runtime.measuring.child import Child
 from runtime.measuring.outputs import Outputs, Reference, lost_int8
 from runtime.measuring.quality import accepted
 
+# Properties that let a device round more than its precision says -> the value with which it does not.
+EXACT: Mapping[str, str] = {GROUP_SIZE: "0", KV_CACHE: "f32"}
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
 
@@ -54,7 +57,8 @@ class Variant:
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
     segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
-    batch: inferences that are computed at once, as one.
+    batch: inferences that are computed at once, as one. rewrite: the form of the model, "" as it was read; see
+    `pipeline.shared.model_forms`.
     """
 
     name: str
@@ -68,11 +72,19 @@ class Variant:
     requests: int = 1
     segments: InSegments | None = None
     batch: int = 1
+    rewrite: str = ""
 
     @property
     def baseline(self) -> bool:
         """Return whether the variant is a baseline, not something that was searched."""
         return self.kind not in ("settings", "split")
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether the variant rounds where the model as it was read does not, whatever its precision is."""
+        return bool(self.rewrite) or any(
+            device.properties.get(name, exact) != exact for device in self.devices for name, exact in EXACT.items()
+        )
 
     @property
     def identity(self) -> str:
@@ -85,6 +97,7 @@ class Variant:
             "requests": self.requests,
             "batch": self.batch,
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
+            **({"rewrite": self.rewrite} if self.rewrite else {}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -144,6 +157,7 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
     """Return what a child's command needs to know to compile a variant and to make its inputs."""
     return {
         "model": str(model),
+        "rewrite": variant.rewrite,
         "devices": [d.to_json() for d in variant.devices],
         "target": variant.target,
         "properties": dict(variant.properties),
@@ -190,7 +204,8 @@ def check(
         if lost is not None:
             return lost
     whole = repeated(expected.outputs, variant.batch)
-    return accepted(outputs_of(child), whole, loaded["precisions"], settings)
+    rounded = {"rounded": "int8"} if variant.rounds else {}
+    return accepted(outputs_of(child), whole, {**loaded["precisions"], **rounded}, settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

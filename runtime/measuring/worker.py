@@ -42,6 +42,7 @@ import psutil
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
 from pipeline.core.process import die_with_parent, limit_address_space
+from pipeline.shared.model_forms import form_file
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
@@ -87,8 +88,10 @@ class Session:
         path = Path(command["model"])
         devices = [DeviceSpec(**d) for d in command["devices"]]
         core = core_for(devices)
-        self.model = core.read_model(path)
-        inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        self.model = core.read_model(form_file(path, command["rewrite"]))
+        # Inputs follow from how the model takes them, and must be the same for all its forms.
+        plain = core.read_model(path) if command["rewrite"] else self.model
+        inputs = inputs_of(plain, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
             batching.batch(self.model, self.batch)
