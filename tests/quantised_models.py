@@ -118,6 +118,8 @@ def float_twin(path: Path) -> Path:
     model = onnx.load(path)
     known = {weight.name: numpy_helper.to_array(weight) for weight in model.graph.initializer}
     nodes: list[onnx.NodeProto] = []
+    integers = ("MatMulInteger", "ConvInteger")
+    products = {node.output[0] for node in model.graph.node if node.op_type in integers}
 
     def added(name: str, values: Any) -> str:
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
@@ -128,13 +130,13 @@ def float_twin(path: Path) -> Path:
         if node.op_type == "DynamicQuantizeLinear":
             made = ((node.input[0], 0), (added(f"one_{i}", 1), 1), (added(f"zero_{i}", 0), 2))
             nodes += [helper.make_node("Identity", [name], [node.output[port]]) for name, port in made]
-        elif node.op_type in ("MatMulInteger", "ConvInteger"):
+        elif node.op_type in integers:
             weights, zero = known[node.input[1]].astype(np.int32), known[node.input[3]].astype(np.int32)
             kind = node.op_type.removesuffix("Integer")
             zero = zero.reshape(-1, *[1] * (weights.ndim - 1)) if kind == "Conv" and zero.ndim else zero
             inputs = [node.input[0], added(f"weights_{i}", weights - zero)]
             nodes.append(helper.make_node(kind, inputs, list(node.output), name=node.name, **attributes))
-        elif node.op_type == "Cast" and attributes["to"] == FLOAT:
+        elif node.op_type == "Cast" and node.input[0] in products:
             nodes.append(helper.make_node("Identity", list(node.input), list(node.output)))
         elif node.op_type == "DynamicQuantizeLSTM":
             pairs = ((1, 8), (2, 10))

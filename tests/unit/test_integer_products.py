@@ -16,6 +16,7 @@ from openvino import opset13 as op
 
 from coarsen.reading.integer_products import dequantise, in_8_bits, integer_products
 from coarsen.reading.read import read_model
+from tests.exported_models import FLOAT, OnnxGraph
 from tests.quantised_models import KINDS, WAYS, float_model, float_twin, quantised
 
 Outputs = list[np.ndarray[Any, np.dtype[Any]]]
@@ -87,6 +88,7 @@ def test_names_of_products_and_of_outputs_stay(tmp_path: Path) -> None:
     products = dequantise(model, packed=True)
     after = [node.get_friendly_name() for node in model.get_ops()]
     assert set(products) <= before & set(after)
+    assert all(node.output(0).get_names() for node in model.get_ops() if node.get_friendly_name() in products)
     assert len(set(after)) == len(after)
     assert [p.get_names() for p in model.outputs] == ports
 
@@ -97,6 +99,8 @@ def test_an_output_right_behind_a_product_keeps_its_names(tmp_path: Path) -> Non
     assert names
     assert dequantise(model, packed=False) == ["product"]
     assert model.outputs[0].get_names() == names
+    (product,) = (node for node in model.get_ops() if node.get_friendly_name() == "product")
+    assert product.output(0).get_names() == names
 
 
 def dynamically_quantised(folder: Path, change: Callable[[dict[str, onnx.NodeProto]], None]) -> ov.Model:
@@ -149,6 +153,9 @@ CHANGED = {
     "integers of another value": set_input("product", 0, "q_z"),
     "no scale": set_input("scaled", 1, "w_scale"),
     "the integers read once more": set_input("kept", 0, "floats"),
+    "the integers given out as they are": lambda nodes: nodes["kept"].CopyFrom(
+        onnx.helper.make_node("Cast", ["integers"], ["kept"], to=onnx.TensorProto.FLOAT)
+    ),
     "weights that are computed": compute_weights,
 }
 
@@ -160,6 +167,20 @@ def test_what_is_not_the_whole_pattern_is_left_alone(what: str, tmp_path: Path) 
     assert integer_products(model) == 1
     assert dequantise(model, packed=True) == []
     assert [node.get_type_name() for node in model.get_ordered_ops()] == before
+
+
+def test_a_scale_along_another_dimension_than_the_channels_is_left_alone(tmp_path: Path) -> None:
+    def convolve(scale: list[int]) -> int:
+        g = OnnxGraph()
+        q, step, zero = g.op("DynamicQuantizeLinear", "x", outputs=3)
+        integers = g.op("ConvInteger", q, g.const(np.ones((3, 3, 1, 1)), np.int8), zero, g.const(0, np.int8))
+        scales = g.op("Mul", step, g.const(np.arange(1, 4).reshape(scale), np.float32))
+        y = g.op("Mul", g.op("Cast", integers, to=FLOAT), scales)
+        g.save(tmp_path / "conv.onnx", {"x": (FLOAT, [1, 3, 3, 3])}, {"y": (y, FLOAT, [1, 3, 3, 3])})
+        return len(dequantise(read_model(tmp_path / "conv.onnx"), packed=True))
+
+    assert convolve([3, 1, 1]) == convolve([1, 3, 1, 1]) == 1
+    assert convolve([3]) == convolve([1, 3, 1]) == 0
 
 
 def test_the_least_of_one_row_is_not_the_least_of_all(tmp_path: Path) -> None:

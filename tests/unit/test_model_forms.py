@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as op
 
 from coarsen.reading.files import model_sha256
 from coarsen.reading.forms import compressed_products
@@ -199,7 +201,7 @@ def test_the_placed_model_is_the_form_that_was_measured(rewrite: str, read: Path
     assert (tmp_path / "placed.bin").read_bytes() == form_file(read / "model.xml", rewrite).with_suffix(
         ".bin"
     ).read_bytes()
-    operations = {op.get_friendly_name() for op in ov.Core().read_model(tmp_path / "placed.xml").get_ops()}
+    operations = {node.get_friendly_name() for node in ov.Core().read_model(tmp_path / "placed.xml").get_ops()}
     assert set(record["placement"]) == operations
 
 
@@ -213,6 +215,12 @@ def test_weights_are_compressed_only_where_nothing_is_quantised_to_fixed_scales(
     core = ov.Core()
     counts = [compressed_products(core.read_model(form_file(read / "model.xml", r))) for r in ("", INT8_WEIGHTS)]
     assert counts == [0, 6]
+    for scaled in (False, True):
+        x = op.parameter([1, 4], np.float32, name="x")
+        limits = [op.constant(np.float32(v)) for v in (-1, 1, -1, 1)]
+        weights = op.multiply(op.convert(op.constant(np.ones((4, 4), np.int8)), "f32"), op.constant(np.float32(0.5)))
+        product = op.matmul(op.fake_quantize(x, *limits, 256) if scaled else x, weights, False, True)
+        assert compressed_products(ov.Model([op.result(product)], [x], "one")) == (0 if scaled else 1)
 
 
 def test_notes_say_what_was_rewritten_and_what_was_not() -> None:
