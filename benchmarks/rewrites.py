@@ -1,7 +1,8 @@
 """How fast dynamically quantised models become by rewriting, beside the plug-in's default and ONNX Runtime.
 
 Each generated model is read; every rewritten form is tried with the settings that a run tries first. The fastest takes
-turns with the plug-in's default and with ONNX Runtime on as many threads, each in a fresh process, three times.
+turns with the plug-in's default and with ONNX Runtime on as many threads, each in a fresh process, three times. Turns
+run under real-time scheduling where that is allowed, for both runtimes alike, so that other processes do not decide.
 
 python -m benchmarks.rewrites [transformer | narrow | conv | lstm | gru]...
 python -m benchmarks.rewrites MODEL.onnx ...                    any other dynamically quantised model
@@ -38,8 +39,10 @@ from runtime.machines.devices import discover
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError
 from runtime.measuring.inputs import inputs_of
+from runtime.measuring.pairs import REST_AFTER_REALTIME
 from runtime.measuring.space import Space
 from runtime.measuring.variant import Variant, outputs_of, start
+from runtime.measuring.worker import RealtimeScheduling, realtime
 from tests.quantised_models import convolutions, quantised, recurrent, transformer
 
 STARTS, ROUNDS, TURN_S = 3, 12, 0.05
@@ -130,7 +133,8 @@ def by_openvino(variant: Variant, folder: Path) -> Iterator[Turn]:
         raise RuntimeError(f"{variant.name} does not run: {error.failed.message}") from error
     with child:
         outputs_of(child)
-        yield lambda: statistics.median(child.ask("run", seconds=TURN_S, minimum=2, realtime=False)["samples_s"])
+        realtime = child.ask("realtime")["allowed"]
+        yield lambda: rested(child.ask("run", seconds=TURN_S, minimum=2, realtime=realtime)["samples_s"])
 
 
 @contextlib.contextmanager
@@ -151,11 +155,17 @@ def by_onnxruntime(path: Path, folder: Path) -> Iterator[Turn]:
         def turn() -> float:
             asked.write("run\n")
             asked.flush()
-            return float(json.loads(answers.readline()))
+            return rested([float(json.loads(answers.readline()))])
 
         turn()
         yield turn
         asked.close()
+
+
+def rested(samples_s: Sequence[float]) -> float:
+    """Return the median, after a pause in which other processes get on."""
+    time.sleep(REST_AFTER_REALTIME * TURN_S)
+    return statistics.median(samples_s)
 
 
 def serve(path: str, feed: str) -> None:
@@ -169,11 +179,12 @@ def serve(path: str, feed: str) -> None:
         given: dict[str, Any] = {port.name: arrays[port.name] for port in session.get_inputs()}
     for _ in sys.stdin:
         samples: list[float] = []
-        end = time.perf_counter() + TURN_S
-        while time.perf_counter() < end or len(samples) < 2:
-            begun = time.perf_counter()
-            session.run(None, given)
-            samples.append(time.perf_counter() - begun)
+        with RealtimeScheduling(realtime({})["allowed"]):
+            end = time.perf_counter() + TURN_S
+            while time.perf_counter() < end or len(samples) < 2:
+                begun = time.perf_counter()
+                session.run(None, given)
+                samples.append(time.perf_counter() - begun)
         print(statistics.median(samples), flush=True)
 
 

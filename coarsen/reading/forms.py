@@ -11,7 +11,7 @@ import openvino as ov
 
 from coarsen.reading.compression import compress_weights
 from coarsen.reading.integer_products import dequantise, integer_products
-from coarsen.reading.read import save_model, to_graph
+from coarsen.reading.read import models_within, save_model, to_graph
 from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_graph
 from pipeline.shared.payload import save_graph
 
@@ -61,7 +61,7 @@ def compressed_products(model: ov.Model) -> int:
 
     None where anything is quantised to fixed scales: there the runtime computes integers as the model says.
     """
-    operations = model.get_ordered_ops()
+    operations = [op for inner in models_within(model) for op in inner.get_ordered_ops()]
     if any(op.get_type_name() == "FakeQuantize" for op in operations):
         return 0
     return sum(op.get_type_name() == "MatMul" and _is_unpacked(op.input_value(1)) for op in operations)

@@ -23,6 +23,7 @@ import openvino as ov
 from openvino import opset13 as opset
 
 from coarsen.reading.portions import named
+from coarsen.reading.read import models_within
 from pipeline.core.arrays import Float32, Int32
 
 logger = logging.getLogger(__name__)
@@ -67,23 +68,25 @@ class _Quantised:
 
 
 def integer_products(model: ov.Model) -> int:
-    """Return how many products of integers a model has, recognised or not."""
-    return sum(_is_integer_product(op) for op in model.get_ordered_ops())
+    """Return how many products of integers a model and its bodies have, recognised or not."""
+    return sum(_is_integer_product(op) for inner in models_within(model) for op in inner.get_ordered_ops())
 
 
 def dequantise(model: ov.Model, *, packed: bool) -> list[str]:
     """Make products of floating numbers of the dynamically quantised ones of a model, which is changed.
 
     packed: keep the weights as integers, which are unpacked for the product; they become floating constants otherwise.
-    Returns the names of the products, which they keep.
+    Returns the names of the products, which they keep; those within bodies of loops and branches are among them.
     """
-    operations = model.get_ordered_ops()
-    taken = {op.get_friendly_name() for op in operations}
     rewritten = []
-    for op in operations:
-        product = _recognised(op) if _is_integer_product(op) else None
-        if product is not None and _replace(product, taken, packed=packed):
-            rewritten.append(op.get_friendly_name())
+    for inner in models_within(model):
+        operations = inner.get_ordered_ops()
+        taken = {op.get_friendly_name() for op in operations}
+        for op in operations:
+            product = _recognised(op) if _is_integer_product(op) else None
+            if product is not None and _replace(product, taken, packed=packed):
+                rewritten.append(op.get_friendly_name())
+        inner.validate_nodes_and_infer_types()
     model.validate_nodes_and_infer_types()
     return rewritten
 

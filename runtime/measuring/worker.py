@@ -124,7 +124,7 @@ class Session:
         requests = self._loaded()
         self._begin_sequences()
         before, cpu_before_s = scheduled_ns(), time.process_time()
-        with _Realtime(command["realtime"]):
+        with RealtimeScheduling(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
                 period_s = float(np.mean(samples))
@@ -266,7 +266,7 @@ class Session:
 def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether this process may run under real-time scheduling."""
     try:
-        with _Realtime(True):
+        with RealtimeScheduling(True):
             return {"allowed": True}
     except (OSError, AttributeError):  # not every system knows SCHED_RR, or lets everybody ask for it
         return {"allowed": False}
@@ -307,7 +307,7 @@ def _peak_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-class _Realtime:
+class RealtimeScheduling:
     """Runs all threads of this process under SCHED_RR while inside, if asked."""
 
     def __init__(self, wanted: bool) -> None:

@@ -215,6 +215,38 @@ def test_quantised_inputs_may_be_moved_before_the_product(move: str, tmp_path: P
     np.testing.assert_allclose(found, x @ (np.arange(12).reshape(4, 3) - 3) * 0.25, rtol=1e-5, atol=1e-5)
 
 
+def test_products_in_branches_are_rewritten_as_well(tmp_path: Path) -> None:
+    g, weights = OnnxGraph(), np.arange(12, dtype=np.int8).reshape(4, 3)
+    q, step, zero = g.op("DynamicQuantizeLinear", "x", outputs=3)
+    helper, branches = onnx.helper, {}
+    for name in ("then", "else"):
+        inner = OnnxGraph()
+        own = inner.op("DynamicQuantizeLinear", "x", outputs=3) if name == "then" else (q, step, zero)
+        integers = inner.op("MatMulInteger", own[0], inner.const(weights, np.int8), own[2], inner.const(3, np.int8))
+        scales = inner.op("Mul", own[1], inner.const(0.25 if name == "then" else 0.5, np.float32))
+        y = inner.op("Mul", inner.op("Cast", integers, to=FLOAT), scales)
+        for tensor in inner.weights:
+            tensor.name = f"{name}_{tensor.name}"
+        for node in inner.nodes:
+            for i, source in enumerate(node.input):
+                node.input[i] = f"{name}_{source}" if source.startswith("const") else source
+        out = helper.make_tensor_value_info(y, FLOAT, [2, 3])
+        branches[f"{name}_branch"] = helper.make_graph(inner.nodes, name, [], [out], inner.weights)
+    y = g.op("If", g.op("Greater", g.op("ReduceSum", "x", keepdims=0), g.const(0, np.float32)), **branches)
+    g.save(tmp_path / "if.onnx", {"x": (FLOAT, [2, 4])}, {"y": (y, FLOAT, [2, 3])})
+    model = read_model(tmp_path / "if.onnx")
+    assert integer_products(model) == 2
+    assert len(dequantise(model.clone(), packed=True)) == 1  # the other branch is handed integers from outside
+    assert integer_products(model) == 2  # a clone has bodies of its own
+    dequantise(model, packed=True)
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    for sign in (1, -1):
+        x *= sign * np.sign(x.sum())
+        found = ov.Core().compile_model(model, "CPU", EXACT)([x])[0]
+        expected = x @ (weights - 3) * (0.25 if sign > 0 else 0.5)
+        np.testing.assert_allclose(found, expected, atol=1e-5 if sign > 0 else 0.02 * np.abs(expected).max())
+
+
 def test_integers_that_8_bits_do_not_hold_stay_floats() -> None:
     assert in_8_bits(np.array([[-300, 0]], np.int32)) is None
     stored = in_8_bits(np.array([[-128, 127]], np.int32))
