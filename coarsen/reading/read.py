@@ -139,7 +139,7 @@ def _normalised(
         _name_the_nameless(model)
     packed = _keep_packed(model)
     if limits is not None:
-        grown = growth(_models(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+        grown = growth(models_within(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
         check_growth(grown, path, file_bytes=file_bytes, limits=limits)
     _fold_constants(model, packed, fold=fold)
     settle_states(model)
@@ -229,12 +229,12 @@ def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
     return []
 
 
-def _models(model: ov.Model) -> Iterator[ov.Model]:
+def models_within(model: ov.Model) -> Iterator[ov.Model]:
     """Yield a model and the models in its bodies, and in theirs."""
     yield model
     for op in model.get_ordered_ops():
         for body, _ in _bodies(op):
-            yield from _models(body)
+            yield from models_within(body)
 
 
 def _unpacks_weights(op: Any) -> bool:
@@ -247,7 +247,7 @@ def _unpacks_weights(op: Any) -> bool:
 
 def _keep_packed(model: ov.Model) -> list[Any]:
     """Mark what unpacks weights, so that folding passes over it; return these operations."""
-    packed = [op for inner in _models(model) for op in inner.get_ordered_ops() if _unpacks_weights(op)]
+    packed = [op for inner in models_within(model) for op in inner.get_ordered_ops() if _unpacks_weights(op)]
     for op in packed:
         op.get_rt_info()[_KEEP_FROM_FOLDING] = True
     return packed

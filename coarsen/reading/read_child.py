@@ -6,9 +6,9 @@ in   {"departing": {"folder", "kind", "output", "seconds"}}, answered by {"said"
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
 
 Into the folder `out` go graph.npz, shapes.json, with rewrites rewritten.json, and, with `save`, model.xml and
-model.bin, inputs.npz if the shapes name a file of arrays, sizes.json and the arrays of ranges of sizes, and
-sequence.json if a sequence of a model with state is a single inference; see `read_apart`. With a `ReferenceOrder` it
-runs the model, and the source, once it has answered.
+model.bin, its forms and forms.json, inputs.npz if the shapes name a file of arrays, sizes.json and the arrays of ranges
+of sizes, and sequence.json if a sequence of a model with state is a single inference; see `read_apart`. With a
+`ReferenceOrder` it runs the model, and the source, once it has answered.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def _nothing() -> None:
 def _read(command: dict[str, Any]) -> Afterwards:
     """Read the model and write what was asked for; return what is to be done once that is said."""
     from coarsen.reading import read
+    from coarsen.reading.forms import write_forms
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.reference import CheckInputs, write_outputs
@@ -99,11 +100,13 @@ def _read(command: dict[str, Any]) -> Afterwards:
     if way.exposed:
         expose(model, way.exposed)
     asked = Rewrites(**command["rewrites"])
-    if asked != Rewrites():
+    if asked.splits:
         rewritten = rewrite(model, asked)
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
+        how = {"dynamic_cuts": command["dynamic_cuts"], "weights_int8": asked.weights_int8}
+        write_forms(model, out, source=command["source"], **how)
         if inputs:
             save_inputs(inputs, out)
         if shapes.ranges:

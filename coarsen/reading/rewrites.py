@@ -1,4 +1,4 @@
-"""What may be rewritten in a model so that it has branches, exactly and only if asked for."""
+"""What may be rewritten in a model only if asked for: exactly, so that it has branches, or with rounded weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UnknownNameError, UsageError, listed
 from pipeline.core.settings import CoarsenSettings
 
+WEIGHTS_INT8 = "weights-int8"
+ALLOWED = (WEIGHTS_INT8,)  # rewrites that round
 REWRITTEN = "rewritten.json"  # `Rewritten`s as JSON values, beside the graph; absent if nothing was asked for
 
 
@@ -18,11 +20,24 @@ class Rewrites:
 
     directions: bool = CoarsenSettings().split_directions
     groups: bool = CoarsenSettings().split_groups
+    weights_int8: bool = False
 
     @classmethod
     def of(cls, settings: CoarsenSettings) -> Rewrites:
-        """Return the rewrites that were set."""
-        return cls(settings.split_directions, settings.split_groups)
+        """Return the rewrites that were set.
+
+        Raises:
+            UnknownNameError: one that is to be allowed does not exist.
+        """
+        unknown = next((name for name in settings.allow if name not in ALLOWED), None)
+        if unknown is not None:
+            raise UnknownNameError("rewrite that can be allowed", unknown, ALLOWED)
+        return cls(settings.split_directions, settings.split_groups, WEIGHTS_INT8 in settings.allow)
+
+    @property
+    def splits(self) -> bool:
+        """Return whether operations are to become several."""
+        return self.directions or self.groups
 
     def refuse(self, graph: str) -> None:
         """Check that nothing is to be rewritten in a graph that is not a model.
@@ -32,8 +47,8 @@ class Rewrites:
         """
         if self != Rewrites():
             raise UsageError(
-                f"{graph} is not a model: it has no operations to split.",
-                "Leave coarsen.split_directions and split_groups out.",
+                f"{graph} is not a model: it has no operations to split, and no weights.",
+                "Leave coarsen.split_directions, split_groups and allow out.",
             )
 
 

@@ -63,7 +63,7 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
     from pipeline.runs.calibrate import Sampling
     from pipeline.runs.calibrate import calibrate as fit
 
-    choices = Choices.taken({**options, "budget": None, "dry_run": False, "shape_ranges": ()})
+    choices = Choices.taken({**options, "budget": None, "dry_run": False, "shape_ranges": (), "allow": ()})
     settings = settings_from(choices, Settings().updated({"measure.runtime": runtime}, "--runtime"))
     store = open_store(choices.store)
     sampling = Sampling(measurements, holdout)

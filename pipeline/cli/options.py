@@ -44,6 +44,7 @@ class Choices:
     keep_dynamic: bool
     split_directions: bool
     split_groups: bool
+    allow: tuple[str, ...]
     input: Path | None
     seed: int | None
     config: Path | None
@@ -78,6 +79,12 @@ split_directions_option = click.option(
 )
 split_groups_option = click.option(
     "--split-groups", is_flag=True, help="Make two operations of every grouped convolution and multi-head attention."
+)
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["weights-int8"]),
+    help="A rewrite that rounds, to be tried as a candidate; repeatable.",
 )
 input_option = click.option(
     "--input",
@@ -158,6 +165,7 @@ def shared(command: Command) -> Command:
             keep_dynamic_option,
             split_directions_option,
             split_groups_option,
+            allow_option,
             input_option,
             click.option("--seed", type=SEED, help="Seed of everything that is random."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
@@ -219,6 +227,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
     given |= {"coarsen.shape_ranges": choices.shape_ranges or None}
     given |= {"coarsen.split_directions": choices.split_directions or None}
     given |= {"coarsen.split_groups": choices.split_groups or None}
+    given |= {"coarsen.allow": choices.allow or None}
     given |= {"coarsen.input": choices.input and str(choices.input.absolute())}
     return result.updated({k: v for k, v in given.items() if v is not None}, "the options")
 

@@ -22,6 +22,7 @@ class CoarsenSettings:
     input: str = param("", "npz file of an array for each input, by name: their shapes, and what is measured with")
     split_directions: bool = param(False, "make two operations of every bidirectional LSTM, GRU or RNN sequence")
     split_groups: bool = param(False, "make two operations of every grouped convolution and multi-head attention")
+    allow: tuple[str, ...] = param((), "rewrites that round, to be tried as candidates: weights-int8")
     growth_bytes: int = param(256 << 20, "bytes that folded constants may take beyond 8 times the model's files")
     read_timeout_s: float = param(600.0, "seconds that reading the model may take before its process is killed")
 

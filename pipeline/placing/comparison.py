@@ -24,6 +24,7 @@ from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
 from pipeline.placing.seconds import own_seconds, slow_starts
 from pipeline.shared import payload
+from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Conditions:
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
     all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
-    before all settings.
+    before all settings. forms: of the model, that settings are tried with.
     """
 
     settings: MeasureSettings
@@ -60,6 +61,7 @@ class Conditions:
     tried: Sequence[Mapping[str, Any]] = ()
     everyone: bool = False
     settings_first: bool = False
+    forms: Sequence[ModelForm] = (ModelForm(),)
 
 
 def on_devices(
@@ -112,7 +114,9 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
         return [v for v in variants if v.kind == "device"], _nothing_around
     if not settings.settings:
         return variants, _nothing_around
-    space = Space.of(subject.topology.devices, plugins, settings.objective)
+    types = subject.graph.type_names
+    attends = "ReadValue" in types and "ScaledDotProductAttention" in types
+    space = Space.of(subject.topology.devices, plugins, settings.objective, terms.forms, keeps_keys=attends)
     known = {v.name for v in variants}
     return [*variants, *(v for v in space.first() if v.name not in known)], space.around
 
@@ -374,6 +378,7 @@ def _variant_row(variant: Variant, placement: Placement | None, graph: Graph) ->
         "devices": [d.to_json() for d in variant.devices],
         "properties": dict(variant.properties),
         "batch": variant.batch,
+        "rewrite": variant.rewrite,
         "runner": "" if variant.segments is None else variant.segments.runner,
         "placement": None if placement is None else placement.to_json(graph.names),
         "priority": None if placement is None else placement.order_json(graph.names),

@@ -12,7 +12,10 @@ from pipeline.shared.payload import EvaluationDocument
 
 
 class VariantRow(TypedDict):
-    """What a variant is; placement: as it is deployed, None where the runtime decides where operations run."""
+    """What a variant is; placement: as it is deployed, None where the runtime decides where operations run.
+
+    rewrite: the form of the model, "" as it was read.
+    """
 
     name: str
     placer: str
@@ -23,6 +26,7 @@ class VariantRow(TypedDict):
     devices: list[DeviceDocument]
     properties: dict[str, str]
     batch: int
+    rewrite: str
     runner: str
     placement: dict[str, str] | None
     priority: dict[str, float] | None

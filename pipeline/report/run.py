@@ -122,6 +122,8 @@ class RunRecords:
         """
         if self.graph is None or self.profile is None:
             return "The run was made by a version that did not keep its graph and costs."
+        if self.placement.rewrite:
+            return "The answer runs a rewritten model, whose operations were not profiled one by one."
         costs, topology = self.profile
         try:
             placement = self._on_profiled(topology)

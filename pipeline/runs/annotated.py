@@ -36,6 +36,11 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     """
     from runtime.measuring.tensor_names import input_shapes
 
+    if deployment.record.rewrite:
+        raise UsageError(
+            f"{deployment.path} runs a rewritten model, and ONNX Runtime would run the file it was made from.",
+            f"The targets {EVERYTHING} can.",
+        )
     source = _source(deployment)
     designators = _designators(deployment)
     onnx = _onnx()

@@ -41,6 +41,7 @@ from pipeline.shared.checks import (
 from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring.outputs import OutputDifference, differences
 
+SHAPES = "shapes.json"
 SAME_INDICES = 0.05  # share of indices, or rows, that may differ: chance decides near ties
 SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
 UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
@@ -215,7 +216,7 @@ def _opened(out: Path) -> Iterator[Attempt]:
     Where the file leaves none open, all inputs are tried with one dimension open.
     """
     sizes = {name: list(array.shape) for name, array in next(iter(load_by_kind(out / CHECKS).values())).items()}
-    declared = {row["name"]: row["declared"] for row in json.loads((out / "shapes.json").read_text(encoding="utf-8"))}
+    declared = {row["name"]: row["declared"] for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))}
     free = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
     if not any(free.values()):
         free = {name: list(range(len(shape))) for name, shape in sizes.items()}
@@ -269,8 +270,9 @@ def _agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: Ref
 def _take(spare: Path, out: Path, attempt: Attempt) -> None:
     """Put the model that was read into one folder in the place of that in another, with the inputs it is timed with."""
     seconds = [json.loads((folder / TIMING).read_text(encoding="utf-8"))["inference_s"] for folder in (spare, out)]
-    for name in ("model.xml", "model.bin", "graph.npz", NORMALISED):
-        shutil.move(spare / name, out / name)
+    for path in spare.iterdir():
+        if path.name not in (CHECKS, SHAPES, TIMING):
+            shutil.move(path, out / path.name)
     if not (out / GIVEN).exists() and attempt.way == USUAL:
         first = next(iter(load_by_kind(out / CHECKS).values()))
         np.savez(out / GIVEN, **first)  # type: ignore[arg-type]  # of open dimensions the sizes are told by what is measured with

@@ -104,13 +104,13 @@ class CandidateRecord:
 
     left: why it took no further part in the comparison, in words. times_as_fast: as the control; where there are no
     log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
-    was. batch: inferences that are computed at once; latencies are then of all of them. percentiles: "50" to "99.9",
-    seconds. alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies
-    enough. rate: inferences per second. cpu_s: processor seconds of an inference. difference: the largest share by
-    which an output differs from the reference's; with a metric, the share of it that is lost. accuracy: all that is
-    known of that. limit: which of the user's limits it does not keep. same_as: what it is one with, by what the plug-in
-    reports of both. target: the device string of compile_model. settings: properties by device, and by the target where
-    that is not a device.
+    was. batch: inferences that are computed at once; latencies are then of all of them. rewrite: the form of the model,
+    "" as it was read. percentiles: "50" to "99.9", seconds. alone: those of running on its own, and alone_between:
+    their 95 % intervals, where there are latencies enough. rate: inferences per second. cpu_s: processor seconds of an
+    inference. difference: the largest share by which an output differs from the reference's; with a metric, the share
+    of it that is lost. accuracy: all that is known of that. limit: which of the user's limits it does not keep.
+    same_as: what it is one with, by what the plug-in reports of both. target: the device string of compile_model.
+    settings: properties by device, and by the target where that is not a device.
     """
 
     name: str
@@ -146,6 +146,7 @@ class CandidateRecord:
     same_as: str = ""
     target: str = ""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    rewrite: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,8 @@ class PlacementRecord:
 
     requests: inferences in flight at a time. batch: what the first dimension of the model's inputs is now where several
     inferences are computed at once. objective: what the candidate is the best for. shapes: of the inputs that were
-    dynamic in the file, before any batch. runner: of segments, where the target is DATAFLOW.
+    dynamic in the file, before any batch. runner: of segments, where the target is DATAFLOW. rewrite: the form that the
+    placed model has, "" as it was read.
     """
 
     schema: Literal["placewright.placement/1"]
@@ -280,6 +282,7 @@ class PlacementRecord:
     objective: str = "latency"
     shapes: dict[str, str] = field(default_factory=dict)
     runner: str = ""
+    rewrite: str = ""
 
 
 class CoefficientRecord(TypedDict):

@@ -47,6 +47,7 @@ from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
+from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def candidate_rows(
                 same_as=row.get("same_as", ""),
                 target=row.get("target", ""),
                 settings=_settings(row),
+                rewrite=row.get("rewrite", ""),
             )
         )
     return sorted(rows, key=_slowness)
@@ -233,10 +235,11 @@ def write_result(
     winner = next(m for m in measured if m["name"] == verdict.best)
     best = next(row for row in rows if row.name == verdict.best)
     judged = judged_on(best, given=GIVEN in outcomes["read"].entry.files)
-    files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256, objective=asked.objective)
+    ran = payload.load_graph(outcomes["read"].entry.path(form_graph(winner.get("rewrite", ""))))
+    files = write_placed(path, outcomes["read"].entry, ran.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
-    files |= write_sources(path, outcomes)
+    files |= write_sources(path, outcomes, winner.get("rewrite", ""))
     files |= write_training(
         path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
     )
@@ -289,6 +292,8 @@ def _notes(
         assumed.append(measured_at(load_sizes(read.entry.path(SIZES))))
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
+    if FORMS in read.entry.files:
+        assumed += form_notes([ModelForm.from_json(row) for row in payload.read_json(read.entry.path(FORMS))])
     if precisions is None:
         return assumed
     from runtime.measuring.precisions import notes
@@ -323,16 +328,20 @@ def write_samples(path: Path, measured: Sequence[MeasuredRow]) -> dict[str, str]
     return {"samples": "samples.npz"}
 
 
-def write_sources(path: Path, outcomes: Mapping[str, Outcome]) -> dict[str, str]:
-    """Copy what the report is drawn from beside the result: the graph, its costs, the curve; return names by role."""
+def write_sources(path: Path, outcomes: Mapping[str, Outcome], rewrite: str = "") -> dict[str, str]:
+    """Copy what the report is drawn from beside the result: the graph, its costs, the curve; return names by role.
+
+    rewrite: the form of the model that the graph is to be of.
+    """
     sources = {"graph": ("read", "graph.npz"), "profile": ("profile", "profile.npz"), "curve_rows": ("place", CURVE)}
     written = {}
     for role, (stage, name) in sources.items():
         entry = outcomes[stage].entry
-        if name in entry.files:
+        source = form_graph(rewrite) if role == "graph" else name
+        if source in entry.files:
             written[role] = name
-            if not (path / name).is_file() or file_digest(path / name) != entry.files[name]:
-                _place_file(entry.path(name), path / name)
+            if not (path / name).is_file() or file_digest(path / name) != entry.files[source]:
+                _place_file(entry.path(source), path / name)
     return written
 
 
@@ -343,12 +352,13 @@ def write_placed(
 
     names: of the operations. sha256: of the model as the user gave it.
     """
+    model = form_file(Path("model.xml"), best.get("rewrite", "")).name
     if best.get("batch", 1) > 1:
         from runtime.measuring.batching import save_batched
 
-        names = save_batched(read.path("model.xml"), path / "placed.xml", best["batch"])
+        names = save_batched(read.path(model), path / "placed.xml", best["batch"])
     else:
-        _copy_model(path, read)
+        _copy_model(path, read, model)
     placement = best["placement"]
     if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
         placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
@@ -368,6 +378,7 @@ def write_placed(
         objective=objective,
         shapes={c["name"]: c["shape"] for c in payload.read_json(read.path("shapes.json"))},
         runner=best.get("runner", ""),
+        rewrite=best.get("rewrite", ""),
     )
     write_json(path / "placement.json", to_json(record))
     return {
@@ -379,9 +390,9 @@ def write_placed(
     }
 
 
-def _copy_model(path: Path, read: Entry) -> None:
-    """Copy the model of the read stage into the run directory, unless it is there."""
-    for source, name in (("model.xml", "placed.xml"), ("model.bin", "placed.bin")):
+def _copy_model(path: Path, read: Entry, model: str) -> None:
+    """Copy an IR of the read stage into the run directory, unless it is there."""
+    for source, name in ((model, "placed.xml"), (str(Path(model).with_suffix(".bin")), "placed.bin")):
         if not (path / name).is_file() or file_digest(path / name) != read.files[source]:
             _place_file(read.path(source), path / name)
 

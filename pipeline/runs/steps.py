@@ -39,6 +39,7 @@ from pipeline.runs.records import RoundRecord, SearchRecord
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
 from pipeline.shared.measured_sizes import ARRAYS, SIZES
+from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
 
@@ -217,7 +218,8 @@ def measure(work: StepContext) -> None:
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
     if settings.use == "hetero":
         until, later = _until(work, settings.seconds), "settings_first" in work.task.params
-        terms = Conditions(settings, until, _tried_precisions(work), settings_first=later)
+        tried, forms = _tried_precisions(work), _forms(work)
+        terms = Conditions(settings, until, tried, settings_first=later, forms=forms)
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
@@ -443,6 +445,16 @@ def _model(work: StepContext) -> Path:
         if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED) or name.startswith(ARRAYS):
             work.read("read", name)
     return work.read("read", "model.xml")
+
+
+def _forms(work: StepContext) -> list[ModelForm]:
+    """Return the forms of the model that may be measured, their files checked."""
+    forms = [ModelForm.from_json(row) for row in payload.read_json(work.read("read", FORMS))]
+    for form in forms:
+        xml = form_file(Path("model.xml"), form.rewrite)
+        for file in (xml, xml.with_suffix(".bin")):
+            work.read("read", file.name)
+    return forms
 
 
 def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:

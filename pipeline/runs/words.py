@@ -178,7 +178,8 @@ def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
         return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
         together = f", {row['batch']} inferences at once" if row.get("batch", 1) > 1 else ""
-        return _device_text(row["devices"][0]) + together
+        rewrite = f", {row['rewrite'].replace('-', ' ')}" if row.get("rewrite") else ""
+        return _device_text(row["devices"][0]) + rewrite + together
     ran = " and ".join(row.get("executed_on", ()))
     return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
 

@@ -37,6 +37,8 @@ PRECISION_ALIASES: Mapping[str, str] = {"float32": "f32", "float16": "f16", "bfl
 ALIAS_DEFAULTS: Mapping[str, Mapping[str, str]] = {"CPU": {"ENABLE_CPU_PINNING": "NO"}}
 PRECISION = "INFERENCE_PRECISION_HINT"  # the property that says what a device computes in
 THREADS = "INFERENCE_NUM_THREADS"
+GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"  # numbers of a row that are quantised together where weights are int8
+KV_CACHE = "KV_CACHE_PRECISION"  # what keys and values are kept in, of a model with state
 CORE_TYPE = "SCHEDULING_CORE_TYPE"
 DEVICE_ID = "DEVICE_ID"  # which device of a plug-in an instance of it is
 

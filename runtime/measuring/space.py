@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.process import cpu_count
+from pipeline.shared.model_forms import ModelForm
 from runtime.machines.cpu_topology import cpu_topology
-from runtime.machines.devices import KINDS, PRECISION, Plugin
+from runtime.machines.devices import GROUP_SIZE, KINDS, KV_CACHE, PRECISION, Plugin
 from runtime.measuring.variant import Variant
 
 THREADS = "INFERENCE_NUM_THREADS"
@@ -25,6 +26,10 @@ FURTHER: Mapping[str, Sequence[str]] = {
     CORE_TYPE: ("ANY_CORE", "PCORE_ONLY", "ECORE_ONLY"),
     PARTITIONER: ("STATIC", "AUTO"),
 }
+# Numbers of a row that are quantised together, where the model unpacks weights: those to begin with, then the others.
+ROW = "4294967295"
+GROUPS, FURTHER_GROUPS = ("128", "32"), ("64", "0", ROW)
+CACHES = ("u8", "bf16", "f16", "f32")  # what keys and values may be kept in
 DEFAULTS: Mapping[str, str] = {PINNING: "YES", CORE_TYPE: "ANY_CORE"}  # where a plug-in has one whatever the model
 WORDS: Mapping[tuple[str, str], str] = {
     (PINNING, "NO"): "unpinned",
@@ -36,6 +41,8 @@ WORDS: Mapping[tuple[str, str], str] = {
     (CORE_TYPE, "ECORE_ONLY"): "efficient cores",
     (PARTITIONER, "STATIC"): "static partitions",
     (PARTITIONER, "AUTO"): "automatic partitions",
+    **{(GROUP_SIZE, size): f"group {'row' if size == ROW else size}" for size in (*GROUPS, *FURTHER_GROUPS)},
+    **{(KV_CACHE, precision): f"cache {precision}" for precision in CACHES},
 }
 MOST_REQUESTS = 4  # times the streams
 BATCHES = (1, 4, 16, 64)
@@ -47,30 +54,43 @@ class Space:
     """The settings of the plug-ins of a machine.
 
     plugins: by name, with the precisions that the model tolerates. objective: "latency" keeps one request in flight.
-    further: property -> values, of a CPU's other axes that make a difference on this machine.
+    further: property -> values, of a CPU's other axes that make a difference on this machine. forms: of the model.
+    keeps_keys: whether the model keeps keys and values of attentions from one inference to the next.
     """
 
     plugins: Mapping[str, Plugin]
     objective: str
     further: Mapping[str, Sequence[str]]
+    forms: Sequence[ModelForm] = (ModelForm(),)
+    keeps_keys: bool = False
 
     @classmethod
-    def of(cls, devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> Space:
+    def of(
+        cls,
+        devices: Sequence[DeviceSpec],
+        plugins: Mapping[str, Plugin],
+        objective: str,
+        forms: Sequence[ModelForm] = (ModelForm(),),
+        *,
+        keeps_keys: bool = False,
+    ) -> Space:
         """Return the space of the plug-ins that these devices are instances of."""
         used = {d.plugin: plugins[d.plugin] for d in devices}
         settable = set().union(*(p.settable for n, p in used.items() if _kind(n) == "cpu"))
         known = {key: values for key, values in FURTHER.items() if key in settable and _matters(key)}
-        return cls(used, objective, known)
+        return cls(used, objective, known, forms, keeps_keys)
 
     def first(self) -> list[Variant]:
-        """Return the coarse grid, what is most likely to be fast first."""
-        return [v for name in self.plugins for v in self._grid(name)]
+        """Return the coarse grid, what is most likely to be fast first: rewritten models, where there are any."""
+        rewritten = [v for name in self.plugins for v in self._rewritten(name)]
+        return [*rewritten, *(v for name in self.plugins for v in self._grid(name))]
 
     def around(self, variant: Variant) -> list[Variant]:
         """Return the variants one step from one of settings: another value of one axis each."""
         if variant.kind != "settings" or len(variant.devices) != 1:
             return []
         (device,) = variant.devices
+        plugin, given = device.plugin, device.properties
         steps: list[tuple[dict[str, str], int]] = []
         batches: list[int] = []
         if device.kind == "cpu":
@@ -84,9 +104,61 @@ class Space:
                     steps.append(({}, requests))
             at = BATCHES.index(variant.batch)
             batches = [b for b in BATCHES[max(0, at - 1) : at + 2] if b != variant.batch]
-        plugin, given = device.plugin, device.properties
-        variants = [settings_variant(plugin, dict(given), variant.requests, batch) for batch in batches]
-        return [*variants, *(settings_variant(plugin, {**given, **new}, n, variant.batch) for new, n in steps)]
+        steps += [({key: value}, variant.requests) for key, value in self._inner_steps(variant)]
+        rewrite = variant.rewrite
+        variants = [settings_variant(plugin, dict(given), variant.requests, batch, rewrite) for batch in batches]
+        variants += [settings_variant(plugin, {**given, **new}, n, variant.batch, rewrite) for new, n in steps]
+        return variants + (self._other_sizes(variant) if rewrite else [])
+
+    def _inner_steps(self, variant: Variant) -> list[tuple[str, str]]:
+        """Return other values of what a plug-in quantises of its own accord, where the model has such a thing."""
+        (device,) = variant.devices
+        settable, given = self.plugins[device.plugin].settable, device.properties
+        steps: list[tuple[str, str]] = []
+        if GROUP_SIZE in settable and self._form(variant.rewrite).compressed:
+            steps += [(GROUP_SIZE, size) for size in (*GROUPS, *FURTHER_GROUPS) if size != given.get(GROUP_SIZE)]
+        if KV_CACHE in settable and self.keeps_keys:
+            steps += [(KV_CACHE, precision) for precision in CACHES if precision != given.get(KV_CACHE)]
+        return steps
+
+    def _form(self, rewrite: str) -> ModelForm:
+        return next((form for form in self.forms if form.rewrite == rewrite), ModelForm(rewrite))
+
+    def _other_sizes(self, variant: Variant) -> list[Variant]:
+        """Return a variant with the next larger and smaller numbers of threads, or streams."""
+        (device,) = variant.devices
+        given, key = device.properties, STREAMS if self.objective == "throughput" else THREADS
+        counts = sorted({threads if key == THREADS else n for threads, n in self._threads_and_streams(device.plugin)})
+        if key not in given or int(given[key]) not in counts:
+            return []
+        at = counts.index(int(given[key]))
+        near = [count for count in counts[max(0, at - 1) : at + 2] if count != int(given[key])]
+        how = [(count, count if key == STREAMS else variant.requests) for count in near]
+        return [
+            settings_variant(device.plugin, {**given, key: str(count)}, requests, variant.batch, variant.rewrite)
+            for count, requests in how
+        ]
+
+    def _rewritten(self, name: str) -> list[Variant]:
+        """Return the rewritten forms by precision, with as many threads, or streams, as there are at most.
+
+        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with.
+        """
+        plugin = self.plugins[name]
+        threads, streams = self._threads_and_streams(name)[0]
+        properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
+        properties |= {THREADS: str(threads)} if threads else {}
+        requests = streams if self.objective == "throughput" else 1
+        inner: list[tuple[str, dict[str, str]]] = []
+        for form in self.forms:
+            grouped = form.compressed and GROUP_SIZE in plugin.settable
+            groups = [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}]
+            inner += [(form.rewrite, group) for group in groups if form.rewrite]
+        return [
+            settings_variant(name, {**properties, PRECISION: precision, **group}, requests, rewrite=rewrite)
+            for rewrite, group in inner
+            for precision in _fast_first(name, plugin.precisions)
+        ]
 
     def _grid(self, name: str) -> list[Variant]:
         """Return threads, or streams, by precision, along the diagonals: time may end after any of them."""
@@ -155,20 +227,32 @@ def thread_counts(most: int) -> list[int]:
     return sorted({*range(1, min(most, 4) + 1), *powers, most})
 
 
-def settings_variant(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1) -> Variant:
+def settings_variant(
+    plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = ""
+) -> Variant:
     """Return a plug-in with these properties, as a variant that is searched."""
     device = DeviceSpec(plugin, plugin, plugin, dict(properties), _kind(plugin))
-    name = settings_name(plugin, properties, requests, batch)
-    return Variant(name, "settings", plugin, (device,), single=True, kind="settings", requests=requests, batch=batch)
+    name = settings_name(plugin, properties, requests, batch, rewrite)
+    return Variant(
+        name,
+        "settings",
+        plugin,
+        (device,),
+        single=True,
+        kind="settings",
+        requests=requests,
+        batch=batch,
+        rewrite=rewrite,
+    )
 
 
-def settings_name(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1) -> str:
+def settings_name(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = "") -> str:
     """Return what settings are called.
 
     >>> settings_name("CPU", {"INFERENCE_NUM_THREADS": "2", "INFERENCE_PRECISION_HINT": "f32"}, 1)
     'CPU 2 threads f32'
     """
-    words = [plugin]
+    words = [plugin, rewrite] if rewrite else [plugin]
     if THREADS in properties:
         words.append(f"{properties[THREADS]} thread{'' if properties[THREADS] == '1' else 's'}")
     if STREAMS in properties:

@@ -17,6 +17,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FLOAT, NORMALISED, REFERENCE, SHAKEN, load_by_kind
 from runtime.executor.segments import SegmentSpec
+from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.batching import repeated
@@ -25,6 +26,8 @@ from runtime.measuring.inputs import TIMED
 from runtime.measuring.outputs import Outputs, OutputsByKind, Reference, lost_int8
 from runtime.measuring.quality import accepted
 
+# Properties that let a device round more than its precision says -> the value with which it does not.
+EXACT: Mapping[str, str] = {GROUP_SIZE: "0", KV_CACHE: "f32"}
 WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
 
@@ -55,7 +58,8 @@ class Variant:
     compile_model. devices: what must be registered. affinity: {operation: device as OpenVINO knows it}, or None.
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
     segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
-    batch: inferences that are computed at once, as one.
+    batch: inferences that are computed at once, as one. rewrite: the form of the model, "" as it was read; see
+    `pipeline.shared.model_forms`.
     """
 
     name: str
@@ -69,11 +73,19 @@ class Variant:
     requests: int = 1
     segments: InSegments | None = None
     batch: int = 1
+    rewrite: str = ""
 
     @property
     def baseline(self) -> bool:
         """Return whether the variant is a baseline, not something that was searched."""
         return self.kind not in ("settings", "split")
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether the variant rounds where the model as it was read does not, whatever its precision is."""
+        return bool(self.rewrite) or any(
+            device.properties.get(name, exact) != exact for device in self.devices for name, exact in EXACT.items()
+        )
 
     @property
     def identity(self) -> str:
@@ -86,6 +98,7 @@ class Variant:
             "requests": self.requests,
             "batch": self.batch,
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
+            **({"rewrite": self.rewrite} if self.rewrite else {}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -145,6 +158,7 @@ def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed:
     """Return what a child's command needs to know to compile a variant and to make its inputs."""
     return {
         "model": str(model),
+        "rewrite": variant.rewrite,
         "devices": [d.to_json() for d in variant.devices],
         "target": variant.target,
         "properties": dict(variant.properties),
@@ -244,7 +258,8 @@ def check(
             for by_kind in (expected.outputs, expected.exact)
         )
         expected = replace(expected, outputs=outputs, exact=exact)
-    return accepted(outputs_by_kind(child, kinds), expected, loaded["precisions"], settings)
+    rounded = {"rounded": "int8"} if variant.rounds else {}
+    return accepted(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

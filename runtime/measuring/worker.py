@@ -43,6 +43,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
 from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.checks import save_by_kind
+from pipeline.shared.model_forms import form_file
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, kernels, links, located
@@ -91,9 +92,11 @@ class Session:
         path = Path(command["model"])
         devices = [DeviceSpec(**d) for d in command["devices"]]
         core = core_for(devices)
-        self.model = core.read_model(path)
+        self.model = core.read_model(form_file(path, command["rewrite"]))
+        # Inputs follow from how the model takes them, and must be the same for all its forms.
+        plain = core.read_model(path) if command["rewrite"] else self.model
         self.path = path
-        self.inputs = inputs_of(self.model, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
+        self.inputs = inputs_of(plain, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
             batching.batch(self.model, self.batch)
@@ -137,7 +140,7 @@ class Session:
         requests = self._loaded()
         self._begin_sequences()
         before, cpu_before_s = scheduled_ns(), time.process_time()
-        with _Realtime(command["realtime"]):
+        with RealtimeScheduling(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
                 period_s, ran = float(np.mean(samples)), len(samples)
@@ -283,7 +286,7 @@ class Session:
 def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether this process may run under real-time scheduling."""
     try:
-        with _Realtime(True):
+        with RealtimeScheduling(True):
             return {"allowed": True}
     except (OSError, AttributeError):  # not every system knows SCHED_RR, or lets everybody ask for it
         return {"allowed": False}
@@ -324,7 +327,7 @@ def _peak_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-class _Realtime:
+class RealtimeScheduling:
     """Runs all threads of this process under SCHED_RR while inside, if asked."""
 
     def __init__(self, wanted: bool) -> None:
