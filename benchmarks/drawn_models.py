@@ -6,7 +6,8 @@ compared by name on noise, a smooth signal, zeros and, where there is a mask, wi
 
     python -m benchmarks.drawn_models --out DIR [--count 200] [--seed 0] [--only 7 --only 12]
 
-What departs is kept in DIR with one line of JSON per model in `departures.jsonl`; a table is printed.
+What departs is kept in DIR with one line of JSON per model in `departures.jsonl`; a table is printed. Models that
+are there already are not looked at again.
 """
 
 from __future__ import annotations
@@ -62,15 +63,16 @@ AS_READ, CONCRETE, NORMALISED, LOWERED = "as read", "concrete", "normalised", "b
 class Finding:
     """What came out for one model.
 
-    width: how far the reference lies from itself, without graph optimisation and with weights moved by one unit in the
-    last place. distances: way of running it -> kind of inputs -> how far from the reference. error: why it was not
-    compared, in words, with placewright's exit code if it ended with one.
+    sizes: shapes of its inputs. width: how far the reference lies from itself, without graph optimisation and with
+    weights moved by one unit in the last place. distances: way of running it -> kind of inputs -> how far from the
+    reference. error: why it was not compared, in words, with placewright's exit code if it ended with one.
     """
 
     number: int
     family: str
     treatment: str
     operations: Mapping[str, int]
+    sizes: Mapping[str, Sequence[int]]
     width: float = 0.0
     distances: Mapping[str, Mapping[str, float]] | None = None
     error: str = ""
@@ -148,7 +150,7 @@ def look(seed: int, number: int, folder: Path) -> Finding:
     counted: dict[str, int] = {}
     for node in onnx.load(path).graph.node:
         counted[node.op_type] = counted.get(node.op_type, 0) + 1
-    about = (number, path.name.split("-")[1].removesuffix(".onnx"), treatment, counted)
+    about = (number, path.name.split("-")[1].removesuffix(".onnx"), treatment, counted, drawn.sizes)
     inputs = ports(path)
     given = {kind: arrays(inputs, drawn.sizes, kind, seed=1, vocabulary=drawn.vocabulary) for kind in kinds_of(inputs)}
     reference = session(path)
@@ -227,13 +229,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", type=int, action="append", help="number of one model; repeatable")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    findings = []
-    with (chosen.out / DEPARTURES).open("a") as journal, tempfile.TemporaryDirectory() as scratch:
-        for number in chosen.only or range(chosen.count):
+    journal = chosen.out / DEPARTURES
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
+    findings = [Finding(**json.loads(line)) for line in lines]
+    done = {finding.number for finding in findings}
+    with journal.open("a", encoding="utf-8") as written, tempfile.TemporaryDirectory() as scratch:
+        for number in sorted(set(chosen.only or range(chosen.count)) - done):
             found = look(chosen.seed, number, Path(scratch))
             findings.append(found)
-            journal.write(json.dumps(asdict(found)) + "\n")
-            journal.flush()
+            written.write(json.dumps(asdict(found)) + "\n")
+            written.flush()
             for path in Path(scratch).glob(f"{number:03d}-*.onnx"):
                 if found.error or found.departs(NORMALISED):
                     (chosen.out / path.name).write_bytes(path.read_bytes())

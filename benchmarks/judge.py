@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import sysconfig
@@ -89,7 +90,7 @@ class Judgement:
     float_apart: how far the answer and the reference lie from the float model. wrong: an answer was handed over whose
     outputs are neither within what is allowed nor within the width. claimed: what the run says of the best single
     device; confirmed: whether the answer is faster than the default for certain, null where nothing was claimed.
-    failed: why it could not be judged.
+    failed: why it could not be judged. load: of the machine when it had been judged; what is above 1 or so was others'.
     """
 
     model: str
@@ -110,6 +111,7 @@ class Judgement:
     claimed: float | None = None
     confirmed: bool | None = None
     failed: str = ""
+    load: float = 0.0
 
     @property
     def worst(self) -> float:
@@ -302,6 +304,7 @@ def judge(model: Model, out: Path, budget: str, starts: int) -> Judgement:
             compare_speeds(model, folder, starts, judged)
     except ChildFailedError as error:
         judged.failed = str(error)
+    judged.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
     if judged.claimed and judged.over:
         judged.confirmed = judged.over[DEFAULT].low > 1
     return judged
@@ -333,8 +336,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in lines how many models keep what is promised."""
     timed = [row for row in rows if row["over"]]
-    slower = [row["model"] for row in timed if row["over"][row["best"]]["ratio"] < SLOWER]
-    ort = [row["model"] for row in timed if ORT in row["over"] and row["over"][ORT]["ratio"] < BEATEN]
+    slower = [named(row, row["best"]) for row in timed if row["over"][row["best"]]["ratio"] < SLOWER]
+    ort = [named(row, ORT) for row in timed if ORT in row["over"] and row["over"][ORT]["ratio"] < BEATEN]
     unconfirmed = [row["model"] for row in rows if row["confirmed"] is False]
     wrong = [row["model"] for row in rows if row["wrong"]]
     refused = [row["model"] for row in rows if row["exit_code"] == 6]
@@ -348,6 +351,11 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "claims not confirmed": unconfirmed,
     }
     return [f"{what}: {len(names)} of {len(rows)} {', '.join(names)}".rstrip() for what, names in told.items()]
+
+
+def named(row: Mapping[str, Any], way: str) -> str:
+    """Return a model's name, marked where the whole interval says that the answer is slower than this way."""
+    return f"{row['model']}{' (for certain)' if row['over'][way]['high'] < 1 else ''}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

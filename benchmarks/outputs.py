@@ -25,7 +25,7 @@ NOISE, SMOOTH, ZEROS, PADDED = "noise", "smooth", "zeros", "padded"
 KINDS = (NOISE, SMOOTH, ZEROS)
 VOCABULARY = 1000  # of ids, where a model says nothing of theirs
 LAST_PLACE = 2.0**-23  # of a number in f32, as a share of it
-FLOAT_TYPES = (onnx.TensorProto.FLOAT,)
+SMALL = 8  # numbers that are no weights: scales of Resize, its regions, bounds, epsilons
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ def moved(path: Path) -> bytes:
     model = onnx.load(path)
     rng = np.random.default_rng(0)
     for weight in model.graph.initializer:
-        if weight.data_type in FLOAT_TYPES:
-            values = numpy_helper.to_array(weight)
+        values = numpy_helper.to_array(weight)
+        if values.dtype == np.float32 and values.size > SMALL:
             held = np.abs(values) < np.finfo(np.float32).max / 2  # masks' lowest number must not become infinite
             factors = np.where(held, 1 + LAST_PLACE * rng.standard_normal(values.shape), 1).astype(values.dtype)
             weight.CopyFrom(numpy_helper.from_array(values * factors, weight.name))
