@@ -1,19 +1,21 @@
-"""Whether what placewright makes of a model computes the same as the model: small models drawn by seed.
+"""Whether what placewright makes of a model computes the same as the model: small models drawn by seed, or a list.
 
-They have the habits of exporters: relative positions and masks, shape arithmetic, quantisation of every kind, control
-flow, dynamic axes. Each is run by ONNX Runtime and, as placewright normalised it, by OpenVINO's CPU in f32; outputs are
-compared by name on noise, a smooth signal, zeros and, where there is a mask, with padding.
+Drawn ones have the habits of exporters: relative positions and masks, shape arithmetic, quantisation of every kind,
+control flow, dynamic axes. Each is run by ONNX Runtime and, as placewright normalised it, by OpenVINO's CPU in f32;
+outputs are compared by name on noise, a smooth signal, zeros and, where there is a mask, with padding.
 
     python -m benchmarks.drawn_models --out DIR [--count 200] [--seed 0] [--only 7 --only 12]
+    python -m benchmarks.drawn_models --out DIR --models LIST.json   # of benchmarks.judge, ONNX files alone
 
-What departs is kept in DIR with one line of JSON per model in `departures.jsonl`; a table is printed. Models that
-are there already are not looked at again.
+Drawn models that depart are kept in DIR; `departures.jsonl` there has one line of JSON per model, and a table is
+printed. Models that are in it already are not looked at again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -33,10 +35,13 @@ from onnxruntime.quantization import (
 
 from benchmarks.common import silent
 from benchmarks.drawn_families import FAMILIES, Drawing, Drawn
+from benchmarks.judge import read_list
 from benchmarks.outputs import (
+    VOCABULARY,
     Apart,
     Arrays,
     Port,
+    Sizes,
     apart,
     arrays,
     by_onnxruntime,
@@ -57,22 +62,32 @@ WIDTHS = 4.0  # how often the reference's own width an answer may be away
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 DEPARTURES = "departures.jsonl"
 AS_READ, CONCRETE, NORMALISED, LOWERED = "as read", "concrete", "normalised", "by default"
+TWO_THREADS = "two threads"  # normalised, in f32; all others but the default have one
+WAYS = (AS_READ, CONCRETE, NORMALISED, TWO_THREADS, LOWERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model to look at: its file, the shapes of its inputs, and below what its ids are."""
+
+    name: str
+    path: Path
+    sizes: Sizes
+    vocabulary: int = VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What came out for one model.
 
-    sizes: shapes of its inputs. width: how far the reference lies from itself, without graph optimisation and with
+    operations: type -> how many. width: how far the reference lies from itself, without graph optimisation and with
     weights moved by one unit in the last place. distances: way of running it -> kind of inputs -> how far from the
     reference. error: why it was not compared, in words, with placewright's exit code if it ended with one.
     """
 
-    number: int
-    family: str
-    treatment: str
+    name: str
+    sizes: Sizes
     operations: Mapping[str, int]
-    sizes: Mapping[str, Sequence[int]]
     width: float = 0.0
     distances: Mapping[str, Mapping[str, float]] | None = None
     error: str = ""
@@ -86,6 +101,11 @@ class Finding:
         """Return whether one way of running it departs from the reference by more than the reference from itself."""
         return self.worst(way) > max(LEAST_WIDTH, WIDTHS * self.width)
 
+    @property
+    def wrong(self) -> bool:
+        """Return whether it is worth a look: it departs in f32 as placewright reads it, or was not compared."""
+        return bool(self.error) or self.departs(NORMALISED) or self.departs(TWO_THREADS)
+
 
 class _Calibration(CalibrationDataReader):  # type: ignore[misc]
     """A few inputs for static quantisation."""
@@ -97,15 +117,16 @@ class _Calibration(CalibrationDataReader):  # type: ignore[misc]
         return self._rest.pop() if self._rest else None
 
 
-def draw(seed: int, number: int, folder: Path) -> tuple[Path, Drawn, str]:
-    """Return the file of a drawn model, what it is, and how it was quantised or stored."""
+def draw(seed: int, number: int, folder: Path) -> Case:
+    """Return a drawn model, named after its number, family and how it was quantised or stored."""
     rng = np.random.default_rng([seed, number])
     family = sorted(FAMILIES)[number % len(FAMILIES)]
     drawing = Drawing(rng=rng)
     drawn = FAMILIES[family](drawing)
     path = drawing.save(folder / f"{number:03d}-{family}.onnx", drawn.inputs, drawn.outputs)
     treatment = str(rng.choice(["float", "float", *drawn.treatments]))
-    return treated(path, drawn, treatment), drawn, treatment
+    path = treated(path, drawn, treatment)
+    return Case(path.stem, path, drawn.sizes, drawn.vocabulary)
 
 
 def treated(path: Path, drawn: Drawn, treatment: str) -> Path:
@@ -144,15 +165,15 @@ def _halve(path: Path, out: Path) -> None:
     onnx.save(model, out)
 
 
-def look(seed: int, number: int, folder: Path) -> Finding:
-    """Return what comes out for one drawn model; its file is left in the folder."""
-    path, drawn, treatment = draw(seed, number, folder)
+def look(case: Case, scratch: Path) -> Finding:
+    """Return what comes out for one model; scratch: a folder for runs."""
+    path = case.path
     counted: dict[str, int] = {}
-    for node in onnx.load(path).graph.node:
+    for node in onnx.load(path, load_external_data=False).graph.node:
         counted[node.op_type] = counted.get(node.op_type, 0) + 1
-    about = (number, path.name.split("-")[1].removesuffix(".onnx"), treatment, counted, drawn.sizes)
+    about = (case.name, case.sizes, counted)
     inputs = ports(path)
-    given = {kind: arrays(inputs, drawn.sizes, kind, seed=1, vocabulary=drawn.vocabulary) for kind in kinds_of(inputs)}
+    given = {kind: arrays(inputs, case.sizes, kind, seed=1, vocabulary=case.vocabulary) for kind in kinds_of(inputs)}
     reference = session(path)
     wanted = {kind: by_onnxruntime(reference, values) for kind, values in given.items()}
     width = max(
@@ -161,7 +182,7 @@ def look(seed: int, number: int, folder: Path) -> Finding:
         for kind in given
     )
     try:
-        normalised = _normalised(path, drawn, folder)
+        normalised = _normalised(case, scratch)
     except PlacewrightError as error:
         return Finding(*about, width, error=error.cause, exit_code=error.exit_code)
     core = ov.Core()
@@ -170,6 +191,7 @@ def look(seed: int, number: int, folder: Path) -> Finding:
         AS_READ: (core.read_model(path), EXACT),
         CONCRETE: (core.read_model(path), EXACT),
         NORMALISED: (core.read_model(normalised), EXACT),
+        TWO_THREADS: (core.read_model(normalised), EXACT | {"INFERENCE_NUM_THREADS": "2"}),
         LOWERED: (core.read_model(normalised), {}),
     }
     ways[CONCRETE][0].reshape({port.name: list(given["noise"][port.name].shape) for port in inputs})
@@ -179,16 +201,16 @@ def look(seed: int, number: int, folder: Path) -> Finding:
     return Finding(*about, width, kept, why)
 
 
-def _normalised(path: Path, drawn: Drawn, folder: Path) -> Path:
+def _normalised(case: Case, scratch: Path) -> Path:
     """Return the model as the step read of placewright leaves it.
 
     Raises:
         PlacewrightError: it refuses the model.
     """
-    shapes = tuple(f"{name}={'x'.join(map(str, size)) or 'scalar'}" for name, size in drawn.sizes.items())
+    shapes = tuple(f"{name}={'x'.join(map(str, size)) or 'scalar'}" for name, size in case.sizes.items())
     settings = Settings().updated({"coarsen.shapes": shapes}, "the benchmark")
-    run, store = folder / "run" / path.stem, Store(folder / "store")
-    outcomes = api.advance(path, settings, run, store, upto="coarsen", progress=silent).outcomes
+    run, store = scratch / "run" / case.name, Store(scratch / "store")
+    outcomes = api.advance(case.path, settings, run, store, upto="coarsen", progress=silent).outcomes
     return outcomes["read"].entry.path("model.xml")
 
 
@@ -210,13 +232,13 @@ def table(findings: Sequence[Finding]) -> str:
     lines = [
         f"{len(findings)} models; departs: by more than {WIDTHS:g} own widths of the reference and {LEAST_WIDTH:g}"
     ]
-    for way in (AS_READ, CONCRETE, NORMALISED, LOWERED):
+    for way in WAYS:
         lines.append(f"{way:>12}: {sum(f.departs(way) for f in findings)} depart")
     lines.append(f"{'not compared':>12}: {sum(bool(f.error) for f in findings)}")
     for f in findings:
-        if f.departs(NORMALISED) or f.error:
+        if f.wrong:
             far = "  ".join(f"{way} {f.worst(way):.2g}" for way in f.distances or {})
-            lines.append(f"{f.number:4} {f.family} {f.treatment}, own width {f.width:.1g}: {far}  {f.error[:110]}")
+            lines.append(f"{f.name}, own width {f.width:.1g}: {far}  {f.error[:110]}")
     return "\n".join(lines)
 
 
@@ -226,23 +248,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the models that depart")
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, action="append", help="number of one model; repeatable")
+    parser.add_argument("--only", type=int, action="append", help="number of one drawn model; repeatable")
+    parser.add_argument("--models", type=Path, help="LIST.json of benchmarks.judge, in place of drawn models")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
     journal = chosen.out / DEPARTURES
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
     findings = [Finding(**json.loads(line)) for line in lines]
-    done = {finding.number for finding in findings}
-    with journal.open("a", encoding="utf-8") as written, tempfile.TemporaryDirectory() as scratch:
-        for number in sorted(set(chosen.only or range(chosen.count)) - done):
-            found = look(chosen.seed, number, Path(scratch))
+    done = {finding.name for finding in findings}
+    with journal.open("a", encoding="utf-8") as written, tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        if chosen.models:
+            cases = (Case(m.name, m.path, m.sizes, m.vocabulary) for m in read_list(chosen.models) if m.onnx)
+        else:
+            cases = (draw(chosen.seed, number, scratch) for number in chosen.only or range(chosen.count))
+        for case in cases:
+            if case.name in done:
+                continue
+            found = look(case, scratch)
             findings.append(found)
             written.write(json.dumps(asdict(found)) + "\n")
             written.flush()
-            for path in Path(scratch).glob(f"{number:03d}-*.onnx"):
-                if found.error or found.departs(NORMALISED):
-                    (chosen.out / path.name).write_bytes(path.read_bytes())
-                path.unlink()
+            if found.wrong and case.path.parent == scratch:
+                shutil.copy(case.path, chosen.out)
     print(table(findings))
 
 

@@ -137,18 +137,20 @@ def test_counts_name_what_breaks_a_promise() -> None:
 @pytest.mark.parametrize("number", range(len(FAMILIES)))
 def test_a_drawn_model_runs_and_is_the_same_when_drawn_again(tmp_path: Path, number: int) -> None:
     (tmp_path / "again").mkdir()
-    (path, drawn, treatment), (twin, _, _) = draw(0, number, tmp_path), draw(0, number, tmp_path / "again")
-    assert onnx.load(path).graph == onnx.load(twin).graph, treatment
-    given = arrays(ports(path), drawn.sizes, "noise", vocabulary=drawn.vocabulary)
-    assert set(by_onnxruntime(session(path), given)) == set(drawn.outputs)
+    case, twin = draw(0, number, tmp_path), draw(0, number, tmp_path / "again")
+    assert (case.name, case.sizes) == (twin.name, twin.sizes)
+    model = onnx.load(case.path)
+    assert model.graph == onnx.load(twin.path).graph
+    given = arrays(ports(case.path), case.sizes, "noise", vocabulary=case.vocabulary)
+    assert set(by_onnxruntime(session(case.path), given)) == {output.name for output in model.graph.output}
 
 
 def test_the_table_tells_what_departs() -> None:
     near, far = {"noise": 1e-7}, {"noise": 0.3}
     findings = [
-        Finding(0, "bert", "float", {}, {}, 1e-7, {"as read": near, "normalised": near}),
-        Finding(1, "t5_encoder", "float", {}, {}, 1e-7, {"as read": near, "normalised": far}),
-        Finding(2, "soup", "qdq", {}, {}, 0.1, {"as read": far, "normalised": far}),  # as the reference from itself
+        Finding("bert", {}, {}, 1e-7, {"as read": near, "normalised": near}),
+        Finding("t5_encoder", {}, {}, 1e-7, {"as read": near, "normalised": far}),
+        Finding("soup", {}, {}, 0.1, {"as read": far, "normalised": far}),  # as the reference from itself
     ]
     told = table(findings)
     assert "normalised: 1 depart" in told
