@@ -71,6 +71,8 @@ def main() -> None:
     while done < WARM_UP or time.perf_counter() - begun < WARM_UP_S:
         once()
         done += 1
+    if way.plain and any(name.split(".")[0] in OURS for name in sys.modules):
+        raise RuntimeError("the judge's child has imported placewright")
     say({"ready": True})
     for line in sys.stdin:
         command = json.loads(line)
@@ -80,8 +82,6 @@ def main() -> None:
             say({"kinds": list(given)})
         else:
             say(turn(once, command["seconds"]))
-    if way.plain and any(name.split(".")[0] in OURS for name in sys.modules):
-        raise RuntimeError("the judge's child has imported placewright")
 
 
 def turn(once: Callable[[], object], seconds: float) -> dict[str, float]:
