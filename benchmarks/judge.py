@@ -21,12 +21,13 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from scipy import stats
@@ -49,6 +50,7 @@ EXACT, LOWERED = 1e-3, 5e-2  # what tune allows in f32, and in a lower precision
 OWN_WIDTHS = 4.0  # how often the reference's own width an answer may be away
 COLUMNS = ("model", "exit", "answer", "over default", "over best usual", "over ONNX Runtime", "apart", "width",
            "stated", "allowed", "wrong", "claimed, confirmed")  # fmt: skip
+AS_NEAR = 1.1  # a quantised model rounded otherwise is no further from the float model than this, as a ratio
 SLOWER, BEATEN = 0.97, 0.9  # of the best usual setting's speed: worse by more than 3 %; missed by 10 %
 
 
@@ -83,14 +85,15 @@ class Judgement:
     """What the judge found of one model.
 
     exit_code, verdict: of the run. answer: name, target and precision. seconds: of tuning. over: other way -> how many
-    times as fast the answer is. milliseconds: way -> median of the starts. best: the fastest of the usual settings.
-    apart: kind of inputs -> how far the answer's outputs lie from the reference's. width: how far these lie from
-    themselves, without rewriting and with weights moved by one unit in the last place. stated: the difference that the
-    run states; allowed: the largest that its precision allows. default_apart: how far the plug-in's default lies.
-    float_apart: how far the answer and the reference lie from the float model. wrong: an answer was handed over whose
-    outputs are neither within what is allowed nor within the width. claimed: what the run says of the best single
-    device; confirmed: whether the answer is faster than the default for certain, null where nothing was claimed.
-    failed: why it could not be judged. load: of the machine when it had been judged; what is above 1 or so was others'.
+    times as fast the answer is. milliseconds: way -> median of the starts. best: the fastest of the usual settings
+    whose outputs are right, "" if none is. apart: kind of inputs -> how far the answer's outputs lie from the
+    reference's. width: how far these lie from themselves, without rewriting and with weights moved by one unit in the
+    last place. stated: the difference that the run states; allowed: the largest that its precision allows.
+    usual_apart: how far the outputs of each usual setting lie. float_apart: how far the answer and the reference lie
+    from the float model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within
+    the width, nor as near to the float model as the reference's. claimed: what the run says of the best single device;
+    confirmed: whether the answer is faster than the default for certain, null where nothing was claimed. failed: why
+    it could not be judged. load: of the machine when it had been judged.
     """
 
     model: str
@@ -105,7 +108,7 @@ class Judgement:
     width: float = 0.0
     stated: float | None = None
     allowed: float | None = None
-    default_apart: float | None = None
+    usual_apart: dict[str, float] = field(default_factory=dict)
     float_apart: dict[str, float] = field(default_factory=dict)
     wrong: bool = False
     claimed: float | None = None
@@ -122,10 +125,11 @@ class Judgement:
 class Child:
     """A process that runs a model in one way and answers commands."""
 
-    def __init__(self, model: Model, path: Path, way: Mapping[str, Any]) -> None:
-        """Start it; `ready` waits for it."""
+    def __init__(self, model: Model, path: Path, way: Mapping[str, Any], told: IO[str]) -> None:
+        """Start it; `ready` waits for it. told: a file for what it says of errors; a pipe nobody reads would fill."""
+        self.told = told
         command = [sys.executable, "-m", "benchmarks.judge_child"]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": told}
         self.process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
         self._send({"model": str(path), "sizes": model.sizes, "vocabulary": model.vocabulary, "way": way})
 
@@ -141,10 +145,11 @@ class Child:
             ChildFailedError: it has ended instead.
         """
         assert self.process.stdout is not None
-        assert self.process.stderr is not None
         line = self.process.stdout.readline()
         if not line:
-            raise ChildFailedError(" ".join(self.process.stderr.read().split())[-300:])
+            self.process.wait()
+            self.told.seek(0)
+            raise ChildFailedError(" ".join(self.told.read().split())[-300:])
         return json.loads(line)
 
     def ask(self, **command: Any) -> Any:
@@ -169,12 +174,13 @@ def started(model: Model, path: Path, way: Mapping[str, Any]) -> Iterator[Child]
     Raises:
         ChildFailedError: the model cannot be run in this way.
     """
-    child = Child(model, path, way)
-    try:
-        child.ready()
-        yield child
-    finally:
-        child.end()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as told:
+        child = Child(model, path, way, told)
+        try:
+            child.ready()
+            yield child
+        finally:
+            child.end()
 
 
 def read_list(file: Path) -> list[Model]:
@@ -231,7 +237,8 @@ def compare_outputs(model: Model, run: Mapping[str, Any], folder: Path, judged: 
 
     answer = outputs_of(model, model.path, {"by": "run", "folder": str(folder / "run")}, folder)
     judged.apart = gaps(answer)
-    judged.default_apart = worst(outputs_of(model, model.path, {"by": "openvino", "properties": {}}, folder))
+    for name, how in USUAL.items():
+        judged.usual_apart[name] = worst(outputs_of(model, model.path, {"by": "openvino", "properties": how}, folder))
     if model.onnx:
         others = ({"optimised": False}, {"moved": True})
         judged.width = max(worst(outputs_of(model, model.path, ort | other, folder)) for other in others)
@@ -242,7 +249,8 @@ def compare_outputs(model: Model, run: Mapping[str, Any], folder: Path, judged: 
     best = next(c for c in run["candidates"] if c["name"] == run["best"])
     judged.stated = best["difference"]
     judged.allowed = EXACT if best["precision"] == "f32" else LOWERED
-    judged.wrong = judged.worst > max(judged.allowed, OWN_WIDTHS * judged.width)
+    near = judged.float_apart and judged.float_apart[ANSWER] <= AS_NEAR * judged.float_apart["reference"]
+    judged.wrong = judged.worst > max(judged.allowed, OWN_WIDTHS * judged.width) and not near
 
 
 def compare_speeds(model: Model, folder: Path, starts: int, judged: Judgement) -> None:
@@ -258,7 +266,9 @@ def compare_speeds(model: Model, folder: Path, starts: int, judged: Judgement) -
             logs[name].append(value)
     judged.milliseconds = {name: 1e3 * math.exp(float(np.median(values))) for name, values in logs.items()}
     judged.over = {name: ratio_of(logs[name], logs[ANSWER]) for name in ways if name != ANSWER}
-    judged.best = min(USUAL, key=lambda name: judged.over[name].ratio)
+    limit = max(LOWERED, OWN_WIDTHS * judged.width)
+    right = [name for name in USUAL if judged.usual_apart[name] <= limit]
+    judged.best = min(right, key=lambda name: judged.over[name].ratio, default="")
 
 
 def one_start(model: Model, ways: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -336,7 +346,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in lines how many models keep what is promised."""
     timed = [row for row in rows if row["over"]]
-    slower = [named(row, row["best"]) for row in timed if row["over"][row["best"]]["ratio"] < SLOWER]
+    slower = [named(row, row["best"]) for row in timed if row["best"] and row["over"][row["best"]]["ratio"] < SLOWER]
     ort = [named(row, ORT) for row in timed if ORT in row["over"] and row["over"][ORT]["ratio"] < BEATEN]
     unconfirmed = [row["model"] for row in rows if row["confirmed"] is False]
     wrong = [row["model"] for row in rows if row["wrong"]]
