@@ -47,7 +47,7 @@ from benchmarks.outputs import (
     by_onnxruntime,
     by_openvino,
     kinds_of,
-    moved,
+    own_width,
     ports,
     session,
 )
@@ -80,9 +80,9 @@ class Case:
 class Finding:
     """What came out for one model.
 
-    operations: type -> how many. width: how far the reference lies from itself, without graph optimisation and with
-    weights moved by one unit in the last place. distances: way of running it -> kind of inputs -> how far from the
-    reference. error: why it was not compared, in words, with placewright's exit code if it ended with one.
+    operations: type -> how many. width: how far the reference lies from itself, see `outputs.own_width`. distances: way
+    of running it -> kind of inputs -> how far from the reference. error: why it was not compared, in words, with
+    placewright's exit code if it ended with one.
     """
 
     name: str
@@ -176,11 +176,7 @@ def look(case: Case, scratch: Path) -> Finding:
     given = {kind: arrays(inputs, case.sizes, kind, seed=1, vocabulary=case.vocabulary) for kind in kinds_of(inputs)}
     reference = session(path)
     wanted = {kind: by_onnxruntime(reference, values) for kind, values in given.items()}
-    width = max(
-        apart(by_onnxruntime(other, given[kind]), wanted[kind]).worst
-        for other in (session(path, optimised=False), session(moved(path)))
-        for kind in given
-    )
+    width = own_width(path, given, wanted)
     try:
         normalised = _normalised(case, scratch)
     except PlacewrightError as error:

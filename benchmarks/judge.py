@@ -32,7 +32,7 @@ from typing import IO, Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.outputs import VOCABULARY, Apart, Arrays, apart
+from benchmarks.outputs import MOVES, VOCABULARY, Apart, Arrays, apart
 from pipeline.artifacts.machine_lock import measuring_alone
 
 ROOT = Path(__file__).parent.parent
@@ -87,8 +87,8 @@ class Judgement:
     exit_code, verdict: of the run. answer: name, target and precision. seconds: of tuning. over: other way -> how many
     times as fast the answer is. milliseconds: way -> median of the starts. best: the fastest of the usual settings
     whose outputs are right, "" if none is. apart: kind of inputs -> how far the answer's outputs lie from the
-    reference's. width: how far these lie from themselves, without rewriting and with weights moved by one unit in the
-    last place. stated: the difference that the run states; allowed: the largest that its precision allows.
+    reference's. width: how far these lie from themselves, without rewriting and with weights and inputs moved by a few
+    units in the last place. stated: the difference that the run states; allowed: the largest that its precision allows.
     usual_apart: how far the outputs of each usual setting lie. float_apart: how far the answer and the reference lie
     from the float model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within
     the width, nor as near to the float model as the reference's. claimed: what the run says of the best single device;
@@ -240,7 +240,7 @@ def compare_outputs(model: Model, run: Mapping[str, Any], folder: Path, judged: 
     for name, how in USUAL.items():
         judged.usual_apart[name] = worst(outputs_of(model, model.path, {"by": "openvino", "properties": how}, folder))
     if model.onnx:
-        others = ({"optimised": False}, {"moved": True})
+        others: list[dict[str, Any]] = [{"optimised": False}, *({"moved": seed} for seed in range(MOVES))]
         judged.width = max(worst(outputs_of(model, model.path, ort | other, folder)) for other in others)
     if model.float:
         plain = outputs_of(model, model.float, ort, folder)

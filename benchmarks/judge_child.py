@@ -4,8 +4,9 @@ The first line on standard input is the job, {"model", "sizes", "vocabulary", "w
 and each is answered by one line of JSON: {"do": "outputs", "to": FILE.npz} writes the outputs of every kind of inputs
 as "kind/name", {"do": "turn", "seconds": 0.2} gives the median seconds of an inference. `way` is one of
 
-    {"by": "onnxruntime", "threads": 0}        as many threads as it takes by itself; "optimised": false for a
-                                               graph that is not rewritten, "moved": true for weights as `moved` says
+    {"by": "onnxruntime", "threads": 0}        as many threads as it takes by itself; "optimised": false for
+                                               no rewriting, "moved": seed for weights and inputs that
+                                               are moved a little, see `outputs.moved`
     {"by": "openvino", "properties": {...}}    the model as read, with these shapes; "concrete": false leaves them open
     {"by": "run", "folder": FOLDER}            what a finished run says to deploy, as docs/result.md has it
 """
@@ -33,6 +34,7 @@ from benchmarks.outputs import (
     by_openvino,
     kinds_of,
     moved,
+    nudged,
     ports,
     session,
 )
@@ -65,6 +67,8 @@ def main() -> None:
     given = {
         kind: arrays(inputs, job["sizes"], kind, seed=1, vocabulary=job["vocabulary"]) for kind in kinds_of(inputs)
     }
+    if job["way"].get("moved") is not None:
+        given = {kind: nudged(values, job["way"]["moved"]) for kind, values in given.items()}
     way = ready(path, job["way"], given[NOISE])
     once = way.prepare(given[NOISE])
     begun, done = time.perf_counter(), 0
@@ -102,7 +106,7 @@ def ready(path: Path, way: Mapping[str, Any], given: Arrays) -> Way:
         RuntimeError: a device refuses it.
     """
     if way["by"] == "onnxruntime":
-        model = moved(path) if way.get("moved") else path
+        model = path if way.get("moved") is None else moved(path, way["moved"])
         made = session(model, threads=way["threads"], optimised=way.get("optimised", True))
         return Way(lambda values: by_onnxruntime(made, values), lambda values: lambda: made.run(None, values))
     core = ov.Core()
