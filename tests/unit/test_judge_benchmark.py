@@ -1,0 +1,158 @@
+"""The judge of answers: what it compares, what it counts, and that it measures without placewright."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.drawn_families import FAMILIES
+from benchmarks.drawn_models import Finding, draw, table
+from benchmarks.judge import ChildFailedError, Model, outputs_of, ratio_of, read_list, started
+from benchmarks.judge import counts as counts_of
+from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, session
+from tests.exported_models import text_classifier, topk_classifier
+
+
+def test_outputs_are_compared_by_name() -> None:
+    a, b = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
+    gap = apart({"x": a, "y": b}, {"y": b, "x": 2 * a})
+    assert (gap.worst, gap.output) == (0.5, "x")
+
+
+def test_one_wrong_channel_shows_that_the_whole_output_hides() -> None:
+    wanted = np.ones((1, 128, 4, 4), np.float32)
+    found = wanted.copy()
+    found[:, 3] = 0
+    gap = apart({"map": found}, {"map": wanted})
+    assert gap.worst < 0.1
+    assert gap.channel == pytest.approx(1.0)
+
+
+def test_indices_count_by_the_share_that_differs() -> None:
+    assert apart({"i": np.array([1, 2, 3, 4])}, {"i": np.array([1, 2, 3, 9])}).worst == 0.25
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [(np.ones(3), "has the shape"), (np.array([np.nan, 1]), "infinite or no number")],
+)
+def test_what_cannot_be_compared_is_endlessly_far(found: Any, why: str) -> None:
+    gap = apart({"x": found.astype(np.float32)}, {"x": np.ones(2, np.float32)})
+    assert gap.worst == float("inf")
+    assert why in gap.why
+
+
+def test_what_is_infinite_in_both_is_equal() -> None:
+    both = np.array([-np.inf, 1.0, np.nan], np.float32)
+    assert apart({"x": both}, {"x": both.copy()}).worst == 0
+
+
+def test_padding_ends_masks_and_leaves_ids_below_the_vocabulary() -> None:
+    inputs = [Port("ids", np.dtype(np.int64), (None, None)), Port("attention_mask", np.dtype(np.int64), (None, None))]
+    sizes = {"ids": [1, 9], "attention_mask": [1, 9]}
+    assert PADDED in kinds_of(inputs)
+    given = arrays(inputs, sizes, PADDED, vocabulary=7)
+    assert given["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 1, 0, 0, 0]]
+    assert given["ids"].max() < 7
+
+
+def test_moving_weights_moves_outputs_by_rounding_alone(tmp_path: Path) -> None:
+    path = text_classifier(tmp_path)
+    sizes = {port.name: [1, 8] for port in ports(path)}
+    given = arrays(ports(path), sizes, "noise", vocabulary=100)
+    gap = apart(by_onnxruntime(session(moved(path)), given), by_onnxruntime(session(path), given))
+    assert 0 < gap.worst < 1e-5
+
+
+def test_moving_weights_leaves_small_constants(tmp_path: Path) -> None:
+    path = text_classifier(tmp_path)
+    before = {w.name: w for w in onnx.load(path).graph.initializer}
+    after = {w.name: w for w in onnx.load_from_string(moved(path)).graph.initializer}
+    small = [name for name, w in before.items() if np.prod(w.dims, dtype=int) <= 8]
+    assert small
+    assert all(before[name] == after[name] for name in small)
+
+
+def test_a_child_runs_a_model_without_placewright(tmp_path: Path) -> None:
+    path = topk_classifier(tmp_path)
+    model = Model("topk", path, {"input": [1, 3, 32, 32]})
+    by_ort = outputs_of(model, path, {"by": "onnxruntime", "threads": 1}, tmp_path)
+    exact = {"by": "openvino", "properties": {"INFERENCE_PRECISION_HINT": "f32"}}
+    by_openvino = outputs_of(model, path, exact, tmp_path)
+    assert set(by_ort) == {"noise", "smooth", "zeros"}
+    assert apart(by_openvino["noise"], by_ort["noise"]).worst < 1e-4
+    with started(model, path, exact) as child:
+        assert child.ask(do="turn", seconds=0.0)["inferences"] == 3
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    path = topk_classifier(tmp_path)
+    with (
+        pytest.raises(ChildFailedError, match="NO_SUCH"),
+        started(Model("m", path, {"input": [1, 3, 32, 32]}), path, {"by": "openvino", "properties": {"NO_SUCH": "1"}}),
+    ):
+        pass
+
+
+def test_ratios_are_of_pairs_of_starts() -> None:
+    noisy = np.array([0.0, 1.0, 2.0])
+    ratio = ratio_of(list(noisy + np.log(2)), list(noisy))
+    assert (ratio.ratio, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
+
+
+def test_a_list_has_paths_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text(json.dumps([{"name": "a", "path": "a.onnx", "float": "b.onnx"}]))
+    (model,) = read_list(tmp_path / "list.json")
+    assert (model.path, model.float, model.onnx) == (tmp_path / "a.onnx", tmp_path / "b.onnx", True)
+
+
+def _row(name: str, **changes: Any) -> dict[str, Any]:
+    even = {"ratio": 1.0, "low": 0.99, "high": 1.01}
+    row = {"model": name, "exit_code": 0, "failed": "", "wrong": False, "confirmed": None, "best": "f32"}
+    return {**row, "over": {"f32": even, "onnxruntime": even}, **changes}
+
+
+def test_counts_name_what_breaks_a_promise() -> None:
+    slow = {"ratio": 0.8, "low": 0.7, "high": 0.9}
+    rows = [
+        _row("good"),
+        _row("wrong", wrong=True),
+        _row("refused", exit_code=6, over={}),
+        _row("slow", over={"f32": slow, "onnxruntime": slow}),
+        _row("boast", confirmed=False),
+    ]
+    told = dict(line.split(": ", 1) for line in counts_of(rows))
+    assert told["wrong answers handed over"] == "1 of 5 wrong"
+    assert told["ended with exit 6"] == "1 of 5 refused"
+    assert told["worse than the best usual setting by more than 3 %"] == "1 of 5 slow (for certain)"
+    assert told["ONNX Runtime more than 1.1 times as fast"] == "1 of 5 slow (for certain)"
+    assert told["claims not confirmed"] == "1 of 5 boast"
+
+
+@pytest.mark.parametrize("number", range(len(FAMILIES)))
+def test_a_drawn_model_runs_and_is_the_same_when_drawn_again(tmp_path: Path, number: int) -> None:
+    (tmp_path / "again").mkdir()
+    case, twin = draw(0, number, tmp_path), draw(0, number, tmp_path / "again")
+    assert (case.name, case.sizes) == (twin.name, twin.sizes)
+    model = onnx.load(case.path)
+    assert model.graph == onnx.load(twin.path).graph
+    given = arrays(ports(case.path), case.sizes, "noise", vocabulary=case.vocabulary)
+    assert set(by_onnxruntime(session(case.path), given)) == {output.name for output in model.graph.output}
+
+
+def test_the_table_tells_what_departs() -> None:
+    near, far = {"noise": 1e-7}, {"noise": 0.3}
+    findings = [
+        Finding("bert", {}, {}, 1e-7, {"as read": near, "normalised": near}),
+        Finding("t5_encoder", {}, {}, 1e-7, {"as read": near, "normalised": far}),
+        Finding("soup", {}, {}, 0.1, {"as read": far, "normalised": far}),  # as the reference from itself
+    ]
+    told = table(findings)
+    assert "normalised: 1 depart" in told
+    assert "t5_encoder" in told
+    assert "soup" not in told
