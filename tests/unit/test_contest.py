@@ -193,11 +193,12 @@ def test_the_best_baseline_is_told_by_the_starts_there_are_and_one_bad_start_doe
 
 
 def test_another_baseline_near_the_control_is_compared_and_must_be_beaten_too() -> None:
-    truth = Truth({"default": 1.0, "half": 0.975, "fast": 0.965}, sd=0.001, cost_s=1.0)
-    found = compete(truth, DEFAULT, DEVICE, variant("fast"), seconds=30.0)
+    truth = Truth({"default": 1.0, "half": 0.985, "fast": 0.972}, sd=0.001)
+    found = compete(truth, DEFAULT, DEVICE, variant("fast"))
     assert found.judgement is not None
-    assert {"half", "default"} - {found.beside} <= set(found.judgement.ratios) | {found.control}
-    assert found.judgement.claimed == ()  # 3.6 % over the default, 1 % over the best baseline
+    assert found.control == "default"  # from which the other differs by less than counts
+    assert found.judgement.ratios["fast"].low > 1.02
+    assert found.judgement.claimed == ()  # 2.9 % over the default, 1.3 % over the best baseline
 
 
 def test_variants_that_the_plug_in_runs_alike_are_one_and_the_baseline_stands_for_them() -> None:
