@@ -7,7 +7,7 @@ the real one, in which nobody leaves: what those who leave early would have take
 Then contests on simulated machines whose truth is known: several baselines, copies of them under other names, single
 bad starts, and machines of two states, on which whole starts are 1.5 or 2 times slower at random.
 
-python -m benchmarks.false_claims [real comparisons] [seconds of each]
+python -m benchmarks.false_claims [real comparisons, 0 for simulated ones alone] [seconds of each]
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
 def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
+    """Yield the share of false claims and of true gains not found; real ones and those drawn from them, unless 0."""
+    if real:
+        yield from on_this_machine(real, seconds)
+    yield from simulated()
+
+
+def on_this_machine(real: int, seconds: float) -> Iterator[Figure]:
     """Yield the share of false claims, real and drawn, and of true gains that are not found; alone and with company."""
     found = list(measured(real, seconds))
     how = f"{CONTENDERS} identical contenders on the CPU, {seconds:g} s a comparison, two of three with company"
@@ -83,7 +90,6 @@ def figures(real: int = REAL, seconds: float = SECONDS) -> Iterator[Figure]:
         missed = [NAMES[0] not in drawn(some, seed, math.log1p(GAIN)) for seed in range(DRAWN)]
         how = f"gains of {GAIN:.0%} not found, {DRAWN} comparisons drawn from {len(some)} recorded ones, {word}"
         yield figure(f"false_claims.missed.{word}", 100 * float(np.mean(missed)), "%", how, target=target)
-    yield from simulated()
 
 
 def simulated(contests: int = SIMULATED, seconds: float = SECONDS) -> Iterator[Figure]:

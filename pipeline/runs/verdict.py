@@ -169,7 +169,7 @@ def _interval(ratio: RatioRecord) -> str:
 def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord) -> str:
     """Return a sentence on what seems much faster than the control by too few starts; "" if nothing does."""
     told = {name for name, ratio in contest.ratios.items() if ratio.starts >= ENOUGH}
-    seen = {n: c.times_as_fast or 0.0 for n, c in known.items() if n not in told}
+    seen = {n: c.times_as_fast or 0.0 for n, c in known.items() if n not in told and not c.same_as}
     best = max(seen, key=lambda name: seen[name], default="")
     if not best or seen[best] < STRIKING:
         return ""
@@ -184,7 +184,7 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
     if not searched and waiting:
         text = (
             f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
-            f"A budget {math.ceil(contest.missing_s)} s larger would do.{_at_first_sight(known, contest)}"
+            f"A budget {max(1, math.ceil(contest.missing_s))} s larger would do.{_at_first_sight(known, contest)}"
         )
     elif not searched and not contest.ratios:
         text = f"All that runs is one with {name}: use it."

@@ -93,18 +93,22 @@ class Final:
             judgement = self._judge(control.name, baselines, len(contenders))
             if self._decided(judgement, contenders, hints, number):
                 break
-        best = self.chosen.control if judgement is None or self.everyone else self._best(judgement, baselines)
+        best = self.chosen.control if judgement is None or self.everyone else self._best(baselines)
         return best, self._judge(best, [*baselines, first], len(contenders))
 
-    def _best(self, judgement: Judgement, baselines: Sequence[Entrant]) -> str:
-        """Return the best baseline by the starts of the final; the default, where no other is worth a word more."""
+    def _best(self, baselines: Sequence[Entrant]) -> str:
+        """Return the best baseline by the starts of the final; of those that are equal by what counts the plainest.
+
+        That is the default, then the control. The median decides, since one start can be bad, and of those that have
+        two starts or more.
+        """
         control, default = self.chosen.control, self.chosen.default
-        better = [e.variant.name for e in baselines if e.variant.name in judgement.claimed]
-        best = next((name for name in judgement.claimed if name in better), control)
-        if best == default or default not in {e.variant.name for e in baselines if e.final and not e.failed}:
-            return best
-        gains = list(self._log_ratios_to(default)[best].values())
-        return best if np.mean(gains) >= math.log1p(self.rules.least) else default
+        there = {e.variant.name for e in baselines if e.failed is None and e.variant.single and len(e.final) > 1}
+        order = [n for n in dict.fromkeys((default, control, *sorted(there))) if n in there or n == control]
+        gains = self._log_ratios_to(control)
+        middle = {n: 0.0 if n == control else float(np.median(list(gains[n].values()))) for n in order}
+        most = max(middle.values())
+        return next(n for n in order if middle[n] > most - math.log1p(self.rules.least))
 
     def _contenders(self) -> list[Entrant]:
         """Return the fastest of what is searched, and an own choice of the runtime's that is close.

@@ -41,7 +41,7 @@ RESULT_KEYS = {
     "model": {"path", "sha256"},
     "stages": {"stage", "name", "key", "ran", "why", "seconds"},
     "candidates": {"name", "placer", "baseline", "devices_used", "subgraphs", "latency_s", "samples_s", "failed"},
-    "latency_s": {"median", "low", "high"},
+    "latency_s": {"median", "low", "high", "fastest", "slowest"},
     "speedup_over_best_single": {"ratio", "low", "high"},
 }
 

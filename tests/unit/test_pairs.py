@@ -308,6 +308,17 @@ def test_starts_that_are_written_down_are_not_measured_again(tmp_path: Path) -> 
     assert counting.asked == 1
 
 
+def test_starts_of_a_later_run_are_told_apart_and_are_the_greater(tmp_path: Path) -> None:
+    first = ask(Written.of(Counting(), tmp_path / "starts", "c"))
+    again = Written.of(Counting(), tmp_path / "starts", "c")
+    known, new = ask(again), ask(again, number=2)
+    assert isinstance(first, Start)
+    assert isinstance(known, Start)
+    assert isinstance(new, Start)
+    assert known == first
+    assert "" < known.run < new.run
+
+
 def test_other_conditions_and_torn_lines_do_not_count(tmp_path: Path) -> None:
     ask(Written.of(Counting(), tmp_path / "starts", "c"))
     for context in ("other", "c"):

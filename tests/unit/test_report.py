@@ -23,6 +23,7 @@ from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
 from pipeline.report.side_by_side import side_by_side
 from pipeline.runs.result import Result
+from pipeline.runs.words import warnings
 from runtime.measuring.claims import TWIN
 from tests.reports import HOSTILE, Page, finished, write
 
@@ -56,6 +57,33 @@ def test_the_page_says_what_the_answer_changes_and_why_others_did_not_run(folder
     assert "memory of the process 104.9 MB 104.9 MB +0.0 %" in text
     assert "NPU refused: no driver" in text
     assert "A: INFERENCE_NUM_THREADS 1" in text
+
+
+def test_the_page_carries_all_warnings_of_the_terminal_and_advises_what_fits_their_cause(folder: Path) -> None:
+    document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    split, default, _ = document["candidates"]
+    split["realtime"], default["waited_share"], default["log_ratios"] = True, 0.37, {}
+    untried, alike = ({**default, "name": name, "latency_s": None, "samples_s": []} for name in ("later", "twice"))
+    alike |= {"latency_s": default["latency_s"], "same_as": "CPU default"}
+    sight = {**default, "name": "sight", "times_as_fast": 0.9, "rate": 77.7, "percentiles": {}, "about": "at first"}
+    document["candidates"] += [untried, alike, sight]
+    document["contest"]["starts"] = {"CPU default": {"starts": 6, "slow": 2, "times": 1.8}}
+    document["notes"] = ["A note."]
+    document["best"] = "CPU default"
+    write(folder / "result.json", document)
+    told = warnings(Result.load(folder).record)
+    assert len(told) == 6  # untried, alike, slow starts, real-time scheduling, the note, the disturbance
+    text = page(folder).text
+    for sentence in told:
+        assert sentence in text
+    assert "Leave the model on CPU default, and measure again while the machine is quiet." in text
+    assert "77.7" not in text  # a first sight has no figures but its ratio
+    assert "about 0.90" in text
+    for candidate in document["candidates"]:
+        candidate["waited_share"] = 0.0
+    document["verdict"] += " "  # or the page is known to be of this result
+    write(folder / "result.json", document)
+    assert "a larger --budget compares what there was no time for" in page(folder).text
 
 
 def test_the_page_loads_nothing_and_says_so_in_its_policy(folder: Path) -> None:

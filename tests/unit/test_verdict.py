@@ -79,6 +79,8 @@ def test_without_time_for_a_comparison_it_says_so() -> None:
     striking = replace(FAST, times_as_fast=2.9)
     verdict = decide([striking, HALF], contest([], {}), FREE)
     assert verdict.best == "half"  # what was not compared is no answer
+    alike = replace(striking, name="twice", same_as="half")
+    assert "twice" not in decide([alike, HALF, FAST], contest([], {}), FREE).text
     assert verdict.text.endswith("At first sight fast is about 2.9 times as fast; a larger budget would tell.")
     few = contest([], {"fast": RatioRecord(2.9, 0.1, 80.0, 2)})
     assert "about 2.9 times" in decide([striking, HALF], few, FREE).text
