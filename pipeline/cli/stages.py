@@ -235,7 +235,7 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
 
 def show_result(result: Result) -> None:
     """Write the table of candidates, what the searches came to, the verdict, and where the files are."""
-    from pipeline.runs.accuracy import accuracy_cell, accuracy_text
+    from pipeline.runs.accuracy import accuracy_cell, accuracy_text, checks_text
     from pipeline.runs.words import (
         alone_text,
         compared,
@@ -273,6 +273,7 @@ def show_result(result: Result) -> None:
         scatter_text(record.candidates, record.contest),
         alone_text(record.candidates, record.best),
         accuracy_text(result.best, metric),
+        checks_text(record.contest) if record.contest else "",
     )
     for line in (*map(search_text, record.searches), *told):
         if line:

@@ -46,7 +46,6 @@ from pipeline.runs.records import (
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
 from pipeline.shared import payload
-from pipeline.shared.model_inputs import GIVEN
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -228,7 +227,7 @@ def write_result(
     verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
     best = next(row for row in rows if row.name == verdict.best)
-    judged = judged_on(best, given=GIVEN in outcomes["read"].entry.files)
+    judged = judged_on(best, given=bool(settings.coarsen.input))
     files = write_placed(path, outcomes["read"].entry, graph.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)
     files |= write_samples(path, measured)
