@@ -158,8 +158,8 @@ def largest_sizes(expected: Sequence[Outputs]) -> dict[str, float]:
     for outputs in expected:
         for name, array in outputs.items():
             if _kind(array) == "values":
-                numbers = array.astype(np.float64)
-                size = float(channel_sizes(numbers, channel_axis(numbers)).max(initial=0.0))
+                squares = _squares(array.astype(np.float64))
+                size = float(_sizes(squares, _axis_of(squares)).max(initial=0.0))
             else:
                 size = 0.0
             sizes[name] = max(sizes.get(name, 0.0), size)
@@ -247,20 +247,22 @@ def _of_values(name: str, actual: Float64, expected: Float64, unmatched: float, 
     finite = np.abs(expected) < HUGE
     if not _agree_beyond(actual, expected, finite):
         return OutputDifference(name, "values", float("inf"), unmatched)
-    theirs, apart = np.where(finite, expected, 0.0), np.where(finite, actual - expected, 0.0)
-    axis = channel_axis(expected)
-    size, distance = channel_sizes(theirs, axis), channel_sizes(apart, axis)
+    with np.errstate(invalid="ignore"):  # infinity less infinity, which does not count
+        apart = np.square(np.where(finite, actual - expected, 0.0))
+    squares = _squares(expected)
+    axis, classes = _axis_of(squares), class_axis(expected)
+    size, distance = _sizes(squares, axis), _sizes(apart, axis)
     scores = _within_one(expected, axis)
-    floor = np.where(scores & (class_axis(expected) is None), SCORE, FLOOR * largest)
     groups = alike(size)
-    total = np.bincount(groups, np.square(np.maximum(size, floor)))
-    worst = float(np.sqrt(np.divide(np.bincount(groups, np.square(distance)), np.where(total, total, 1.0))).max())
+    size = np.maximum(size, np.where(scores & (classes is None), SCORE, FLOOR * largest))
+    total = np.bincount(groups, np.square(size))
+    worst = float(np.sqrt(np.bincount(groups, np.square(distance)) / np.where(total, total, 1.0)).max())
     along = [size.size if a == axis else 1 for a in range(expected.ndim)]
-    flipped, decisions = flips(actual, expected, scores=scores.reshape(along))
+    flipped, decisions = flips(actual, expected, classes, scores=scores.reshape(along))
     difference = OutputDifference(name, "values", worst, unmatched, flips=flipped, decisions=decisions)
     if axis is None:
         return difference
-    by_channel = distance / np.where(np.maximum(size, floor) > 0, np.maximum(size, floor), 1.0)
+    by_channel = distance / np.where(size, size, 1.0)
     channel = int(by_channel.argmax())
     return replace(difference, channel=channel, channel_difference=float(by_channel[channel]))
 
@@ -278,25 +280,30 @@ def _agree_beyond(actual: Float64, expected: Float64, finite: Bool) -> bool:
 
 def channel_axis(expected: Float64) -> int | None:
     """Return the dimension whose slices differ most in size, none of them small; None where there is none."""
+    return _axis_of(_squares(expected))
+
+
+def _squares(values: Float64) -> Float64:
+    """Return the squares; 0 of entries that are not finite, or huge."""
+    return np.square(np.where(np.abs(values) < HUGE, values, 0.0))
+
+
+def _axis_of(squares: Float64) -> int | None:
     spread: dict[int, float] = {}
-    for axis in range(1, expected.ndim):
-        n = expected.shape[axis]
-        if n > 1 and expected.size >= n * LEAST_IN_CHANNEL:
-            size = channel_sizes(expected, axis)
+    for axis in range(1, squares.ndim):
+        n = squares.shape[axis]
+        if n > 1 and squares.size >= n * LEAST_IN_CHANNEL:
+            size = _sizes(squares, axis)
             least = 1e-9 * float(size.max()) or 1.0
             spread[axis] = float(np.std(np.log(np.maximum(size, least))))
     return max(spread, key=lambda axis: spread[axis], default=None)
 
 
-def channel_sizes(values: Float64, axis: int | None) -> Float64:
-    """Return float64 [c], the root mean square of every slice along a dimension, of all [1] without one.
-
-    Entries that are not finite, or huge, count as 0.
-    """
-    squares = np.square(np.where(np.abs(values) < HUGE, values, 0.0))
+def _sizes(squares: Float64, axis: int | None) -> Float64:
+    """Return float64 [c], the root mean square of every slice along a dimension; [1], of all, without one."""
     if axis is None:
         return np.array([math.sqrt(squares.mean()) if squares.size else 0.0])
-    others = tuple(a for a in range(values.ndim) if a != axis)
+    others = tuple(a for a in range(squares.ndim) if a != axis)
     return np.asarray(np.sqrt(squares.mean(axis=others)), np.float64)
 
 
