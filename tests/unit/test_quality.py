@@ -156,6 +156,12 @@ def test_zeros_make_ties_so_that_indices_do_not_count_on_them() -> None:
     assert "on zeros" in why_not(of(noise=np.ones(8), zeros=2 * np.ones(8)), values)
 
 
+def test_offsets_that_zeros_leave_are_measured_against_what_the_output_is_elsewhere() -> None:
+    values = RNG.standard_normal((1, 4, 64))
+    expected = of(noise=values, zeros=0.02 * values)
+    assert right(of(noise=values, zeros=0.022 * values), expected).difference == pytest.approx(0.002, 0.1)
+
+
 def test_a_kind_that_makes_the_reference_nan_tells_nothing() -> None:
     expected = of(noise=np.ones(4), zeros=np.full(4, np.nan))
     assert right(of(noise=np.ones(4), zeros=np.zeros(4)), expected).difference == 0.0
