@@ -241,7 +241,7 @@ def show_result(result: Result) -> None:
 
     Whoever was in the screening alone is told without milliseconds.
     """
-    from pipeline.runs.accuracy import accuracy_cell, accuracy_text
+    from pipeline.runs.accuracy import accuracy_cell, accuracy_text, checks_text
     from pipeline.runs.words import (
         alone_text,
         compared,
@@ -278,6 +278,7 @@ def show_result(result: Result) -> None:
     rates = pipelines_text(record.searches, record.candidates)
     told = (winner_text(record.candidates), rates, *warnings(record))
     told += (alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
+    told += (checks_text(record.contest) if record.contest else "",)
     for line in (*map(search_text, record.searches), *told):
         if line:
             console.show(line)

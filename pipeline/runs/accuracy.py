@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pipeline.core.accuracy import Accuracy
 from pipeline.runs.records import CandidateRecord, ContestRecord
 from pipeline.runs.words import compared
+from pipeline.shared.model_inputs import NOISE
 
 
 def share_of_outputs(share: float | None) -> str:
@@ -19,10 +20,14 @@ def share_of_outputs(share: float | None) -> str:
 
 
 def accuracy_cell(candidate: CandidateRecord) -> str:
-    """Return by how much a candidate's outputs differ, for a table; "" where nobody knows."""
+    """Return by how much a candidate's outputs differ, for a table; "" where nobody knows.
+
+    What was only screened was compared on the first kind of inputs alone, which is then named.
+    """
     if candidate.accuracy is None:
         return "" if candidate.difference is None else share_of_outputs(candidate.difference)
-    return share_of_outputs(candidate.accuracy.worst)
+    alone = " on noise" if candidate.accuracy.kinds == (NOISE,) else ""
+    return share_of_outputs(candidate.accuracy.worst) + alone
 
 
 def accuracy_text(candidate: CandidateRecord, metric: str = "") -> str:
@@ -60,6 +65,13 @@ def accuracy_text(candidate: CandidateRecord, metric: str = "") -> str:
     return f"{candidate.name}, {candidate.precision}: {', '.join(parts)}{kinds}."
 
 
+def checks_text(contest: ContestRecord) -> str:
+    """Return how long comparing outputs took beside measuring; "" where nothing was compared."""
+    return (
+        f"Comparing outputs took {contest.checks_s:.1f} s while candidates were measured." if contest.checks_s else ""
+    )
+
+
 def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> tuple[str, ...]:
     """Return the fastest exact answer and the fastest allowed one, a sentence each; none where they are the same.
 
@@ -71,7 +83,9 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
         return ()
     exact = [c for c in known.values() if c.accuracy is not None and c.accuracy.exact and c.latency_s is not None]
     exact.sort(key=lambda c: _standing(c, contest))
-    words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
+    words = (
+        [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["Nothing that was tried is exact."]
+    )
     allowed = share_of_outputs(answer.limits.output)
     return (*words, f"Fastest answer within what is allowed ({allowed}): {_answer_text(known[best], contest)}.")
 

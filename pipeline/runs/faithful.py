@@ -42,6 +42,7 @@ from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring.outputs import OutputDifference, differences
 
 SHAPES = "shapes.json"
+MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
 SAME_INDICES = 0.05  # share of indices, or rows, that may differ: chance decides near ties
 SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
 UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
@@ -199,11 +200,11 @@ def _attempts(
 ) -> Iterator[Attempt]:
     """Yield what may help against wrong outputs, in order; located: gets the first operation that departs."""
     yield from _opened(out)
-    yield Attempt("constants are not folded", Way(fold=False), shapes)
+    yield Attempt("with constants not folded", Way(fold=False), shapes)
     name = source.locate(out, departed)
     if name:
         located.append(name)
-        yield Attempt(f"{name} is an output as well", Way(exposed=name), shapes)
+        yield Attempt(f"with {name} as a further output", Way(exposed=name), shapes)
 
 
 def _executor(out: Path) -> str:
@@ -211,23 +212,31 @@ def _executor(out: Path) -> str:
 
 
 def _opened(out: Path) -> Iterator[Attempt]:
-    """Yield ways that leave dimensions open: one of them, then all that the file leaves open.
+    """Yield ways that leave dimensions open: one of all inputs, then one of a single input, then all the file has open.
 
     Where the file leaves none open, all inputs are tried with one dimension open.
     """
     sizes = {name: list(array.shape) for name, array in next(iter(load_by_kind(out / CHECKS).values())).items()}
     declared = {row["name"]: row["declared"] for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))}
-    free = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
-    if not any(free.values()):
-        free = {name: list(range(len(shape))) for name, shape in sizes.items()}
-        every = []
-    else:
-        every = sorted({place for places in free.values() for place in places})
-    for place in sorted({place for places in free.values() for place in places}):
-        opened = {name: [place] if place in places else [] for name, places in free.items()}
-        yield Attempt(f"dimension {place} of {_inputs(opened)} stays open", USUAL, _with_open(sizes, opened))
-    if len(every) > 1:
-        yield Attempt(f"dimensions of {_inputs(free)} stay open", USUAL, _with_open(sizes, free))
+    told = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
+    free = told if any(told.values()) else {name: list(range(len(shape))) for name, shape in sizes.items()}
+    places = sorted({place for each in free.values() for place in each})
+    opened = [{name: [place] for name, each in free.items() if place in each} for place in places]
+    opened += [{name: [place]} for place in places for name, each in free.items() if place in each][:MOST_SINGLE]
+    opened += [told] if any(told.values()) else []
+    for i, each in enumerate(opened):
+        if each not in opened[:i]:
+            words = ", ".join(_dimensions(name, at) for name, at in each.items() if at)
+            yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, each))
+
+
+def _dimensions(name: str, places: list[int]) -> str:
+    """Return dimensions of an input in words.
+
+    >>> _dimensions("ids", [0]), _dimensions("x", [0, 2])
+    ('dimension 0 of ids', 'dimensions 0 and 2 of x')
+    """
+    return f"dimension{'s' * (len(places) > 1)} {' and '.join(map(str, places))} of {name}"
 
 
 def _open_places(declared: str, rank: int) -> list[int]:
@@ -242,14 +251,10 @@ def _open_places(declared: str, rank: int) -> list[int]:
     return [i for i, text in enumerate(dimensions) if not text.isdigit()]
 
 
-def _inputs(opened: Mapping[str, list[int]]) -> str:
-    return ", ".join(name for name, places in opened.items() if places)
-
-
 def _with_open(sizes: Mapping[str, list[int]], opened: Mapping[str, list[int]]) -> InputShapes:
     """Return the shapes of all inputs, some of their dimensions open."""
     texts = (
-        f"{name}={'x'.join('?' if i in opened[name] else str(n) for i, n in enumerate(shape)) or 'scalar'}"
+        f"{name}={'x'.join('?' if i in opened.get(name, []) else str(n) for i, n in enumerate(shape)) or 'scalar'}"
         for name, shape in sizes.items()
     )
     return InputShapes(tuple(texts))

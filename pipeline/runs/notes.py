@@ -87,7 +87,7 @@ def reference_notes(read: Entry) -> list[str]:
     if facts.way:
         sentences.append(
             f"Read as usual, the model computes something else than its source ({facts.departed}, by "
-            f"{facts.executor}), which is a fault of the runtime. Outputs are right where {facts.way}: so the model "
+            f"{facts.executor}), which is a fault of the runtime. Outputs are right {facts.way}: so the model "
             f"was read, which takes {facts.cost:.2f} times as long."
         )
     return sentences

@@ -234,7 +234,7 @@ def write_result(
     verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
     best = next(row for row in rows if row.name == verdict.best)
-    judged = judged_on(best, given=GIVEN in outcomes["read"].entry.files)
+    judged = judged_on(best, given=bool(settings.coarsen.input))
     ran = payload.load_graph(outcomes["read"].entry.path(form_graph(winner.get("rewrite", ""))))
     files = write_placed(path, outcomes["read"].entry, ran.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)

@@ -23,15 +23,14 @@ ROWS = 8  # that make a column of a table of its own, as the scores beside boxes
 SUM = 1e-2  # that a row of probabilities may be off 1 by: some are of bytes
 
 
-def flips(actual: Float64, expected: Float64, *, scores: Bool) -> tuple[int, int]:
+def flips(actual: Float64, expected: Float64, axis: int | None, *, scores: Bool) -> tuple[int, int]:
     """Return how many decisions differ, and of how many.
 
-    actual, expected: float64 of one shape. scores: whether entries are within [0, 1], as far as is known of a channel
-    of them; an array broadcasts to the shape.
+    actual, expected: float64 of one shape. axis: that of classes, None where there is none. scores: whether entries
+    are within [0, 1], as far as is known of their channel; broadcasts to the shape.
     """
     if not expected.size or np.isnan(expected).any() or np.isnan(actual).any():
         return 0, 0
-    axis = class_axis(expected)
     if axis is not None:
         ours, theirs = actual.argmax(axis), expected.argmax(axis)
         return int(np.sum(ours != theirs)), int(theirs.size)
@@ -46,7 +45,7 @@ def class_axis(expected: Float64) -> int | None:
     (1, None, 1)
     """
     last = expected.ndim - 1
-    if last < 1 or not expected.size:
+    if last < 1 or not expected.size or not np.isfinite(expected).all():
         return None
     for axis in dict.fromkeys((last, 1)):
         if expected.shape[axis] > 1 and (adds_up(expected, axis) or _adds_up_in_logarithms(expected, axis)):

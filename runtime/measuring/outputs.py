@@ -10,7 +10,8 @@ most in size, whatever the layout, of those after the first with `LEAST_IN_CHANN
 a factor of `ALIKE` of one another are compared together, others apart, and the difference of the output is that of the
 worst. What is small beside all else, in a channel or on some kind of inputs, is measured against `FLOOR` of the largest
 channel; scores, which lie within [0, 1] and do not add up to 1, against `SCORE`: nobody asks whether a score is 1e-6 or
-2e-6. Huge numbers, as masks make them, are infinite to low precisions, and are taken for that.
+2e-6. Zeros as inputs leave little more than offsets, which are measured against the largest channel itself. Huge
+numbers, as masks make them, are infinite to low precisions, and are taken for that.
 
 Outputs with other numbers of rows, as those of NonMaxSuppression, are compared over the rows that match: each row of
 the shorter one and its nearest among the other's.
@@ -28,6 +29,7 @@ import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Float64
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.shared.model_inputs import ZEROS
 from runtime.measuring.decisions import class_axis, flips
 
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -113,7 +115,7 @@ def _by_kind(actual: OutputsByKind, expected: OutputsByKind, sizes: Mapping[str,
     """Return the differences by kind and output; of kinds that both have, and whose outputs can be compared."""
     found: dict[str, dict[str, OutputDifference]] = {}
     for kind in expected.keys() & actual.keys():
-        each = differences(actual[kind], expected[kind], sizes)
+        each = differences(actual[kind], expected[kind], sizes, kind=kind)
         if not isinstance(each, MeasurementFailed):
             found[kind] = {d.name: d for d in each}
     return found
@@ -137,11 +139,11 @@ def flip_share(apart: OutputDifference) -> float:
 
 
 def differences(
-    actual: Outputs, expected: Outputs, sizes: Mapping[str, float] | None = None
+    actual: Outputs, expected: Outputs, sizes: Mapping[str, float] | None = None, *, kind: str = ""
 ) -> list[OutputDifference] | MeasurementFailed:
     """Return how far each output is from what was expected, in the model's order, or why they cannot be compared.
 
-    sizes: see `largest_sizes`; of these outputs alone unless given.
+    sizes: see `largest_sizes`; of these outputs alone unless given. kind: of inputs; "" if that does not matter.
     """
     if sorted(actual) != sorted(expected):
         return MeasurementFailed("wrong_output", f"{len(actual)} outputs instead of {len(expected)}")
@@ -149,7 +151,8 @@ def differences(
         if not _comparable(actual[name], array):
             return MeasurementFailed("wrong_output", f"{name} has shape {actual[name].shape}, not {array.shape}")
     sizes = sizes if sizes is not None else largest_sizes([expected])
-    return [_difference(name, actual[name], array, sizes[name]) for name, array in expected.items()]
+    floor = 1.0 if kind == ZEROS else FLOOR
+    return [_difference(name, actual[name], array, floor * sizes[name]) for name, array in expected.items()]
 
 
 def largest_sizes(expected: Sequence[Outputs]) -> dict[str, float]:
@@ -158,8 +161,8 @@ def largest_sizes(expected: Sequence[Outputs]) -> dict[str, float]:
     for outputs in expected:
         for name, array in outputs.items():
             if _kind(array) == "values":
-                numbers = array.astype(np.float64)
-                size = float(channel_sizes(numbers, channel_axis(numbers)).max(initial=0.0))
+                squares = _squares(array.astype(np.float64))
+                size = float(_sizes(squares, _axis_of(squares)).max(initial=0.0))
             else:
                 size = 0.0
             sizes[name] = max(sizes.get(name, 0.0), size)
@@ -214,7 +217,7 @@ def _kind(array: npt.NDArray[Any]) -> Kind:
     return "indices" if array.dtype.kind in "bSU" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
-def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], largest: float) -> OutputDifference:
+def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], least: float) -> OutputDifference:
     kind = _kind(expected)
     ours, theirs = _numbers(actual, expected)
     unmatched = 0.0
@@ -222,32 +225,34 @@ def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any],
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))
         ours, theirs = matched_rows(ours, theirs)
     if kind == "values":
-        return _of_values(name, ours, theirs, unmatched, largest)
+        return _of_values(name, ours, theirs, unmatched, least)
     return OutputDifference(name, kind, float(np.mean(ours != theirs)) if theirs.size else 0.0, unmatched)
 
 
-def _of_values(name: str, actual: Float64, expected: Float64, unmatched: float, largest: float) -> OutputDifference:
+def _of_values(name: str, actual: Float64, expected: Float64, unmatched: float, least: float) -> OutputDifference:
     """Return the difference of outputs of numbers, of one shape.
 
-    largest: size of the largest channel of this output on any kind of inputs.
+    least: size against which a smaller channel is measured.
     """
     finite = np.abs(expected) < HUGE
     if not _agree_beyond(actual, expected, finite):
         return OutputDifference(name, "values", float("inf"), unmatched)
-    theirs, apart = np.where(finite, expected, 0.0), np.where(finite, actual - expected, 0.0)
-    axis = channel_axis(expected)
-    size, distance = channel_sizes(theirs, axis), channel_sizes(apart, axis)
+    with np.errstate(invalid="ignore"):  # infinity less infinity, which does not count
+        apart = np.square(np.where(finite, actual - expected, 0.0))
+    squares = _squares(expected)
+    axis, classes = _axis_of(squares), class_axis(expected)
+    size, distance = _sizes(squares, axis), _sizes(apart, axis)
     scores = _within_one(expected, axis)
-    floor = np.where(scores & (class_axis(expected) is None), SCORE, FLOOR * largest)
     groups = alike(size)
-    total = np.bincount(groups, np.square(np.maximum(size, floor)))
-    worst = float(np.sqrt(np.divide(np.bincount(groups, np.square(distance)), np.where(total, total, 1.0))).max())
+    size = np.maximum(size, np.where(scores & (classes is None), SCORE, least))
+    total = np.bincount(groups, np.square(size))
+    worst = float(np.sqrt(np.bincount(groups, np.square(distance)) / np.where(total, total, 1.0)).max())
     along = [size.size if a == axis else 1 for a in range(expected.ndim)]
-    flipped, decisions = flips(actual, expected, scores=scores.reshape(along))
+    flipped, decisions = flips(actual, expected, classes, scores=scores.reshape(along))
     difference = OutputDifference(name, "values", worst, unmatched, flips=flipped, decisions=decisions)
     if axis is None:
         return difference
-    by_channel = distance / np.where(np.maximum(size, floor) > 0, np.maximum(size, floor), 1.0)
+    by_channel = distance / np.where(size, size, 1.0)
     channel = int(by_channel.argmax())
     return replace(difference, channel=channel, channel_difference=float(by_channel[channel]))
 
@@ -265,25 +270,30 @@ def _agree_beyond(actual: Float64, expected: Float64, finite: Bool) -> bool:
 
 def channel_axis(expected: Float64) -> int | None:
     """Return the dimension whose slices differ most in size, none of them small; None where there is none."""
+    return _axis_of(_squares(expected))
+
+
+def _squares(values: Float64) -> Float64:
+    """Return the squares; 0 of entries that are not finite, or huge."""
+    return np.square(np.where(np.abs(values) < HUGE, values, 0.0))
+
+
+def _axis_of(squares: Float64) -> int | None:
     spread: dict[int, float] = {}
-    for axis in range(1, expected.ndim):
-        n = expected.shape[axis]
-        if n > 1 and expected.size >= n * LEAST_IN_CHANNEL:
-            size = channel_sizes(expected, axis)
+    for axis in range(1, squares.ndim):
+        n = squares.shape[axis]
+        if n > 1 and squares.size >= n * LEAST_IN_CHANNEL:
+            size = _sizes(squares, axis)
             least = 1e-9 * float(size.max()) or 1.0
             spread[axis] = float(np.std(np.log(np.maximum(size, least))))
     return max(spread, key=lambda axis: spread[axis], default=None)
 
 
-def channel_sizes(values: Float64, axis: int | None) -> Float64:
-    """Return float64 [c], the root mean square of every slice along a dimension, of all [1] without one.
-
-    Entries that are not finite, or huge, count as 0.
-    """
-    squares = np.square(np.where(np.abs(values) < HUGE, values, 0.0))
+def _sizes(squares: Float64, axis: int | None) -> Float64:
+    """Return float64 [c], the root mean square of every slice along a dimension; [1], of all, without one."""
     if axis is None:
         return np.array([math.sqrt(squares.mean()) if squares.size else 0.0])
-    others = tuple(a for a in range(values.ndim) if a != axis)
+    others = tuple(a for a in range(squares.ndim) if a != axis)
     return np.asarray(np.sqrt(squares.mean(axis=others)), np.float64)
 
 

@@ -377,7 +377,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answer(
-    copy: Warm, monkeypatch: pytest.MonkeyPatch
+    copy: Warm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Clock:
         after = staticmethod(lambda seconds: Deadline(time.monotonic()))
@@ -391,6 +391,13 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
     assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
+    assert result["verdict"].endswith("Accuracy was judged on generated inputs; give --input.")
+    best = next(c for c in result["candidates"] if c["name"] == result["best"])
+    assert best["accuracy"]["why_not"] == ""
+    assert best["difference"] <= best["accuracy"]["limits"]["output"]
+    said = capsys.readouterr().out
+    assert "precision   outputs differ by" in said
+    assert f"{best['name']}, {best['precision']}: outputs differ by" in said
 
 
 @pytest.mark.usefixtures("made_up_profile")

@@ -108,14 +108,26 @@ def test_later_sources_win_file_environment_assignment_option(tmp_path: Path, mo
 
 
 def test_options_of_the_objective_are_the_settings_they_are_named_after() -> None:
-    names = ("objective", "runtime", "p99", "min_rate", "max_memory", "max_load_time", "rate", "samples_per_query")
+    names: tuple[str, ...] = (
+        "objective",
+        "runtime",
+        "p99",
+        "min_rate",
+        "max_memory",
+        "max_load_time",
+        "rate",
+        "samples_per_query",
+    )
+    names += ("accuracy",)
     options: dict[str, Any] = {**dict.fromkeys((*names, "metric")), "other": 1}
     assert objective_settings(options) == {}
     assert options == {"other": 1}
     given = {"p99": "20ms", "max_load_time": "3s", "max_memory": "2GB", "min_rate": 7.0, "rate": 5.0}
+    given["accuracy"] = "loose"
     asked = objective_settings({**dict.fromkeys((*names, "metric")), **given, "metric": "a.py:top1"})
     found = Settings().updated(asked, "the options").measure
     assert (found.p99_s, found.max_load_s, found.max_memory_bytes) == (0.02, 3.0, 2 * 10**9)
+    assert found.accuracy == "loose"
     assert (found.min_rate, found.rate, found.metric) == (7.0, 5.0, str(Path("a.py:top1").absolute()))
 
 
@@ -240,3 +252,12 @@ def test_every_parameter_of_every_implementation_can_be_set_to_its_default(stage
         parameters = registry.parameters(registry.implementation(stage, name))
         settings = Settings().updated({f"{stage}.{name}.{p.name}": p.default for p in parameters}, "test")
         assert registry.build(stage, name, settings.params_of(stage, name)) == registry.build(stage, name)
+
+
+def test_a_tolerance_of_low_precisions_may_be_nothing_at_all_or_that_of_the_accuracy() -> None:
+    settings = Settings().updated({"measure.low_tolerance": "0"}, "the test")
+    assert settings.measure.low_tolerance == 0.0
+    for each in (settings, Settings()):
+        assert Settings.from_json(each.to_json()) == each
+    with pytest.raises(UsageError, match="accuracy = 'lax', but"):
+        Settings().updated({"measure.accuracy": "lax"}, "the test")

@@ -82,7 +82,7 @@ def test_right_outputs_leave_the_model_as_it_is_read_usually(tmp_path: Path) -> 
 
 def test_a_dimension_that_stays_open_mends_it(tmp_path: Path) -> None:
     facts = Runtime(lambda way, shapes: "?" in shapes.given[0]).facts(tmp_path / "out")
-    assert facts.way == "dimension 0 of ids stays open"
+    assert facts.way == "with dimension 0 of ids left open"
     assert facts.departed == "output_0: 50 % off on the inputs 'noise'"
     assert facts.cost == pytest.approx(1.5)
     assert (tmp_path / "out" / "model.xml").read_text() == "ids=?x6"
@@ -95,18 +95,18 @@ def test_what_helps_is_tried_in_order(tmp_path: Path) -> None:
     runtime = Runtime(lambda way, shapes: way.exposed == "mul", located="mul")
     facts = runtime.facts(tmp_path / "out")
     assert runtime.tried == ["ids=1x6", "ids=?x6", "ids=1x?", "ids=?x?", "ids=1x6 unfolded", "ids=1x6 mul"]
-    assert facts.way == "mul is an output as well"
+    assert facts.way == "with mul as a further output"
     assert not (tmp_path / "out" / GIVEN).exists()
 
 
 def test_what_cannot_be_read_in_some_way_is_read_in_the_next(tmp_path: Path) -> None:
     runtime = Runtime(lambda way, shapes: not way.fold, refuses=lambda way, shapes: "?" in shapes.given[0])
-    assert runtime.facts(tmp_path / "out").way == "constants are not folded"
+    assert runtime.facts(tmp_path / "out").way == "with constants not folded"
 
 
 def test_of_a_file_with_concrete_shapes_single_dimensions_are_opened(tmp_path: Path) -> None:
     runtime = Runtime(lambda way, shapes: shapes.given == ("ids=1x?",), declared="[1,6]")
-    assert runtime.facts(tmp_path / "out").way == "dimension 1 of ids stays open"
+    assert runtime.facts(tmp_path / "out").way == "with dimension 1 of ids left open"
 
 
 def test_a_model_that_nothing_mends_is_refused_with_the_first_operation_that_departs(tmp_path: Path) -> None:

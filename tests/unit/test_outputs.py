@@ -137,6 +137,8 @@ def test_what_is_next_to_nothing_is_not_measured_against_itself() -> None:
     assert apart.difference < 1e-4  # beside what the output is on other inputs
     scores = np.full((1, 80, 100), 1e-5)
     assert one(3 * scores, scores).difference == pytest.approx(2e-3)  # of a hundredth
+    few = np.concatenate([scores, np.full((1, 1, 100), 0.05)], axis=1)
+    assert one(few * np.array([1.0] * 80 + [1.2])[:, None], few).difference == pytest.approx(0.2)  # one that lives
     rows = np.full((1, 10, 1000), 1e-3)
     assert one(rows * 1.5, rows).difference == pytest.approx(0.5)  # rows that add up to 1 have a size of their own
 

@@ -156,6 +156,12 @@ def test_zeros_make_ties_so_that_indices_do_not_count_on_them() -> None:
     assert "on zeros" in why_not(of(noise=np.ones(8), zeros=2 * np.ones(8)), values)
 
 
+def test_offsets_that_zeros_leave_are_measured_against_what_the_output_is_elsewhere() -> None:
+    values = RNG.standard_normal((1, 4, 64))
+    expected = of(noise=values, zeros=0.02 * values)
+    assert right(of(noise=values, zeros=0.022 * values), expected).difference == pytest.approx(0.002, 0.1)
+
+
 def test_a_kind_that_makes_the_reference_nan_tells_nothing() -> None:
     expected = of(noise=np.ones(4), zeros=np.full(4, np.nan))
     assert right(of(noise=np.ones(4), zeros=np.zeros(4)), expected).difference == 0.0
@@ -201,7 +207,8 @@ def test_what_other_right_outputs_differ_by_is_allowed() -> None:
     assert "1.1 %" in why_not(found, expected, F32)
     assert right(found, expected, F32, variations=[varied]).exact  # 3 times 0.4 %, and 0.1 %
     assert "1.1 %" in why_not(found, expected, F32, variations=[of(noise=np.zeros((1, 3)))])  # of another shape
-    assert right(found, expected, F32, variations=[of(noise=values * np.nan)])  # chance alone decides
+    nothing = of(noise=values * np.nan)
+    assert right(nothing, expected, F32, variations=[nothing]).difference is None  # chance alone decides
     ranks = np.arange(100)
     swapped = np.where(ranks < 4, 3 - ranks, ranks)
     assert right(of(noise=swapped), of(noise=ranks), F32, variations=[of(noise=swapped)]).indices == 0.04

@@ -42,6 +42,8 @@ def properties(name: str, *path: str) -> set[str]:
 def test_the_schema_of_results_has_the_keys_of_the_documentation() -> None:
     assert properties("result") == keys_of("result.md", "## result.json")
     assert properties("result", "CandidateRecord") == keys_of("result.md", "A candidate:")
+    assert properties("result", "Accuracy") == keys_of("result.md", "Its accuracy, which")
+    assert properties("result", "AccuracyLimits") == {"output", "indices", "rows", "flips"}
     assert properties("result", "SearchRecord") == keys_of("result.md", "A search, all")
 
 

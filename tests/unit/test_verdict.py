@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.runs.accuracy import accuracy_cell, accuracy_text, judged_on
+from pipeline.runs.accuracy import accuracy_cell, accuracy_text, checks_text, judged_on
 from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
 from pipeline.runs.verdict import Limits, decide, predicted
 from tests.reports import accuracy
@@ -157,7 +157,7 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     unsure = replace(fast, times_as_fast=0.8)
     exact, _ = decide([low, unsure], contest([], {}, control="low"), FREE).notes
     assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
-    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "No candidate is exact."
+    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "Nothing that was tried is exact."
 
 
 def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> None:
@@ -178,6 +178,11 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
     assert accuracy_text(candidate("unknown")) == accuracy_cell(candidate("unknown")) == ""
     judged = accuracy_text(replace(low, accuracy=accuracy(0.0, lost=0.005)), "top1")
     assert judged == "low, bf16: top1 falls by 0.5 % from the reference, outputs differ by 0 % from the reference."
+    assert accuracy_cell(replace(low, accuracy=accuracy(0.01))) == "1 % on noise"
+    assert checks_text(contest([], {}, checks_s=0.84)) == (
+        "Comparing outputs took 0.8 s while candidates were measured."
+    )
+    assert checks_text(contest([], {})) == ""
     assert judged_on(low, given=False) == "Accuracy was judged on generated inputs; give --input."
     assert judged_on(low, given=True) == judged_on(candidate("unknown"), given=False) == ""
 
