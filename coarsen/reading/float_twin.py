@@ -64,7 +64,7 @@ def _replace(graph: Any, onnx: Any) -> None:
             nodes += _unrounded(node, onnx)
         elif node.op_type in INTEGER_PRODUCTS and node.input[0] in floats:
             floats.add(node.output[0])
-            nodes += _product(node, onnx)
+            nodes += _product(node, constants, onnx)
         elif node.op_type == "DynamicQuantizeLSTM":
             nodes += _lstm(node, onnx)
         elif node.op_type == "QuantizeLinear" and node.input[0] not in constants:
@@ -113,7 +113,7 @@ def _value(name: str, constants: Mapping[str, Any], onnx: Any) -> npt.NDArray[An
     return onnx.numpy_helper.to_array(constants[name]) if name in constants else None
 
 
-def _product(node: Any, onnx: Any) -> list[Any]:
+def _product(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
     """Return the product of floating point numbers in place of one of integers."""
     make, types = onnx.helper, onnx.TensorProto
     weights = f"{node.output[0]}_weights"
@@ -121,10 +121,10 @@ def _product(node: Any, onnx: Any) -> list[Any]:
     if len(node.input) > 3 and node.input[3]:
         zero, centred = f"{weights}_zero", f"{weights}_centred"
         nodes.append(make.make_node("Cast", [node.input[3]], [zero], name=f"{zero}_cast", to=types.FLOAT))
-        shaped = zero
-        if node.op_type == "ConvInteger":  # a zero point for each output channel, the first dimension of the weights
+        shaped, rank = zero, len(constants[node.input[1]].dims) if node.input[1] in constants else 0
+        if node.op_type == "ConvInteger" and rank:  # a zero point for all channels, the first dimension, or for each
             shaped = f"{zero}_shaped"
-            nodes += _by_channel(node, zero, shaped, onnx)
+            nodes += _by_channel(zero, shaped, rank, onnx)
         nodes.append(make.make_node("Sub", [weights, shaped], [centred], name=f"{centred}_sub"))
         weights = centred
     kind = INTEGER_PRODUCTS[node.op_type]
@@ -133,11 +133,11 @@ def _product(node: Any, onnx: Any) -> list[Any]:
     return [*nodes, product]
 
 
-def _by_channel(node: Any, zero: str, shaped: str, onnx: Any) -> list[Any]:
-    """Return what shapes the zero points of a convolution's weights, one or as many as channels: [c, 1, 1, 1]."""
+def _by_channel(zero: str, shaped: str, rank: int, onnx: Any) -> list[Any]:
+    """Return what shapes the zero points of a convolution's weights, one or as many as channels: [c, 1, ...]."""
     make = onnx.helper
     target = f"{shaped}_target"
-    value = make.make_tensor(f"{target}_value", onnx.TensorProto.INT64, [4], [-1, 1, 1, 1])
+    value = make.make_tensor(f"{target}_value", onnx.TensorProto.INT64, [rank], [-1] + [1] * (rank - 1))
     return [
         make.make_node("Constant", [], [target], name=f"{target}_constant", value=value),
         make.make_node("Reshape", [zero, target], [shaped], name=f"{shaped}_reshape"),

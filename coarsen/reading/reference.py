@@ -186,12 +186,18 @@ def _shaken(checks: ByKind) -> dict[str, Inputs]:
     rng = np.random.default_rng(0)
     return {
         kind: {
-            name: (a * (1 + SHAKING * rng.uniform(-1, 1, a.shape))).astype(a.dtype) if a.dtype.kind == "f" else a
+            name: (a + SHAKING * _size(a) * rng.uniform(-1, 1, a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
             for name, a in inputs.items()
         }
         for kind, inputs in checks.items()
         if any(a.dtype.kind == "f" for a in inputs.values())
     }
+
+
+def _size(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return how large the entries of an array are, none smaller than they are in the mean; 1 of nothing but zeros."""
+    mean = float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 0.0
+    return np.maximum(np.abs(array), mean or 1.0)
 
 
 def _fastest(run: Run, inputs: Inputs) -> float:

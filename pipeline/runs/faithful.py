@@ -38,8 +38,8 @@ from pipeline.shared.checks import (
     load_by_kind,
     save_by_kind,
 )
-from pipeline.shared.model_inputs import GIVEN
-from runtime.measuring.outputs import OutputDifference, differences
+from pipeline.shared.model_inputs import GIVEN, ZEROS
+from runtime.measuring.outputs import OutputDifference, differences, largest_sizes
 
 SHAPES = "shapes.json"
 MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
@@ -130,13 +130,15 @@ def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
         load_by_kind(out / REFERENCE),
         allowances(out),
     )
-    found = []
+    found, sizes = [], largest_sizes(list(theirs.values()))
     for kind, expected in theirs.items():
         actual = {name: array for name, array in ours[kind].items() if name in expected}  # one may be exposed beside
-        each = differences(actual, expected)
+        each = differences(actual, expected, sizes)
         if isinstance(each, MeasurementFailed):
             raise OutputMismatchError(f"Once it is read, the model has other outputs: {each.message}.", REMEDY)
-        found += [Departure(kind, one) for one in each if _distance(one) > allowed[kind][one.name]]
+        # Zeros make ties, of which indices and rows tell nothing.
+        judged = [one for one in each if kind != ZEROS or one.kind == "values"]
+        found += [Departure(kind, one) for one in judged if _distance(one) > allowed[kind][one.name]]
     return sorted(found, key=lambda d: -_distance(d.difference))
 
 
@@ -164,8 +166,9 @@ def _distances(out: Path, file: str) -> dict[str, dict[str, float]]:
     if not (out / file).exists():
         return {}
     theirs, found = load_by_kind(out / REFERENCE), dict[str, dict[str, float]]()
+    sizes = largest_sizes(list(theirs.values()))
     for kind, outputs in load_by_kind(out / file).items():
-        each = differences(outputs, theirs[kind])
+        each = differences(outputs, theirs[kind], sizes)
         if isinstance(each, MeasurementFailed):
             found[kind] = dict.fromkeys(outputs, math.inf)
         else:
