@@ -37,6 +37,29 @@ def line_reader(folder: Path, *, rows: int = 48, merges: bool = False) -> Path:
     )
 
 
+def digit_reader(folder: Path) -> Path:
+    """A recogniser of lines 32 pixels high, whose last 4 rows become features of a recurrent network's steps."""
+    g = OnnxGraph()
+    y = g.conv(g.conv("x", 1, 4, stride=2), 4, 4, stride=2)
+    y = g.op("MaxPool", y, kernel_shape=[2, 1], strides=[2, 1])
+    y = g.op("Transpose", y, perm=[0, 3, 1, 2])
+    y = g.op("Reshape", y, g.op("Concat", g.size(y, 0), g.const([-1, 16]), axis=0))
+    return g.save(
+        folder / "digit_reader.onnx",
+        {"x": (FLOAT, ["batch", 1, 32, "width"])},
+        {"scores": (g.linear(g.op("Tanh", g.linear(y, 16, 8)), 8, 11), FLOAT, [None, None, 11])},
+    )
+
+
+def without_batch(folder: Path) -> Path:
+    """A detector of a single image [3, height, width], which it normalises and gives a batch itself."""
+    g = OnnxGraph()
+    y = g.conv(g.op("Unsqueeze", g.op("Sub", "image", g.const(0.5, np.float32)), g.const([0])), 3, 4, stride=2)
+    return g.save(
+        folder / "without_batch.onnx", {"image": (FLOAT, [3, "height", "width"])}, {"y": (y, FLOAT, [None] * 4)}
+    )
+
+
 def anchored_detector(folder: Path, *, side: int = 320, strides: tuple[int, ...] = (8, 16), each: int = 1) -> Path:
     """A detector that picks the anchors of its ten best scores from a table for images of one side; runs at others."""
     g = OnnxGraph()

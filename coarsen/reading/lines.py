@@ -1,16 +1,16 @@
-"""Recognisers of lines of text, told by what becomes of an image: its height comes to 1, its width to a sequence."""
+"""Recognisers of lines of text, told by what becomes of an image: its width is a sequence, its height much less."""
 
 from __future__ import annotations
 
 from typing import Any
 
-SIDEWAYS = 2  # times less than the height that the width of the image is reduced
+SIDEWAYS = 2  # times more than the width that the height is reduced
 
 
 def reads_line(shaped: Any, height: int, width: int) -> bool:
     """Return whether a model, with an image of this size, reads it as a line of text.
 
-    Its height comes to 1, its width is reduced much less, and is the length of an output.
+    Its height is reduced much more than its width, mostly to 1, and the width that is left is the length of an output.
     """
     lengths = set()
     for out in shaped.outputs:
@@ -18,9 +18,7 @@ def reads_line(shaped: Any, height: int, width: int) -> bool:
         if shape.rank.is_dynamic or len(shape) > 3:
             continue
         lengths |= {d.get_length() for d in shape if d.is_static and d.get_length() > 1}
-    return any(
-        shape[-2] == 1 and shape[-1] in lengths and shape[-1] * height >= SIDEWAYS * width for shape in _images(shaped)
-    )
+    return any(shape[-1] in lengths and shape[-1] * height >= SIDEWAYS * width * shape[-2] for shape in _images(shaped))
 
 
 def tiles(shaped: Any) -> bool:

@@ -197,7 +197,8 @@ def _shaken(checks: ByKind) -> dict[str, Inputs]:
 def _size(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return how large the entries of an array are, none smaller than they are in the mean; 1 of nothing but zeros."""
     mean = float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 0.0
-    return np.maximum(np.abs(array), mean or 1.0)
+    size: npt.NDArray[Any] = np.maximum(np.abs(array), mean or 1.0)
+    return size
 
 
 def _fastest(run: Run, inputs: Inputs) -> float:

@@ -34,7 +34,7 @@ from coarsen.reading.stated_sizes import (
     stated_sides,
     table_rows,
 )
-from pipeline.shared.model_inputs import image_axes, input_name, is_image
+from pipeline.shared.model_inputs import CHANNELS, image_axes, input_name, is_image
 from pipeline.shared.sizes import bounded, sized
 
 # Of images, and of all else, the likeliest first.
@@ -66,11 +66,15 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """An open input: what its dimensions count, and those of their sizes that metadata give by their names, else 0."""
+    """An open input.
+
+    spatial: which dimensions are the height and width of an image; () of all else. roles: what its dimensions count.
+    stated: those of their sizes that metadata give by their names, else 0.
+    """
 
     port: Any
     name: str
-    image: bool
+    spatial: tuple[int, ...]
     roles: tuple[AxisRole, ...]
     stated: tuple[int, ...]
 
@@ -97,13 +101,25 @@ def _opened(port: Any, names: Names, metadata: Mapping[str, str]) -> _Open:
     stated = tuple(numbers[0] if len(numbers) == 1 else 0 for numbers in given)
     roles = roles_of(port, names)
     return _Open(
-        port, input_name(port), is_image(port), roles, stated if len(stated) == len(roles) else (0,) * len(roles)
+        port, input_name(port), _spatial(port), roles, stated if len(stated) == len(roles) else (0,) * len(roles)
     )
+
+
+def _spatial(port: Any) -> tuple[int, ...]:
+    """Return which dimensions of an input are the height and width of an image, () if it is none.
+
+    An image may come without a batch, as torchvision's detectors take it.
+    """
+    if is_image(port):
+        return image_axes(port)
+    shape = port.get_partial_shape()
+    alone = len(shape) == 3 and shape[0].is_static and shape[0].get_length() in CHANNELS
+    return (1, 2) if alone and shape[1].is_dynamic and shape[2].is_dynamic else ()
 
 
 def _stated(model: Any, inputs: Sequence[_Open], metadata: Mapping[str, str], reshape: Reshape) -> Iterator[Guess]:
     """Yield the shapes that the file itself speaks for."""
-    pictures = [each for each in inputs if each.image and _is_open(each)]
+    pictures = [each for each in inputs if each.spatial and _is_open(each)]
     lengths = [(n,) for n, _ in stated_lengths(metadata)]
     if not pictures:
         for number, key in stated_lengths(metadata):
@@ -126,7 +142,7 @@ def _stated(model: Any, inputs: Sequence[_Open], metadata: Mapping[str, str], re
 def _is_open(image: _Open) -> bool:
     """Return whether the height or the width of an image is open."""
     shape = image.port.get_partial_shape()
-    return any(shape[axis].is_dynamic for axis in image_axes(image.port))
+    return any(shape[axis].is_dynamic for axis in image.spatial)
 
 
 def _by_tables(model: Any, inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, str]]:
@@ -149,7 +165,7 @@ def _lines(inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, st
     found = []
     for sides in LINES:
         shapes = next(_sized(inputs, sides, sides)).shapes
-        spatial = tuple(shapes[inputs[0].name][axis] for axis in image_axes(inputs[0].port))
+        spatial = tuple(shapes[inputs[0].name][axis] for axis in inputs[0].spatial)
         shaped = reshape(shapes) if spatial == sides else None
         if shaped is not None and reads_line(shaped, *sides):
             found.append((not tiles(shaped), sides))
@@ -196,16 +212,17 @@ def _sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool)
     """Return the sizes of one input."""
     shape = each.port.get_partial_shape()
     front = 1 if late and len(shape) > 1 and shape[0].is_static else 0
-    spatial = image_axes(each.port) if each.image else ()
     sizes: list[int] = []
     others = 0  # open dimensions so far of which nothing is known, but the batch
     for axis, (dimension, role) in enumerate(zip(shape, each.roles, strict=True)):
-        if role is AxisRole.BATCH or (role is AxisRole.UNKNOWN and axis == front and dimension.is_dynamic):
+        if role is AxisRole.BATCH or (
+            role is AxisRole.UNKNOWN and axis == front and axis not in each.spatial and dimension.is_dynamic
+        ):
             wanted = 1
         elif counted and (stated := each.stated[axis] or role.usual):
             wanted = stated
-        elif axis in spatial:
-            wanted = image[spatial.index(axis) % len(image)]
+        elif axis in each.spatial:
+            wanted = image[each.spatial.index(axis) % len(image)]
         elif role is AxisRole.UNKNOWN:
             wanted = length[others % len(length)]
             others += dimension.is_dynamic
@@ -217,7 +234,7 @@ def _sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool)
 
 def _usual(model: Any, inputs: Sequence[_Open]) -> Iterator[Guess]:
     """Yield shapes of which nothing speaks but that they are usual, or that some constant is of that size."""
-    for image, length in _pairs(model, [each.image for each in inputs]):
+    for image, length in _pairs(model, [bool(each.spatial) for each in inputs]):
         yield from _sized(inputs, image, length)
 
 

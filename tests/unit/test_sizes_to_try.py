@@ -26,7 +26,17 @@ from coarsen.reading.trial import try_sizes
 from coarsen.reading.tries import Tries
 from pipeline.core.errors import ModelError
 from tests.models import constant, with_state
-from tests.open_models import anchored_detector, any_frames, any_image, coarse_detector, line_reader, molecule, patches
+from tests.open_models import (
+    anchored_detector,
+    any_frames,
+    any_image,
+    coarse_detector,
+    digit_reader,
+    line_reader,
+    molecule,
+    patches,
+    without_batch,
+)
 
 
 def chosen_of(path: Path) -> list[ChosenShape]:
@@ -55,6 +65,15 @@ def test_a_dimension_that_is_removed_must_be_one(tmp_path: Path):
     fixed = op.squeeze(op.relu(x), constant([1], "axis", np.int64), name="one")
     save_model(ov.Model([op.result(fixed)], [x]), tmp_path / "one.xml")
     assert shapes_of(tmp_path / "one.xml") == ["[1,1,4]"]
+
+
+def test_rows_that_become_features_are_a_line_as_well(tmp_path: Path):
+    (chosen,) = chosen_of(digit_reader(tmp_path))
+    assert (chosen.shape, chosen.why) == ("[1,1,32,320]", "a line of text")
+
+
+def test_an_image_may_come_without_a_batch(tmp_path: Path):
+    assert shapes_of(without_batch(tmp_path)) == ["[3,224,224]"]
 
 
 def test_a_detector_is_no_recogniser_of_lines(tmp_path: Path):
@@ -227,6 +246,10 @@ def test_outputs_of_one_thread_and_of_all_must_agree(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(trial, "_compiled", other)
     x = op.parameter([1, 4], np.float32, name="x")
     assert "of 1 thread and of all, the output" in try_sizes(ov.Model([op.result(op.relu(x))], [x])).fault
+    rounded = try_sizes(ov.Model([op.result(op.round(x, "half_to_even"))], [x]))
+    assert rounded.fault == ""
+    assert "1 thread and all (the output" in rounded.compared
+    assert "as rounding may do" in rounded.compared
 
 
 def flat_below(length: int) -> ov.Model:
@@ -309,9 +332,7 @@ def test_what_takes_long_is_compared_less_and_that_is_told():
     x = op.parameter([1, 4], np.float32, name="x")
     told = try_sizes(ov.Model([op.result(op.relu(x))], [x]), comparing_s=0.0)
     assert told.fault == ""
-    assert told.compared.startswith(
-        "nothing; two inferences and 1 thread and all were not compared: an inference takes"
-    )
+    assert told.compared.startswith("nothing; two inferences and 1 thread and all were not compared: compiling takes")
 
 
 def test_states_are_those_of_the_beginning_in_every_inference_that_is_compared():
