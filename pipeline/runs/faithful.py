@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.shapes import ChosenShape, InputShapes, described
 from coarsen.reading.ways import USUAL, Way
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed
@@ -42,6 +42,7 @@ from pipeline.shared.model_inputs import GIVEN, ZEROS
 from runtime.measuring.outputs import OutputDifference, differences, largest_sizes
 
 SHAPES = "shapes.json"
+MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
 MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
 SAME_INDICES = 0.05  # share of indices, or rows, that may differ: chance decides near ties
 SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
@@ -69,11 +70,12 @@ class Departure:
 class Source:
     """A model file that is read.
 
-    read: reads it into a folder, in a way, with shapes. locate: returns what departs first there, "" if nobody knows.
+    read: reads it into a folder, in a way, with shapes; sizes to pass over come last, with what is wrong with them.
+    locate: returns what departs first there, "" if nobody knows.
     """
 
     path: Path
-    read: Callable[[Path, Way, InputShapes, ReferenceOrder], None]
+    read: Callable[[Path, Way, InputShapes, ReferenceOrder, Mapping[str, str]], None]
     locate: Callable[[Path, Departure], str]
 
 
@@ -92,10 +94,41 @@ def read_faithfully(source: Source, out: Path, shapes: InputShapes, order: Refer
     order: what is run for the comparison. `FACTS` says in "way" what was done, "" for nothing special.
 
     Raises:
-        OutputMismatchError: none of the ways gives them.
-        PlacewrightError: whatever `read` raises for the usual way.
+        OutputMismatchError: none of the ways gives them, nor other sizes of inputs where these were assumed.
+        PlacewrightError: whatever reading it the usual way raises.
     """
-    source.read(out, USUAL, shapes, order)
+    unfit: dict[str, str] = {}
+    faults = list[OutputMismatchError]()
+    while True:
+        try:
+            source.read(out, USUAL, shapes, order, unfit)
+            _mend(source, out, shapes, order)
+        except OutputMismatchError as error:
+            faults.append(error)
+            chosen = [ChosenShape(**row) for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))]
+            if len(faults) == MOST_SIZES or all(shape.given for shape in chosen):
+                raise faults[0] from error
+            unfit[described(chosen)] = error.cause
+            _clear(out)
+        except ModelError as error:
+            if faults:  # no other size is left
+                raise faults[0] from error
+            raise
+        else:
+            return
+
+
+def _clear(out: Path) -> None:
+    for path in out.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _mend(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder) -> None:
+    """Compare a model that was read the usual way with its source, and read it in another way if it departs.
+
+    Raises:
+        OutputMismatchError: none gives the source's outputs.
+    """
     if not (out / REFERENCE).exists():
         _conclude(out, None, "")
         return
@@ -269,7 +302,7 @@ def _agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: Ref
     spare.mkdir()
     shutil.copyfile(out / CHECKS, spare / CHECKS)
     try:
-        source.read(spare, attempt.way, attempt.shapes, replace(order, source=False))
+        source.read(spare, attempt.way, attempt.shapes, replace(order, source=False), {})
     except (ModelError, UsageError):
         return False  # the model cannot be read that way
     return (spare / NORMALISED).exists() and not departures(out, spare)

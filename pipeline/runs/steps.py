@@ -69,9 +69,9 @@ def read(work: StepContext) -> None:
     seconds = max(LEAST_CHECKING_S, CHECKING_SHARE * min(work.deadline.left_s, MOST_CHECKED_S))
     order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params["decode_steps"])
 
-    def read_into(out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder) -> None:
+    def read_into(out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder, unfit: Mapping[str, str]) -> None:
         alike: Mapping[str, Any] = {"source": params["model_sha256"], "limits": limits, "rewrites": rewrites}
-        read_apart(path, out, shapes=sized, way=way, reference=asked, **alike)
+        read_apart(path, out, shapes=sized, way=way, reference=asked, unfit=unfit, **alike)
 
     def locate(folder: Path, departure: Departure) -> str:
         output = departure.difference.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -45,15 +45,19 @@ class Runtime:
     declared: str = "[?,?]"
     refuses: Callable[[Way, InputShapes], bool] = lambda way, shapes: False
     located: str = ""
+    given: bool = True
+    passed_over: list[dict[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
-    def read(self, out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder) -> None:
+    def read(self, out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
         self.tried.append(f"{','.join(shapes.given)} {'' if way.fold else 'unfolded'}{way.exposed}".strip())
         if self.refuses(way, shapes):
             raise ModelError("It cannot be read so.")
         for name in ("model.xml", "model.bin", "graph.npz"):
             (out / name).write_text(self.tried[-1])
-        chosen = [ChosenShape("ids", self.declared, "[1,6]", given=False)] if "?" in self.declared else []
+        length = 6 + len(unfit)
+        self.passed_over.append(dict(unfit))
+        chosen = [ChosenShape("ids", self.declared, f"[1,{length}]", self.given)] if "?" in self.declared else []
         (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]))
         if order.source:
             save_by_kind(out / CHECKS, {"noise": {"ids": np.ones((1, 6), np.int64)}})
@@ -115,9 +119,21 @@ def test_a_model_that_nothing_mends_is_refused_with_the_first_operation_that_dep
     assert caught.value.exit_code == 6
 
 
+def test_sizes_that_nobody_gave_are_passed_over_where_outputs_depart(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: len(runtime.passed_over) > 5, given=False)
+    runtime.facts(tmp_path / "out")
+    *_, last = runtime.passed_over
+    assert list(last) == ["ids [1,6]"]
+    assert "50 % off" in last["ids [1,6]"]
+    with pytest.raises(OutputMismatchError):
+        Runtime(lambda way, shapes: False, given=False).facts(tmp_path / "never")
+
+
 def test_a_source_that_does_not_run_is_told_and_not_compared(tmp_path: Path) -> None:
-    def without_reference(out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder) -> None:
-        runtime.read(out, way, shapes, order)
+    def without_reference(
+        out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]
+    ) -> None:
+        runtime.read(out, way, shapes, order, unfit)
         (out / REFERENCE).unlink()
 
     runtime = Runtime(lambda way, shapes: False)
