@@ -23,7 +23,7 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | smooth | images (rank 4 with 1, 3 or 4 channels) | gradients and soft blobs, within [0, 1], or [0, 255] as noise |
 | | floating point of one dimension of `LONG` or more, 2 at most beside it (audio) | a chord, struck every half second |
 | | other floating point | few waves along the last two dimensions, of deviation 1 |
-| edges | images | rectangles of one colour each, within [-2, 2], or [0, 255] as noise |
+| edges | images | rectangles of one colour each, with a grain, within [-2, 2], or [0, 255] as noise |
 | text | ids | frequent and rare ones, a phrase that repeats, a run of one id |
 | second | what is drawn | the same, drawn anew |
 | zeros | what is drawn | zeros |

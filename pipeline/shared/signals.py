@@ -21,6 +21,7 @@ LOUDNESS = 0.5  # the largest sample
 WAVES = 3
 BLOBS = 3
 RECTANGLES = 6
+GRAIN = 0.004  # a step of a byte: without it equal regions would give equal scores, and chance would rank them
 PHRASE = 8  # ids
 FEW_IDS = 4  # as of token types: such ids come in two runs
 
@@ -63,7 +64,7 @@ def gradients(shape: Sequence[int], rng: np.random.Generator, *, channels: Seque
 
 
 def rectangles(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
-    """Return float64 [shape], images within [0, 1]: rectangles of one colour each before another; see `gradients`."""
+    """Return float64 [shape], images within [0, 1]: rectangles of a colour each, with a grain; see `gradients`."""
     return _images(shape, rng, channels, _rectangles)
 
 
@@ -92,7 +93,7 @@ def _rectangles(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
         top, left = int(rng.integers(0, h)), int(rng.integers(0, w))
         bottom, right = int(rng.integers(top, h)) + 1, int(rng.integers(left, w)) + 1
         image[:, top:bottom, left:right] = rng.uniform(0, 1, (c, 1, 1))
-    return image
+    return np.clip(image + GRAIN * rng.standard_normal(image.shape), 0.0, 1.0)
 
 
 def text_ids(shape: Sequence[int], rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -8,10 +8,11 @@ A norm over a whole output tells of its largest entries alone: of a detector's, 
 scores below 1. So the channels of an output are told apart by size: its channel axis is the one whose slices differ
 most in size, whatever the layout, of those after the first with `LEAST_IN_CHANNEL` entries in a slice. Channels within
 a factor of `ALIKE` of one another are compared together, others apart, and the difference of the output is that of the
-worst. What is small beside all else, in a channel or on some kind of inputs, is measured against `FLOOR` of the largest
-channel; scores, which lie within [0, 1] and do not add up to 1, against `SCORE`: nobody asks whether a score is 1e-6 or
-2e-6. Zeros as inputs leave little more than offsets, which are measured against the largest channel itself. Huge
-numbers, as masks make them, are infinite to low precisions, and are taken for that.
+worst. Sizes and channel axis are those over all kinds of inputs, and what is small on one kind is measured against
+`QUIET` of what it is on others; what is small on all, against `FLOOR` of the largest channel; scores, which lie within
+[0, 1] and do not add up to 1, against `SCORE`: nobody asks whether a score is 1e-6 or 2e-6. Zeros as inputs leave
+little more than offsets, which are measured against the size on other inputs itself. Huge numbers, as masks make them,
+are infinite to low precisions, and are taken for that.
 
 Outputs with other numbers of rows, as those of NonMaxSuppression, are compared over the rows that match: each row of
 the shorter one and its nearest among the other's.
@@ -38,6 +39,7 @@ Kind = Literal["values", "indices"]
 
 LEAST_IN_CHANNEL = 8  # entries; fewer are no sample of a channel
 ALIKE = 10.0
+QUIET = 0.1
 FLOOR = 1e-3
 SCORE = 1e-2  # root mean square of scores, one in ten thousand of which is 1
 HUGE = 1e30
@@ -71,6 +73,31 @@ class OutputDifference:
         return text + (f", {percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Channels:
+    """How an output of numbers is made of channels.
+
+    axis: the dimension along which they lie, None for an output that is one channel. size: float64 [c], root mean
+    square of each.
+    """
+
+    axis: int | None
+    size: Float64
+
+    @classmethod
+    def of(cls, expected: Float64) -> Channels:
+        """Return the channels of one array."""
+        squares = _squares(expected)
+        axis = _axis_of(squares)
+        return cls(axis, _sizes(squares, axis))
+
+    def fit(self, shape: Sequence[int]) -> bool:
+        """Return whether an array of this shape has them."""
+        if not math.prod(shape):
+            return False
+        return self.axis is None or (self.axis < len(shape) and shape[self.axis] == self.size.size)
+
+
 DifferencesByKind = Mapping[str, Mapping[str, OutputDifference]]
 
 
@@ -84,7 +111,7 @@ class Reference:
     empty where that is unknown. variations: other outputs that are right, too, by kind: of the model that is measured
     in f32, of inputs that were changed by as little as rounding does; what they differ by, outputs may.
 
-    sizes: see `largest_sizes`. rounding: how far the outputs are from the exact ones. slack: how far variations are.
+    channels: see `channels_of`. rounding: how far the outputs are from the exact ones. slack: how far variations are.
     """
 
     outputs: OutputsByKind
@@ -93,29 +120,29 @@ class Reference:
     load_s: float = 0.0
     exact: OutputsByKind = field(default_factory=dict)
     variations: Sequence[OutputsByKind] = ()
-    sizes: Mapping[str, float] = field(init=False)
+    channels: Mapping[str, Channels] = field(init=False)
     rounding: DifferencesByKind = field(init=False)
     slack: DifferencesByKind = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = largest_sizes(list(self.outputs.values()))
-        each = [_by_kind(varied, self.outputs, sizes) for varied in self.variations]
+        channels = channels_of(list(self.outputs.values()))
+        each = [_by_kind(varied, self.outputs, channels) for varied in self.variations]
         slack: dict[str, dict[str, OutputDifference]] = {}
         for kind, name, one in (
             (k, n, d) for by_kind in each for k, named in by_kind.items() for n, d in named.items()
         ):
             known = slack.setdefault(kind, {})
             known[name] = _larger(known[name], one) if name in known else one
-        object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, sizes))
+        object.__setattr__(self, "channels", channels)
+        object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, channels))
         object.__setattr__(self, "slack", slack)
 
 
-def _by_kind(actual: OutputsByKind, expected: OutputsByKind, sizes: Mapping[str, float]) -> DifferencesByKind:
+def _by_kind(actual: OutputsByKind, expected: OutputsByKind, channels: Mapping[str, Channels]) -> DifferencesByKind:
     """Return the differences by kind and output; of kinds that both have, and whose outputs can be compared."""
     found: dict[str, dict[str, OutputDifference]] = {}
     for kind in expected.keys() & actual.keys():
-        each = differences(actual[kind], expected[kind], sizes, kind=kind)
+        each = differences(actual[kind], expected[kind], channels, kind=kind)
         if not isinstance(each, MeasurementFailed):
             found[kind] = {d.name: d for d in each}
     return found
@@ -139,34 +166,35 @@ def flip_share(apart: OutputDifference) -> float:
 
 
 def differences(
-    actual: Outputs, expected: Outputs, sizes: Mapping[str, float] | None = None, *, kind: str = ""
+    actual: Outputs, expected: Outputs, channels: Mapping[str, Channels] | None = None, *, kind: str = ""
 ) -> list[OutputDifference] | MeasurementFailed:
     """Return how far each output is from what was expected, in the model's order, or why they cannot be compared.
 
-    sizes: see `largest_sizes`; of these outputs alone unless given. kind: of inputs; "" if that does not matter.
+    channels: see `channels_of`; of these outputs alone unless given. kind: of inputs; "" if that does not matter.
     """
     if sorted(actual) != sorted(expected):
         return MeasurementFailed("wrong_output", f"{len(actual)} outputs instead of {len(expected)}")
     for name, array in expected.items():
         if not _comparable(actual[name], array):
             return MeasurementFailed("wrong_output", f"{name} has shape {actual[name].shape}, not {array.shape}")
-    sizes = sizes if sizes is not None else largest_sizes([expected])
-    floor = 1.0 if kind == ZEROS else FLOOR
-    return [_difference(name, actual[name], array, floor * sizes[name]) for name, array in expected.items()]
+    known = channels if channels is not None else channels_of([expected])
+    quiet = 1.0 if kind == ZEROS else QUIET
+    return [_difference(name, actual[name], array, known.get(name), quiet) for name, array in expected.items()]
 
 
-def largest_sizes(expected: Sequence[Outputs]) -> dict[str, float]:
-    """Return the root mean square of the largest channel of each output over several sets of outputs."""
-    sizes: dict[str, float] = {}
+def channels_of(expected: Sequence[Outputs]) -> dict[str, Channels]:
+    """Return the channels of every output of numbers over several sets of outputs, with the largest size of each."""
+    squares: dict[str, list[Float64]] = {}
     for outputs in expected:
         for name, array in outputs.items():
-            if _kind(array) == "values":
-                squares = _squares(array.astype(np.float64))
-                size = float(_sizes(squares, _axis_of(squares)).max(initial=0.0))
-            else:
-                size = 0.0
-            sizes[name] = max(sizes.get(name, 0.0), size)
-    return sizes
+            if _kind(array) == "values" and array.size:
+                known = squares.setdefault(name, [])
+                known += [_squares(array.astype(np.float64))] if not known or known[0].shape == array.shape else []
+    found: dict[str, Channels] = {}
+    for name, each in squares.items():
+        axis = _axis_of(np.asarray(sum(each), np.float64))
+        found[name] = Channels(axis, np.max([_sizes(one, axis) for one in each], axis=0))
+    return found
 
 
 def lost_int8(kernels: Sequence[str] | None, reference: Reference) -> MeasurementFailed | None:
@@ -217,7 +245,9 @@ def _kind(array: npt.NDArray[Any]) -> Kind:
     return "indices" if array.dtype.kind in "bSU" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
-def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], least: float) -> OutputDifference:
+def _difference(
+    name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], channels: Channels | None, quiet: float
+) -> OutputDifference:
     kind = _kind(expected)
     ours, theirs = _numbers(actual, expected)
     unmatched = 0.0
@@ -225,26 +255,29 @@ def _difference(name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any],
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))
         ours, theirs = matched_rows(ours, theirs)
     if kind == "values":
-        return _of_values(name, ours, theirs, unmatched, least)
+        channels = channels if channels is not None and channels.fit(theirs.shape) else Channels.of(theirs)
+        return _of_values(name, ours, theirs, unmatched, channels, quiet)
     return OutputDifference(name, kind, float(np.mean(ours != theirs)) if theirs.size else 0.0, unmatched)
 
 
-def _of_values(name: str, actual: Float64, expected: Float64, unmatched: float, least: float) -> OutputDifference:
+def _of_values(
+    name: str, actual: Float64, expected: Float64, unmatched: float, channels: Channels, quiet: float
+) -> OutputDifference:
     """Return the difference of outputs of numbers, of one shape.
 
-    least: size against which a smaller channel is measured.
+    quiet: share of a channel's usual size against which it is measured where it is smaller.
     """
     finite = np.abs(expected) < HUGE
     if not _agree_beyond(actual, expected, finite):
         return OutputDifference(name, "values", float("inf"), unmatched)
     with np.errstate(invalid="ignore"):  # infinity less infinity, which does not count
         apart = np.square(np.where(finite, actual - expected, 0.0))
-    squares = _squares(expected)
-    axis, classes = _axis_of(squares), class_axis(expected)
-    size, distance = _sizes(squares, axis), _sizes(apart, axis)
+    axis, classes = channels.axis, class_axis(expected)
+    size, distance = _sizes(_squares(expected), axis), _sizes(apart, axis)
     scores = _within_one(expected, axis)
-    groups = alike(size)
-    size = np.maximum(size, np.where(scores & (classes is None), SCORE, least))
+    least = np.where(scores & (classes is None), SCORE, FLOOR * channels.size.max())
+    size = np.maximum(size, np.maximum(quiet * channels.size, least))
+    groups = alike(channels.size)
     total = np.bincount(groups, np.square(size))
     worst = float(np.sqrt(np.bincount(groups, np.square(distance)) / np.where(total, total, 1.0)).max())
     along = [size.size if a == axis else 1 for a in range(expected.ndim)]

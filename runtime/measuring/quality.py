@@ -171,11 +171,11 @@ def compare_by_kind(
     compared: list[KindDifference] = []
     for kind in kinds:
         expected = reference.outputs[kind]
-        apart = differences(actual[kind], expected, reference.sizes, kind=kind)
+        apart = differences(actual[kind], expected, reference.channels, kind=kind)
         if isinstance(apart, MeasurementFailed):
             return apart
         slack, rounding = reference.slack.get(kind, {}), reference.rounding.get(kind, {})
-        floats = differences(actual[kind], reference.exact[kind], reference.sizes, kind=kind) if rounding else []
+        floats = differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
         # Where the float model has other rows than this one, it tells nothing of these outputs.
         from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
         compared += [

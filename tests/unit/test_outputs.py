@@ -14,8 +14,8 @@ from runtime.measuring.outputs import (
     Reference,
     alike,
     channel_axis,
+    channels_of,
     differences,
-    largest_sizes,
     lost_int8,
     matched_rows,
 )
@@ -132,9 +132,14 @@ def test_channels_of_like_size_are_compared_together() -> None:
 def test_what_is_next_to_nothing_is_not_measured_against_itself() -> None:
     rng = np.random.default_rng(0)
     loud, quiet = rng.standard_normal((1, 4, 32)), 1e-8 * rng.standard_normal((1, 4, 32))
-    sizes = largest_sizes([{"y": loud}, {"y": quiet}])
-    (apart,) = differences({"y": 2 * quiet}, {"y": quiet}, sizes)  # type: ignore[misc]
+    channels = channels_of([{"y": loud}, {"y": quiet}])
+    (apart,) = differences({"y": 2 * quiet}, {"y": quiet}, channels)  # type: ignore[misc]
     assert apart.difference < 1e-4  # beside what the output is on other inputs
+    silent = loud * np.array([1.0, 1.0, 1.0, 0.01])[:, None]  # one channel is quiet on these inputs alone
+    channels = channels_of([{"y": loud}, {"y": silent}])
+    (apart,) = differences({"y": silent + 0.002}, {"y": silent}, channels)  # type: ignore[misc]
+    assert apart.difference < 0.01
+    assert one(silent + 0.002, silent).difference > 0.1
     scores = np.full((1, 80, 100), 1e-5)
     assert one(3 * scores, scores).difference == pytest.approx(2e-3)  # of a hundredth
     few = np.concatenate([scores, np.full((1, 1, 100), 0.05)], axis=1)
