@@ -116,7 +116,8 @@ def _where(run: RunRecords) -> str:
 def _advice(run: RunRecords) -> str:
     if run.control is not None and run.best.name == run.control.name:
         contest, candidates = run.result.contest, run.result.candidates
-        leave = f"Leave the model on {run.best.name}"
+        plain = run.best.kind in ("default", "")
+        leave = f"Leave the model on {run.best.name}" if plain else f"Run it on {run.best.name} by the code below"
         if (contest is not None and contest.disturbed) or disturbed_text(candidates):
             return f"{leave}, and measure again while the machine is quiet."
         if (contest is not None and not contest.ratios) or any(map(is_untried, candidates)):

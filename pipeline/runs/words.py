@@ -81,14 +81,19 @@ def milliseconds(candidate: CandidateRecord, contest: ContestRecord | None) -> t
 
 
 def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
-    """Return how many times as fast as the control a candidate is, with the interval; "about" what is a first sight."""
+    """Return how many times as fast as the control a candidate is, with the interval; "about" what is a first sight.
+
+    Of a single start in the final no interval is known.
+    """
     if contest is None or candidate.times_as_fast is None:
         return ""
     if candidate.name == contest.control:
         return "1"
     ratio = contest.ratios.get(candidate.name)
-    if ratio is None:
+    if ratio is None and not candidate.log_ratios:
         return f"about {candidate.times_as_fast:.2f}"
+    if ratio is None:  # the control's twin, or a single start
+        return f"{candidate.times_as_fast:.3f}"
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 

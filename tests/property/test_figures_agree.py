@@ -88,7 +88,7 @@ def test_no_two_columns_contradict_each_other(kind: str, seconds: float, graph: 
                 assert (low or 0.0) <= median_s * ALMOST
                 assert high is None or median_s <= high * ALMOST
         for c in candidates:
-            assert not is_first_sight(c, contest) or compared(c, contest).startswith("about")
+            assert is_first_sight(c, contest) == compared(c, contest).startswith("about")
         verdict = decide(candidates, contest, Limits())
         answer, control = (next(c for c in candidates if c.name == name) for name in (verdict.best, found.control))
         assert verdict.gain.ratio == pytest.approx(ratio_and_seconds(control)[1] / ratio_and_seconds(answer)[1])
