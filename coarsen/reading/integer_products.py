@@ -47,24 +47,28 @@ class QuantisedWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class _Quantised:
+    """A dynamically quantised value: what it was before, the scale of its steps, and how it was moved afterwards.
+
+    moves: the Transposes and Reshapes, the last first.
+    """
+
+    x: Any
+    scale: Any
+    moves: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Product:
-    """An integer product: its operation, the floating input before it was quantised, and what scales the results.
+    """An integer product: its operation, what its input was before it was quantised, and what scales the results.
 
     ends: each the output that holds scaled floating numbers, with the weights' scale in the product's output.
     """
 
     op: Any
-    x: Any
+    activation: _Quantised
     values: Int32
     ends: Sequence[tuple[Any, Float32]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Quantised:
-    """A dynamically quantised value: what it was before, and the scale of its steps."""
-
-    x: Any
-    scale: Any
 
 
 def integer_products(model: ov.Model) -> int:
@@ -104,11 +108,11 @@ def _recognised(op: Any) -> _Product | None:
     known = [end for each in ends if each is not None for end in each]
     if not ends or None in ends or not known:
         return None
-    return _Product(op, activation.x, values, known)
+    return _Product(op, activation, values, known)
 
 
 def _integers(value: Any) -> Int32 | None:
-    """Return constant weights whose differences from each other 8 bits can hold."""
+    """Return the integers that a value always is, None where there are none, or f32 does not hold them exactly."""
     array = constant_value(value)
     if array is None or array.dtype.kind not in "iu" or not array.size or np.abs(array).max() >= _EXACT:
         return None
@@ -126,19 +130,7 @@ def _centred(value: Any) -> _Quantised | None:
         moves.append(quantised.get_node())
         quantised = quantised.get_node().input_value(0)
     known = _quantised(quantised, zero_point)
-    if known is None:
-        return None
-    x = known.x
-    for move in reversed(moves):
-        x = _moved(x, move)
-    return _Quantised(x, known.scale)
-
-
-def _moved(x: Any, move: Any) -> Any:
-    """Return a value moved as a Transpose or Reshape moves another one."""
-    if move.get_type_name() == "Transpose":
-        return opset.transpose(x, move.input_value(1)).output(0)
-    return opset.reshape(x, move.input_value(1), move.get_attributes()["special_zero"]).output(0)
+    return None if known is None else _Quantised(known.x, known.scale, tuple(moves))
 
 
 def _widened(value: Any) -> Any:
@@ -199,13 +191,10 @@ def _is_end(value: Any, x: Any, bound: str, reduction: str) -> bool:
         reduced = _input(node.input_value(second), reduction)
         if reduced is not None and is_number(node.input_value(first), 0.0) and same(reduced.input_value(0), x):
             axes, rank = constant_value(reduced.input_value(1)), x.get_partial_shape().rank
-            return axes is not None and rank.is_static and np.unique(axes % rank.get_length()).size == len(rank_of(x))
+            if axes is None or rank.is_dynamic:
+                return False
+            return {int(axis) % rank.get_length() for axis in axes.ravel()} == set(range(rank.get_length()))
     return False
-
-
-def rank_of(value: Any) -> range:
-    """Return the dimensions of a value whose rank is known."""
-    return range(value.get_partial_shape().rank.get_length())
 
 
 def _clamped(value: Any) -> Any | None:
@@ -277,13 +266,23 @@ def _replace(product: _Product, taken: set[str], *, packed: bool) -> bool:
         return False
     name = product.op.get_friendly_name()
     taken.discard(name)
+    x = product.activation.x
+    for move in reversed(product.activation.moves):
+        x = named(_moved(x, move), f"{name}/{move.get_type_name()}", taken).output(0)
     for end, weights in made:
         constant = unpacked(weights, name, taken) if packed else plain(weights, name, taken)
-        node = named(_product_of(product.op, product.x, constant), name, taken)
+        node = named(_product_of(product.op, x, constant), name, taken)
         node.output(0).set_names(end.get_names())
         for reader in end.get_target_inputs():
             reader.replace_source_output(node.output(0))
     return True
+
+
+def _moved(x: Any, move: Any) -> Any:
+    """Return a Transpose or Reshape of a value like one of another value."""
+    if move.get_type_name() == "Transpose":
+        return opset.transpose(x, move.input_value(1))
+    return opset.reshape(x, move.input_value(1), move.get_attributes()["special_zero"])
 
 
 def _by_row(product: _Product, scale: Float32) -> QuantisedWeights | None:
