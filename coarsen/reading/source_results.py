@@ -157,7 +157,8 @@ def _as_read(path: Path, source: ov.Model, wanted: Mapping[Place, ov.Output], fo
 
 def _joined(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[Place, ov.Output]:
     """Return the output of the source for each place that has one, by the name of its tensor or its operation's."""
-    operations = source.get_ordered_ops()
+    # A Result's output has the names of the tensor that it takes.
+    operations = [op for op in source.get_ordered_ops() if op.get_type_name() != "Result"]
     tensors = {name: out for op in operations for out in op.outputs() for name in out.get_names()}
     often = Counter(op.get_friendly_name() for op in operations)
     by_name = {op.get_friendly_name(): op for op in operations}

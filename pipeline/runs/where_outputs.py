@@ -144,7 +144,7 @@ def departing_model(
         DeviceError: the machine does not have a device, or it refuses operations.
         ChildError: the model could not be run.
     """
-    wanted, known = wanted_on(device), look_at_model(model)
+    wanted, known = _wanted(device), look_at_model(model)
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         folder = Path(scratch)
         other = _other_run(against, known.sha256)
@@ -200,7 +200,7 @@ def first_sentence(record: WhereOutputsRecord) -> str:
     if row is None:
         unless = "" if record.compared and record.certain else ", as far as was compared"
         return (
-            f"No operation departs{unless}: the results of {record.compared} operations of {record.run} are those of "
+            f"No operation departs{unless}: the results of {record.compared} operation(s) of {record.run} are those of "
             f"{record.against} within {percent(record.allowed)}."
         )
     where = " ".join([f"on {row.device}" if row.device else "", f"in {row.precision}" if row.precision else ""]).strip()
@@ -218,7 +218,7 @@ def first_sentence(record: WhereOutputsRecord) -> str:
 def not_known(record: WhereOutputsRecord) -> list[str]:
     """Return what was compared, and what is not known, in lines."""
     lines = [
-        f"{record.compared} operations of {record.run} were compared with {record.against} on the inputs "
+        f"{record.compared} operation(s) of {record.run} were compared with {record.against} on the inputs "
         f"{record.inputs!r} in {record.seconds:.0f} s."
     ]
     lines += [
@@ -256,12 +256,21 @@ def _other_run(against: str, sha256: str) -> tuple[str, Wanted, Path | None] | N
         return None
     folder = Path(against)
     if not folder.is_dir():
-        return against, wanted_on(against), None
+        return against, _wanted(against), None
     deployment = Deployment.load(folder)
     deployment.check_whole("which OpenVINO does not see as one")
     if deployment.record.model.source_sha256 != sha256:
         raise StoreError(f"{folder} holds a run of another model.", "Name a run of the same file.")
     return against, wanted_by(deployment), deployment.model
+
+
+def _wanted(device: str) -> Wanted:
+    """Return what a device asks for; the values of its properties are looked at."""
+    from runtime.machines.devices import check_properties
+
+    wanted = wanted_on(device)
+    check_properties(wanted.devices)
+    return wanted
 
 
 def _source_of(deployment: Deployment) -> Path:
@@ -305,9 +314,11 @@ def _departing(
         theirs: RunOnDevices | RunOfSource = RunOfSource(source, folder, limits.held_bytes)
     else:
         theirs = RunOnDevices(other[0], other[2] or ours.model, other[1], folder)
+    graph, checks = load_graph(folder / "graph.npz"), load_by_kind(folder / CHECKS)
     notes: list[str] = []
+    if "ReadValue" in graph.type_names:
+        notes.append("The model has state: the first inference of a sequence is compared.")
     with ours, theirs:
-        graph, checks = load_graph(folder / "graph.npz"), load_by_kind(folder / CHECKS)
         compared, allowed = _compared_outputs(ours, theirs, list(checks), folder)
         outputs = [output for output, _ in compared]
         worst, differs = max(compared, key=lambda row: _order(row[0]))

@@ -210,5 +210,5 @@ def test_runs_that_agree_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = perceptron(tmp_path / "m.onnx", layers=6)
     assert run(["where", str(path), "--outputs", "--device", F32]) == 0
     said = capsys.readouterr().out
-    assert "No operation departs: the results of 13 operations" in said
+    assert "No operation departs: the results of 13 operation(s)" in said
     assert "Not compared" not in said
