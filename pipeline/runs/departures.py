@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pipeline.core.deadline import Deadline
-from pipeline.core.errors import ModelError
+from pipeline.core.errors import ModelError, OutputMismatchError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.runs.faithful import SAME_INDICES
 from pipeline.runs.two_runs import Arrays
 from pipeline.shared.departing import FirstDeparture, first_departure_before
 from runtime.measuring.child import ChildError
-from runtime.measuring.outputs import OutputDifference, differences
+from runtime.measuring.outputs import INDEX_WEIGHT, OutputDifference, differences
 
 GRACE_S = 10.0  # for what was begun before the time was up
 SKIPPED = frozenset({"Parameter", "Constant", "Result", "Assign", "ReadValue"})
@@ -52,6 +53,11 @@ class Allowed:
     values: float
     indices: float
 
+    @classmethod
+    def by(cls, tolerance: float) -> Allowed:
+        """Return what a tolerance stands for: of numbers the relative L2 distance, of indices what goes with it."""
+        return cls(tolerance, max(tolerance / INDEX_WEIGHT, SAME_INDICES))
+
     def has(self, difference: OutputDifference) -> bool:
         """Return whether a difference is allowed."""
         return distance_of(difference) <= (self.indices if difference.kind == "indices" else self.values)
@@ -69,6 +75,52 @@ class OperationRow:
 def distance_of(difference: OutputDifference) -> float:
     """Return how far two results are from each other, rows that only one has included."""
     return max(difference.difference, difference.unmatched)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedOutput:
+    """How far an output differs on one kind of inputs, and how far it may."""
+
+    inputs: str
+    difference: OutputDifference
+    allowed: float
+
+    @property
+    def departs(self) -> bool:
+        """Return whether it differs by more than it may."""
+        return distance_of(self.difference) > self.allowed
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Return what outputs are ordered by, those that are right first."""
+        return self.departs, distance_of(self.difference)
+
+
+def judged_outputs(
+    actual: Mapping[str, Arrays],
+    expected: Mapping[str, Arrays],
+    tolerance: float,
+    also_allowed: Mapping[str, Mapping[str, float]],
+) -> list[JudgedOutput]:
+    """Return how far outputs differ on every kind of inputs.
+
+    tolerance: for numbers, relative in L2 norm. also_allowed: by kind and output what is allowed instead where that is
+    more: what rounding does to a quantised model, and chance to what hangs by a hair.
+
+    Raises:
+        OutputMismatchError: an output has another shape.
+    """
+    usual, judged = Allowed.by(tolerance), []
+    for kind, outputs in expected.items():
+        each = differences({name: actual[kind][name] for name in outputs}, outputs)
+        if isinstance(each, MeasurementFailed):
+            raise OutputMismatchError(
+                f"The outputs cannot be compared: {each.message}.", "Compare runs of the same model and sizes."
+            )
+        for one in each:
+            general = usual.indices if one.kind == "indices" else usual.values
+            judged.append(JudgedOutput(kind, one, max(general, also_allowed.get(kind, {}).get(one.name, 0.0))))
+    return judged
 
 
 class Comparison:

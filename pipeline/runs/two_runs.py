@@ -137,6 +137,26 @@ class RunOfSource:
             return {kind: load_by_kind(Path(path)) for kind, path in paths.items()}
 
 
+def outputs_of_segments(
+    segments: Path, folder: Path, kinds: Sequence[str]
+) -> tuple[Mapping[str, Arrays], dict[str, str]]:
+    """Return the outputs of a model in segments by kind of inputs, and the precision of each device.
+
+    segments: the folder that they were written to. folder: with `CHECKS`.
+
+    Raises:
+        ChildError: it could not be run.
+    """
+    settings = MeasureSettings()
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as scratch,
+        Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child,
+    ):
+        paths = _paths(Path(scratch), kinds)
+        answer = child.ask("segments", folder=str(segments.absolute()), checks=str(folder / CHECKS), paths=paths)
+        return {kind: load_by_kind(Path(path))[OUTPUTS] for kind, path in paths.items()}, answer["precisions"]
+
+
 def _paths(folder: Path, kinds: Sequence[str]) -> dict[str, str]:
     return {kind: str(folder / f"{i}.npz") for i, kind in enumerate(kinds)}
 

@@ -17,20 +17,20 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.errors import DeviceError, ModelError, OutputMismatchError, StoreError, listed
 from pipeline.core.figures import MB
 from pipeline.core.graph import Graph
-from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.departures import (
     Allowed,
     Comparison,
+    JudgedOutput,
     OperationRow,
     Seen,
-    distance_of,
     followers,
+    judged_outputs,
     result_sizes,
 )
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.directory import RunDirectory
-from pipeline.runs.faithful import SAME_INDICES, allowances
+from pipeline.runs.faithful import allowances
 from pipeline.runs.plan import look_at_model
 from pipeline.runs.two_runs import SOURCE, Arrays, RunOfSource, RunOnDevices
 from pipeline.runs.where import LocatedRecord, Wanted, locate_in, wanted_by, wanted_on
@@ -38,7 +38,7 @@ from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, loa
 from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
 from runtime.measuring.child import ChildError
-from runtime.measuring.outputs import INDEX_WEIGHT, OutputDifference, differences, percent
+from runtime.measuring.outputs import OutputDifference, percent
 from runtime.measuring.quality import tolerance_for
 
 if TYPE_CHECKING:
@@ -398,46 +398,39 @@ def _compared_outputs(
 ) -> tuple[list[tuple[OutputRecord, OutputDifference]], Allowed]:
     """Return every output on the kind of inputs on which it differs most, with how far, and what operations may differ.
 
-    What rounding does to a quantised model, and chance to what hangs by a hair, is allowed beside the tolerance, as far
-    as the source says it.
-
     Raises:
         OutputMismatchError: an output has another shape.
     """
     actual, expected = ours.outputs(kinds), theirs.outputs(kinds)
-    others = theirs.precisions if isinstance(theirs, RunOnDevices) else {}
-    precisions = {**{f"a {d}": p for d, p in ours.precisions.items()}, **{f"b {d}": p for d, p in others.items()}}
-    tolerance = tolerance_for(precisions, MeasureSettings())
-    general = Allowed(tolerance, max(tolerance / INDEX_WEIGHT, SAME_INDICES))
-    shaken = allowances(folder) if isinstance(theirs, RunOfSource) and (folder / REFERENCE).exists() else {}
-    worst: dict[str, tuple[OutputRecord, OutputDifference]] = {}
-    least = math.inf
-    for kind in kinds:
-        each = differences(actual[kind], expected[kind])
-        if isinstance(each, MeasurementFailed):
-            raise OutputMismatchError(
-                f"{ours.name} gives other outputs than {theirs.name}: {each.message}.",
-                "Compare runs of the same model and sizes.",
-            )
-        for difference in each:
-            usual = general.indices if difference.kind == "indices" else general.values
-            allowed = max(usual, shaken.get(kind, {}).get(difference.name, 0.0))
-            if difference.kind == "values":
-                least = min(least, allowed)
-            row = OutputRecord(
-                name=difference.name,
-                operation=ours.producers[difference.name],
-                kind=difference.kind,
-                difference=_finite(difference.difference),
-                unmatched=difference.unmatched,
-                allowed=allowed,
-                departs=distance_of(difference) > allowed,
-                inputs=kind,
-            )
-            before = worst.get(difference.name)
-            if before is None or _order(row) > _order(before[0]):
-                worst[difference.name] = row, difference
-    return list(worst.values()), replace(general, values=max(tolerance, least if math.isfinite(least) else 0.0))
+    precisions = {f"ours {device}": precision for device, precision in ours.precisions.items()}
+    if isinstance(theirs, RunOnDevices):
+        precisions |= {f"theirs {device}": precision for device, precision in theirs.precisions.items()}
+    by_source = isinstance(theirs, RunOfSource) and (folder / REFERENCE).exists()
+    judged = judged_outputs(
+        actual, expected, tolerance_for(precisions, MeasureSettings()), allowances(folder) if by_source else {}
+    )
+    worst: dict[str, JudgedOutput] = {}
+    for one in judged:
+        before = worst.get(one.difference.name)
+        if before is None or one.order > before.order:
+            worst[one.difference.name] = one
+    rows = [
+        OutputRecord(
+            name=name,
+            operation=ours.producers[name],
+            kind=one.difference.kind,
+            difference=_finite(one.difference.difference),
+            unmatched=one.difference.unmatched,
+            allowed=one.allowed,
+            departs=one.departs,
+            inputs=one.inputs,
+        )
+        for name, one in worst.items()
+    ]
+    general = Allowed.by(tolerance_for(precisions, MeasureSettings()))
+    least = min((one.allowed for one in judged if one.difference.kind == "values"), default=general.values)
+    differing = [worst[row.name].difference for row in rows]
+    return list(zip(rows, differing, strict=True)), replace(general, values=max(general.values, least))
 
 
 def _finite(number: float) -> float | None:

@@ -20,6 +20,7 @@ anything.
     company  {model, devices, seed, dynamic_size, seconds} -> see `runtime.measuring.company`
     locate   {variant, seconds, minimum}      -> see `runtime.measuring.located`
     results  {variant, checks, operations, paths} -> see `runtime.measuring.exposed`
+    segments {folder, checks, paths}          -> see `runtime.measuring.segment_outputs`
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.checks import save_by_kind
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
-from runtime.measuring import batching, company, exposed, kernels, links, located
+from runtime.measuring import batching, company, exposed, kernels, links, located, segment_outputs
 from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.disturbance import scheduled_ns, waited_between
@@ -368,6 +369,7 @@ def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
         "company": company.measure_company,
         "locate": located.locate,
         "results": exposed.write_results,
+        "segments": segment_outputs.write_segment_outputs,
     }
     try:
         return handlers[command["do"]](command)

@@ -86,7 +86,9 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(command: dict[str, Any], *_: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(logging.getLogger(), "handlers", [])  # what is said there is told by who asks
-            answer: dict[str, Any] = json.loads(json.dumps(read_child.answer(json.loads(json.dumps(command)))))
+            said, afterwards = read_child.answer(json.loads(json.dumps(command)))
+            answer: dict[str, Any] = json.loads(json.dumps(said))
+            afterwards()
         return answer
 
     monkeypatch.setattr(read_apart, "_ask", ask)

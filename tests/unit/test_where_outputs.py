@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import openvino as ov
 import pytest
+from onnx import numpy_helper
 
+from coarsen.reading.files import model_sha256
+from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import save_model, to_graph
+from coarsen.reading.read_apart import read_apart
+from coarsen.reading.reference import AS_READ
+from coarsen.reading.results_order import ResultsOrder
 from coarsen.reading.shapes import InputShapes
+from coarsen.reading.source_results import write_source_results
 from pipeline.cli.main import run
 from pipeline.core.deadline import Deadline
-from pipeline.core.errors import ModelError, OutputMismatchError
+from pipeline.core.errors import ModelError, OutputMismatchError, StoreError
 from pipeline.core.graph import Graph
 from pipeline.runs.departures import Allowed, Comparison, batches, followers, producers_of, result_sizes
+from pipeline.runs.two_runs import SOURCE
 from pipeline.runs.where_outputs import (
     ComparisonLimits,
     WhereOutputsRecord,
     departing_model,
+    departing_run,
     first_sentence,
+    not_known,
     refuse_departure,
 )
+from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture, first_departure_before
-from tests.models import chain, two_towers
+from tests.deployments import deployed, halves
+from tests.models import chain, through_file, two_towers, with_state
 from tests.source_models import cancelling, masked_attention, perceptron
+from tests.two_cpus import two_cpus
 
 F32, BF16 = "CPU{INFERENCE_PRECISION_HINT=f32}", "CPU{INFERENCE_PRECISION_HINT=bf16}"
 needs_bf16 = pytest.mark.skipif(
@@ -204,6 +219,93 @@ def test_attention_that_openvino_computes_wrongly_departs_from_onnx_runtime_wher
     assert {"y", document["first"]} <= {row["operation"] for row in document["operations"]}
     assert {row["seen"] for row in document["operations"]} == {"alone"}
     assert "what is fused otherwise" in " ".join(document["notes"])
+
+
+def test_a_placed_run_is_compared_with_its_source_and_with_a_device(tmp_path: Path) -> None:
+    save_model(two_towers(1), tmp_path / "m.xml")
+    model = through_file(two_towers(1), tmp_path)
+    alike: dict[str, Any] = {"placement": halves(model), "source": str(tmp_path / "m.xml")}
+    run = deployed(tmp_path / "run", model, two_cpus(), sha256=model_sha256(tmp_path / "m.xml"), **alike)
+    for found in (
+        departing_run(run, None, SOURCE),
+        departing_model(tmp_path / "m.xml", F32, str(run), InputShapes()),
+    ):
+        assert (found.first, found.compared, found.not_compared) == ("", 5, [])
+        refuse_departure(found)
+
+
+def test_a_run_of_another_model_is_refused(tmp_path: Path) -> None:
+    save_model(chain(2), tmp_path / "m.xml")
+    run = deployed(tmp_path / "run", chain(2), two_cpus()[:1], source=str(tmp_path / "m.xml"))
+    with pytest.raises(StoreError, match="run of another model"):
+        departing_model(tmp_path / "m.xml", F32, str(run), InputShapes())
+    with pytest.raises(StoreError, match="is not the file that"):
+        departing_run(run, None, SOURCE)
+    gone = deployed(tmp_path / "gone", chain(2), two_cpus()[:1], source=str(tmp_path / "gone.xml"))
+    with pytest.raises(StoreError, match="is not there"):
+        departing_run(gone, None, SOURCE)
+
+
+def test_of_a_model_with_state_the_first_inference_is_compared(tmp_path: Path) -> None:
+    found = found_in(with_state(), tmp_path, F32, SOURCE)
+    assert (found.first, found.compared) == ("", 4)
+    assert "the first inference of a sequence" in " ".join(not_known(found))
+
+
+def test_time_that_is_up_is_said(tmp_path: Path) -> None:
+    found = found_in(chain(4), tmp_path, F32, SOURCE, seconds=1e-6)
+    assert (found.first, found.compared, found.certain) == ("", 0, False)
+    assert first_sentence(found).startswith("No operation departs, as far as was compared")
+    assert "Not compared: 4 operation(s), op0, op1, op2, op3: the time was up." in not_known(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--outputs", "--against", "GPU.7"], 4, "no device GPU.7"),
+        (["--outputs", "--device", "CPU{INFERENCE_PRECISION_HINT=f99}"], 2, "cannot be set to"),
+        (["--against", "CPU"], 2, "--against says nothing without --outputs"),
+        (["--outputs", "--budget", "soon"], 2, "not a time"),
+    ],
+)
+def test_mistakes_are_answered_in_two_lines(
+    options: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(chain(2), tmp_path / "m.xml")
+    assert run(["where", str(tmp_path / "m.xml"), *options]) == code
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 2
+
+
+def ordered(folder: Path, path: Path, *operations: str) -> dict[str, Any]:
+    """Return what the source of a model read into a folder gives for operations, and what is told of that."""
+    read_apart(path, folder, source=model_sha256(path), limits=ReadLimits(), reference=ReferenceOrder(False, 5, 9, 1))
+    told = write_source_results(ResultsOrder(str(path), str(folder), operations, {"noise": str(folder / "r.npz")}))
+    return told | {"found": load_by_kind(folder / "r.npz")}
+
+
+def test_results_of_onnx_runtime_are_joined_by_the_names_of_tensors(tmp_path: Path) -> None:
+    told = ordered(tmp_path, perceptron(tmp_path / "m.onnx"), "product1", "relu0")
+    x = load_by_kind(tmp_path / CHECKS)["noise"]["x"]
+    weights = {c.name: numpy_helper.to_array(c) for c in onnx.load(tmp_path / "m.onnx").graph.initializer}
+    relu = np.maximum(x @ weights["w0"], 0)
+    assert told["executor"].startswith("ONNX Runtime")
+    np.testing.assert_allclose(told["found"]["0"]["relu0"], relu, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(told["found"]["0"]["product1"], relu @ weights["w1"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_a_package_the_source_is_run_as_it_is_read(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = perceptron(tmp_path / "m.onnx")
+    monkeypatch.setitem(sys.modules, package, None)
+    told = ordered(tmp_path, path, "relu0", "relu1")
+    assert told["executor"] == AS_READ
+    assert f"pip install {package}" in " ".join(told["why_not"])
+    assert set(told["found"]["0"]) == {"relu0", "relu1"}
+    assert list(told["found"]["outputs"]) == ["output_0"]
 
 
 def test_runs_that_agree_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
