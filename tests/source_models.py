@@ -1,4 +1,4 @@
-"""ONNX files whose outputs are compared with those of what is read: with an attention mask, and quantised."""
+"""Models whose outputs are compared: ONNX files with an attention mask, and quantised; an IR that bf16 spoils."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import openvino as ov
 from onnx import TensorProto, helper, numpy_helper
+from openvino import opset13 as op
+
+from tests.models import constant
 
 LEAST = -3.4028234663852886e38  # what T5 adds to the scores of what is masked
 HEADS, WIDTH = 2, 16
@@ -99,3 +103,15 @@ def dynamically_quantised(source: Path, path: Path) -> Path:
 
     quantize_dynamic(source, path)
     return path
+
+
+def cancelling(width: int = 32) -> ov.Model:
+    """Return products around 1000 from which 1000 is subtracted: x [4, width]; in bf16 nothing is left."""
+    rng = np.random.default_rng(0)
+    x = op.parameter([4, width], np.float32, name="x")
+    weights = [constant(rng.standard_normal((width, width)) / np.sqrt(width), f"w{i}") for i in range(2)]
+    far = constant(np.full((1, width), 1000.0), "far")
+    shifted = op.add(op.matmul(x, weights[0], False, False, name="first"), far, name="shifted")
+    passed = op.matmul(shifted, constant(np.eye(width), "eye"), False, False, name="passed")
+    cancelled = op.subtract(passed, far, name="cancelled")
+    return ov.Model([op.result(op.matmul(cancelled, weights[1], False, False, name="last"), name="out")], [x], "cancel")

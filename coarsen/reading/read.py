@@ -136,7 +136,7 @@ def _normalised(
 ) -> ov.Model:
     """Return a model with its constants folded and its names unique; it is changed in place."""
     if path.suffix != ".xml":  # in an IR every operation has a name
-        _name_the_nameless(model)
+        name_the_nameless(model)
     packed = _keep_packed(model)
     if limits is not None:
         grown = growth(models_within(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
@@ -270,7 +270,7 @@ def _is_nameless(op: Any) -> bool:
     return op.get_friendly_name() == op.get_name() and not any(out.get_names() for out in op.outputs())
 
 
-def _name_the_nameless(model: ov.Model) -> None:
+def name_the_nameless(model: ov.Model) -> None:
     """Name operations that have no name after the nearest named operation they serve, and their type."""
     operations = model.get_ordered_ops()
     served: dict[str, str] = {}  # OpenVINO's unique name -> name of the nearest named operation below

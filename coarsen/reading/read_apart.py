@@ -21,6 +21,7 @@ import psutil
 
 from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
 from coarsen.reading.growth import ReadLimits
+from coarsen.reading.results_order import ResultsOrder
 from coarsen.reading.rewrites import Rewrites
 from coarsen.reading.shapes import InputShapes
 from coarsen.reading.tries import Tries
@@ -101,6 +102,23 @@ def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: R
         logger.warning("Which operation departs first is not known. %s", error.cause)
         return ""
     return str(answer.get("name", ""))
+
+
+def source_results(order: ResultsOrder, limits: ReadLimits) -> tuple[str, list[str]]:
+    """Write what the source of a model gives for operations; return the executor, and why others were not used.
+
+    limits: of the process.
+
+    Raises:
+        ModelError: nothing runs the source, or a limit is exceeded.
+    """
+    path = Path(order.source)
+    file_bytes = sum(file.stat().st_size for file in model_files(path))
+    command = {"results": order.to_json(), "reference": None}
+    answer = _answer(command, path, limits, limits.memory_bytes(file_bytes), {})
+    if "error" in answer:
+        raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
+    return str(answer["executor"]), list(answer["why_not"])
 
 
 class _EndedError(ModelError):

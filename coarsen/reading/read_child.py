@@ -1,6 +1,7 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
 in   {"departing": {"folder", "kind", "output", "seconds"}}, answered by {"said", "name"}, see `departing`; or
+     {"results": a `ResultsOrder`}, answered by {"said", "executor", "why_not"}, see `source_results`; or
      {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts", "way", "reference",
      "tries": a file of what is known of sizes, and is written on}
 out  {"said": warnings} and perhaps "error": {"cause", "remedy", "usage"} or "os_error": [errno, text, file]
@@ -51,6 +52,8 @@ def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
     try:
         if "departing" in command:
             told = {"name": _first_departure(command["departing"])}
+        elif "results" in command:
+            told = _source_results(command["results"])
         else:
             afterwards = _read(command)
     except PlacewrightError as error:
@@ -67,6 +70,13 @@ def _first_departure(asked: dict[str, Any]) -> str:
     from coarsen.reading.departing import first_departure
 
     return first_departure(Path(asked["folder"]), asked["kind"], asked["output"], asked["seconds"])
+
+
+def _source_results(asked: dict[str, Any]) -> dict[str, Any]:
+    from coarsen.reading.results_order import ResultsOrder
+    from coarsen.reading.source_results import write_source_results
+
+    return write_source_results(ResultsOrder(**asked))
 
 
 def _nothing() -> None:

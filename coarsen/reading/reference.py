@@ -14,7 +14,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -133,34 +133,64 @@ def by_onnxruntime(model: Path | bytes, source: ov.Model) -> Run:
         MissingPackageError: onnxruntime is not installed.
         ModelError: ONNX Runtime does not run it, or an output goes by another name there.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackageError("Comparing outputs with ONNX Runtime takes", "onnxruntime") from error
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    content = model if isinstance(model, bytes) else str(model)
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no common base but this
-        raise ModelError(_in_a_line(error)) from error
-    called = {name: input_name(port) for port in source.inputs for name in (*port.get_names(), input_name(port))}
+    session = OnnxSession(model, source)
     place = {name: f"output_{i}" for i, port in enumerate(source.outputs) for name in port.get_names()}
-    outputs = [o.name for o in session.get_outputs() if o.name in place]
+    outputs = [name for name in session.outputs if name in place]
     if {place[name] for name in outputs} != {f"output_{i}" for i in range(len(source.outputs))}:
         raise ModelError("its outputs go by other names there")
 
     def run(inputs: Inputs) -> Arrays:
-        feed = {i.name: inputs[called[i.name]] for i in session.get_inputs()}
-        try:
-            found = session.run(outputs, feed)
-        except Exception as error:
-            raise ModelError(_in_a_line(error)) from error
-        arrays = {place[name]: np.asarray(value) for name, value in zip(outputs, found, strict=True)}
+        arrays = {place[name]: array for name, array in session.run(outputs, inputs).items()}
         return {f"output_{i}": arrays[f"output_{i}"] for i in range(len(source.outputs))}
 
     return run
+
+
+def onnxruntime_version() -> str:
+    """Return what ONNX Runtime is called, with its version; it is installed."""
+    import onnxruntime
+
+    return f"{ONNXRUNTIME} {onnxruntime.__version__}"
+
+
+class OnnxSession:
+    """An ONNX file, or its content, in ONNX Runtime on the CPU, as it is written; outputs: names of its tensors.
+
+    source: the file as OpenVINO reads it, for what users call the inputs.
+
+    Raises:
+        MissingPackageError: onnxruntime is not installed.
+        ModelError: ONNX Runtime does not read it.
+    """
+
+    def __init__(self, model: Path | bytes, source: ov.Model) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise MissingPackageError("Comparing outputs with ONNX Runtime takes", "onnxruntime") from error
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        content = model if isinstance(model, bytes) else str(model)
+        try:
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors have no common base but this
+            raise ModelError(_in_a_line(error)) from error
+        self._called = {name: input_name(p) for p in source.inputs for name in (*p.get_names(), input_name(p))}
+        self.outputs: list[str] = [output.name for output in self._session.get_outputs()]
+
+    def run(self, names: Sequence[str], inputs: Inputs) -> Arrays:
+        """Return outputs by the names of their tensors.
+
+        Raises:
+            ModelError: ONNX Runtime does not run it.
+        """
+        feed = {i.name: inputs[self._called[i.name]] for i in self._session.get_inputs()}
+        try:
+            found = self._session.run(list(names), feed)
+        except Exception as error:
+            raise ModelError(_in_a_line(error)) from error
+        return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 
 
 def by_evaluate(source: ov.Model) -> Run:
@@ -233,9 +263,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     except ModelError as error:
         facts.why_not.append(f"{ONNXRUNTIME} does not run the model: {error.cause}")
         return False
-    import onnxruntime
-
-    facts.executor = f"{ONNXRUNTIME} {onnxruntime.__version__}"
+    facts.executor = onnxruntime_version()
     try:
         twin = float_twin(path)
         if twin is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,12 @@ from pipeline.core.errors import UsageError
 from pipeline.core.figures import share_text, shares_of
 
 if TYPE_CHECKING:
+    from coarsen.reading.shapes import InputShapes
     from pipeline.runs.where import WhereRecord
+    from pipeline.runs.where_outputs import WhereOutputsRecord
 
 PATH = click.Path(path_type=Path)
-SLOWEST = 20  # operations that `where` shows
+SLOWEST = 20  # operations that `where` shows, by time or, of those that depart, by the data flow
 
 
 @click.command()
@@ -109,8 +112,19 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 @click.command()
 @click.argument("model", required=False)
 @click.option("--run", type=PATH, help="Run directory: where its placed model runs, instead of MODEL on --device.")
-@click.option("--device", help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.')
-@click.option("--all", "every", is_flag=True, help=f"Show every operation, not the {SLOWEST} slowest alone.")
+@click.option(
+    "--device",
+    "--devices",
+    "device",
+    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.',
+)
+@click.option("--all", "every", is_flag=True, help=f"Show every operation, not the first {SLOWEST} alone.")
+@click.option("--outputs", is_flag=True, help="Show which operations' results depart from those of another run.")
+@click.option(
+    "--against", metavar="WHAT", help="That run: source (the default), a device like --device, or a run directory."
+)
+@click.option("--budget", metavar="TIME", help="Time for comparing operations with --outputs; 30s unless given.")
+@click.option("--memory", metavar="SIZE", help="Results held at a time with --outputs; 256MB unless given.")
 @shape_option
 @keep_dynamic_option
 @store_option
@@ -119,15 +133,17 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 def where(
     model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
 ) -> None:
-    """Measure where each operation of MODEL really runs.
+    """Measure where each operation of MODEL really runs, or where its results go wrong.
 
-    Exit code 6 on a silent fallback.
+    Exit code 6 on a silent fallback; with --outputs, if an output of the model departs.
 
     \b
     placewright where model.xml                          on the CPU
     placewright where model.onnx --device AUTO:GPU,CPU   6 if AUTO takes the CPU
     placewright where model.xml --device HETERO:NPU,CPU  what the NPU refuses, and what that costs
     placewright where --run run/                         the placed model of a finished run, as placed
+    placewright where model.onnx --outputs               the first operation that departs from ONNX Runtime
+    placewright where model.xml --device GPU --outputs --against 'CPU{INFERENCE_PRECISION_HINT=f32}'
 
     The figures are the device's own counters, and the names those of the model once constants are folded.
     """  # noqa: D301  click wants the real backspace character
@@ -137,21 +153,88 @@ def where(
 
     inputs = InputShapes(options["shapes"], options["keep_dynamic"])
     path = None if model is None else model_path(model, open_store(options["store"]))
+    if path is None and run is None:
+        raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")
+    if run is not None and (device is not None or inputs != InputShapes()):
+        raise UsageError("A run already determines its devices and shapes.", "Leave out --run, or all other options.")
+    if options["outputs"]:
+        _where_outputs(path, run, device, inputs, options, every=every, as_json=as_json)
+        return
+    alone = [f"--{name}" for name in ("against", "budget", "memory") if options[name] is not None]
+    if alone:
+        raise UsageError(f"{alone[0]} says nothing without --outputs.", "Add --outputs, or leave it out.")
     if run is not None:
-        if device is not None or inputs != InputShapes():
-            raise UsageError(
-                "A run already determines its devices and shapes.", "Leave out --run, or all other options."
-            )
         located = locating.where_run(run, path)
     elif path is not None:
         located = locating.where_model(path, device or "CPU", inputs)
-    else:
-        raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")
     if as_json:
         console.print_json(asdict(located))
     else:
         _show(located, every=every)
     locating.refuse_fallback(located)
+
+
+def _where_outputs(
+    path: Path | None,
+    run: Path | None,
+    device: str | None,
+    inputs: InputShapes,
+    options: Mapping[str, Any],
+    *,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Compare two runs, operation by operation."""
+    from pipeline.config import parse_bytes, parse_time
+    from pipeline.runs import where_outputs as departing
+    from pipeline.runs.two_runs import SOURCE
+
+    budget, memory, against = options["budget"], options["memory"], options["against"] or SOURCE
+    limits = departing.ComparisonLimits(
+        departing.BUDGET_S if budget is None else parse_time(budget, "budget", "30s"),
+        departing.HELD_BYTES if memory is None else parse_bytes(memory, "memory"),
+    )
+    if run is not None:
+        found = departing.departing_run(run, path, against, limits)
+    elif path is not None:
+        found = departing.departing_model(path, device or "CPU", against, inputs, limits)
+    if as_json:
+        console.print_json(asdict(found))
+    else:
+        _show_departing(found, every=every)
+    departing.refuse_departure(found)
+
+
+def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
+    """Write the first operation that departs, the others, the outputs, and what is not known."""
+    from pipeline.runs.where_outputs import difference_words, first_sentence, not_known
+    from runtime.measuring.outputs import percent
+
+    console.show(first_sentence(found))
+    shown = found.operations if every else found.operations[:SLOWEST]
+    if shown:
+        rows = [
+            [
+                row.operation,
+                row.type,
+                difference_words(row),
+                row.device or "-",
+                row.precision or "-",
+                row.kernel or "-",
+                row.seen,
+            ]
+            for row in shown
+        ]
+        console.table("", ["operation", "type", "differs by", "device", "precision", "kernel", "exposed"], rows)
+    if len(shown) < len(found.operations):
+        console.show(f"{len(found.operations) - len(shown)} more follow; --all shows them.")
+    outputs = [
+        [o.name, o.operation, difference_words(o), percent(o.allowed), o.inputs, "departs" if o.departs else "same"]
+        for o in found.outputs
+    ]
+    console.table("", ["output", "operation", "differs by", "allowed", "inputs", ""], outputs)
+    for line in not_known(found):
+        console.show(line)
 
 
 def _show(located: WhereRecord, *, every: bool) -> None:

@@ -60,8 +60,8 @@ def devices(as_json: bool, debug: bool) -> None:
 def schema(kind: str, debug: bool) -> None:
     """Print the JSON schema of a kind of file.
 
-    KIND is result, placement, manifest, split, where, compare, calibration, search, simulate, bound, graph,
-    topology or costs.
+    KIND is result, placement, manifest, split, where, where-outputs, compare, calibration, search, simulate, bound,
+    graph, topology or costs.
     """
     from pipeline.runs.schemas import schema_of
 

@@ -39,7 +39,7 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.model_inputs import GIVEN, ZEROS
-from runtime.measuring.outputs import OutputDifference, differences, largest_sizes
+from runtime.measuring.outputs import OutputDifference, channels_of, differences
 
 SHAPES = "shapes.json"
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
@@ -163,10 +163,10 @@ def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
         load_by_kind(out / REFERENCE),
         allowances(out),
     )
-    found, sizes = [], largest_sizes(list(theirs.values()))
+    found, channels = [], channels_of(list(theirs.values()))
     for kind, expected in theirs.items():
         actual = {name: array for name, array in ours[kind].items() if name in expected}  # one may be exposed beside
-        each = differences(actual, expected, sizes)
+        each = differences(actual, expected, channels, kind=kind)
         if isinstance(each, MeasurementFailed):
             raise OutputMismatchError(f"Once it is read, the model has other outputs: {each.message}.", REMEDY)
         # Zeros make ties, of which indices and rows tell nothing.
@@ -199,9 +199,9 @@ def _distances(out: Path, file: str) -> dict[str, dict[str, float]]:
     if not (out / file).exists():
         return {}
     theirs, found = load_by_kind(out / REFERENCE), dict[str, dict[str, float]]()
-    sizes = largest_sizes(list(theirs.values()))
+    channels = channels_of(list(theirs.values()))
     for kind, outputs in load_by_kind(out / file).items():
-        each = differences(outputs, theirs[kind], sizes)
+        each = differences(outputs, theirs[kind], channels, kind=kind)
         if isinstance(each, MeasurementFailed):
             found[kind] = dict.fromkeys(outputs, math.inf)
         else:

@@ -14,6 +14,7 @@ TYPES: Mapping[str, str] = {
     "manifest": "pipeline.runs.directory:ManifestRecord",
     "split": "runtime.executor.placed.manifest:SplitManifest",
     "where": "pipeline.runs.where:WhereRecord",
+    "where-outputs": "pipeline.runs.where_outputs:WhereOutputsRecord",
     "compare": "pipeline.runs.compare:ComparisonRecord",
     "calibration": "pipeline.runs.records:CalibrationRecord",
     "search": "pipeline.offline.records:SearchDocument",

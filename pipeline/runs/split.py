@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.errors import OutputMismatchError, StoreError, UsageError
 from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
+from pipeline.core.settings import MeasureSettings
 from pipeline.runs.deployment import SPLIT, Deployment
 from pipeline.runs.directory import MANIFEST
 from pipeline.runs.plan import look_at_model
 from pipeline.runs.records import RegisteredRecord, from_json
+from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder, load_by_kind
 from pipeline.shared.payload import load_graph, read_json
+
+logger = logging.getLogger(__name__)
+CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long
 
 if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes
@@ -45,6 +51,7 @@ def split(
         ModelError: the model cannot be read.
         DeviceError: the machine does not have a device.
         StoreError: the folder cannot be written.
+        OutputMismatchError: the model as it is read, or what was written, gives other outputs than its source.
     """
     document = _document(placement)
     specs = _devices(document, devices)
@@ -120,8 +127,47 @@ def _split(
     from runtime.executor.splitting import HowToRun, split_file
 
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
-        plain, graph, placement = _read(model, document, devices, Path(scratch), shapes)
-        return split_file(plain, graph, placement, devices, out, how or HowToRun())
+        folder = Path(scratch)
+        plain, graph, placement = _read(model, document, devices, folder, shapes, compared=True)
+        manifest = split_file(plain, graph, placement, devices, out, how or HowToRun())
+        _compare_with_source(out, model, folder)
+        return manifest
+
+
+def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
+    """Check that the segments in `out` give what the source of their model does; folder: as the read step leaves it.
+
+    Raises:
+        OutputMismatchError: they do not; their manifest is gone.
+    """
+    from pipeline.runs.departures import judged_outputs
+    from pipeline.runs.faithful import allowances
+    from pipeline.runs.two_runs import outputs_of_segments
+    from runtime.measuring.child import ChildError
+    from runtime.measuring.outputs import Reference, percent
+    from runtime.measuring.quality import limits_for
+
+    if not (folder / REFERENCE).exists():
+        why = " ".join(read_json(folder / FACTS)["why_not"])
+        logger.warning("The outputs of the segments were not compared with those of %s. %s", model, why)
+        return
+    expected = load_by_kind(folder / REFERENCE)
+    try:
+        actual, precisions = outputs_of_segments(out, folder, list(expected))
+    except ChildError as error:
+        logger.warning("The segments do not run here, and were not compared with %s. %s", model, error.cause)
+        return
+    judged = judged_outputs(
+        actual, expected, limits_for(precisions, Reference({}), MeasureSettings()).output, allowances(folder)
+    )
+    worst = max(judged, key=lambda one: one.order)
+    if worst.departs:
+        (out / MANIFEST).unlink()
+        raise OutputMismatchError(
+            f"The segments compute something else than {model}: {worst.difference} off on the inputs {worst.inputs!r}, "
+            f"and {percent(worst.allowed)} is allowed. {out / MANIFEST} was removed.",
+            "Look where it begins: placewright where MODEL --outputs, on each of the devices.",
+        )
 
 
 def _read(
@@ -130,15 +176,52 @@ def _read(
     devices: Sequence[DeviceSpec],
     folder: Path,
     shapes: InputShapes | None,
+    *,
+    compared: bool = False,
 ) -> tuple[Path, Graph, Placement]:
-    """Return the file of a model as the reader leaves it in a folder, its graph, and the placement of all of that."""
-    from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    """Return the file of a model as the reader leaves it in a folder, its graph, and the placement of all of that.
 
-    known = look_at_model(model)
-    read_apart(known.path, folder, source=known.sha256, limits=ReadLimits(), shapes=shapes, dynamic_cuts=True)
+    compared: whether it is compared with its source, and read another way where its outputs depart.
+
+    Raises:
+        OutputMismatchError: its outputs depart whichever way it is read.
+    """
+    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.read_apart import locate_departure, read_apart
+    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.ways import USUAL, Way
+    from pipeline.runs.faithful import Departure, Source, read_faithfully
+
+    known, limits = look_at_model(model), ReadLimits()
+
+    def read_into(
+        out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder | None, unfit: Mapping[str, str]
+    ) -> None:
+        alike: Mapping[str, Any] = {"source": known.sha256, "limits": limits, "dynamic_cuts": True}
+        read_apart(known.path, out, shapes=sized, way=way, reference=asked, unfit=unfit, **alike)
+
+    def locate(out: Path, departure: Departure) -> str:
+        output = departure.difference.name
+        return locate_departure(known.path, out, departure.kind, output, limits, seconds=CHECKED_S)
+
+    if compared:
+        order = ReferenceOrder(source=True, seconds=CHECKED_S, limit_s=2 * CHECKED_S, inferences=1)
+        read_faithfully(Source(known.path, read_into, locate), folder, shapes or InputShapes(), order)
+    else:
+        read_into(folder, USUAL, shapes or InputShapes(), None, {})
     graph = load_graph(folder / "graph.npz")
-    return folder / "model.xml", graph, _filled(document, graph, tuple(d.name for d in devices))
+    names = tuple(d.name for d in devices)
+    way = read_json(folder / FACTS)["way"] if compared else ""
+    try:
+        return folder / "model.xml", graph, _filled(document, graph, names)
+    except UsageError as error:
+        if not way:
+            raise
+        raise OutputMismatchError(
+            f"{model} computes something else once it is read as usual, and the placement does not fit it as it is "
+            f"right, where {way}: {error.cause}",
+            "Make a placement of it as it is then: placewright tune.",
+        ) from error
 
 
 def _document(path: Path) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import DeviceError, FallbackError, StoreError, UsageError, listed
+from pipeline.core.errors import DeviceError, FallbackError, PlacewrightError, StoreError, UsageError, listed
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.plan import look_at_model
@@ -18,8 +19,9 @@ from pipeline.runs.result import Result
 
 if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes
-    from runtime.measuring.child import Child
+    from runtime.measuring.child import Child, ChildError
 
+NAMELESS = re.compile(r"(?P<plugin>\w+)(\.\d+)?\{[^{}]*\}")  # a device with properties
 SECONDS = 1.0  # of inferences over which the counters are averaged
 MINIMUM = 5
 MODES = ("AUTO", "HETERO", "MULTI")
@@ -108,7 +110,7 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
     wanted, known = wanted_on(device), look_at_model(model)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=shapes)
-        return _located(Path(folder) / "model.xml", wanted, name=str(model))
+        return locate_in(Path(folder) / "model.xml", wanted, name=str(model), seconds=SECONDS, minimum=MINIMUM)
 
 
 def where_run(run: Path, model: Path | None = None) -> WhereRecord:
@@ -131,11 +133,15 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     missing = sorted({d.plugin for d in deployment.record.devices.values()} - set(here))
     if missing:
         raise DeviceError(f"There is no device {', '.join(missing)}, which {run} uses.", f"Here: {', '.join(here)}.")
-    return _located(deployment.model, wanted_by(deployment), name=str(deployment.model))
+    return locate_in(
+        deployment.model, wanted_by(deployment), name=str(deployment.model), seconds=SECONDS, minimum=MINIMUM
+    )
 
 
 def wanted_on(text: str) -> Wanted:
     """Return what "CPU", "A=CPU{KEY=VALUE}", "AUTO" or "HETERO:GPU,CPU" ask for.
+
+    A single device with properties needs no name here, "CPU{KEY=VALUE}": it goes by its plug-in's.
 
     AUTO is asked to run on the first of the devices that it is given, whatever it may fall back to.
 
@@ -150,7 +156,8 @@ def wanted_on(text: str) -> Wanted:
     mode, _, rest = text.partition(":")
     plugins = discover()
     if mode not in MODES:
-        devices = parse_devices([text], plugins)
+        nameless = NAMELESS.fullmatch(text)
+        devices = parse_devices([f"{nameless['plugin']}={text}" if nameless else text], plugins)
         if len(devices) != 1:
             raise UsageError(f"{text!r} are several devices.", f"Name one, or HETERO:{text} or AUTO:{text}.")
         return Wanted(devices[0].openvino_name, devices, asked={"": devices[0].name})
@@ -189,8 +196,13 @@ def refuse_fallback(located: WhereRecord) -> None:
     )
 
 
-def _located(model: Path, wanted: Wanted, *, name: str) -> WhereRecord:
-    """Return where a normalised model runs."""
+def locate_in(model: Path, wanted: Wanted, *, name: str, seconds: float, minimum: int) -> WhereRecord:
+    """Return where a normalised model runs; name: what the record calls it. seconds: of inferences, `minimum` at least.
+
+    Raises:
+        DeviceError: the device refuses operations.
+        ChildError: the model could not be run.
+    """
     from runtime.measuring.child import Child, ChildError
     from runtime.measuring.variant import Variant, described
 
@@ -199,24 +211,27 @@ def _located(model: Path, wanted: Wanted, *, name: str) -> WhereRecord:
     with Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child:
         try:
             command = described(variant, model, settings, seed=0)
-            answer = child.ask("locate", seconds=SECONDS, minimum=MINIMUM, **command)
+            answer = child.ask("locate", seconds=seconds, minimum=minimum, **command)
         except ChildError as error:
-            refused = _refused(child, model, wanted) if error.failed.kind == "refused" else []
-            if not refused:
-                raise
-            device = wanted.devices[0].name
-            raise DeviceError(
-                f"{device} refuses {len(refused)} operation(s): {listed(refused)}.",
-                f"Give them to another: --device HETERO:{device},CPU",
-            ) from error
+            raise refused_instead(error, child, model, wanted) from error
     return record_of(answer, wanted, model=name)
 
 
-def _refused(child: Child, model: Path, wanted: Wanted) -> list[str]:
-    """Return the operations that the only device does not run."""
-    if len(wanted.devices) != 1:
-        return []
-    return list(child.ask("support", model=str(model), device=wanted.devices[0].to_json())["refused"])
+def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted) -> PlacewrightError:
+    """Return the error that names the operations of a model that its only device refuses, else the one that there was.
+
+    child: which is alive if it was no more than a refusal.
+    """
+    if error.failed.kind != "refused" or len(wanted.devices) != 1:
+        return error
+    device = wanted.devices[0]
+    refused = list(child.ask("support", model=str(model), device=device.to_json())["refused"])
+    if not refused:
+        return error
+    return DeviceError(
+        f"{device.name} refuses {len(refused)} operation(s): {listed(refused)}.",
+        f"Give them to another: --device HETERO:{device.name},CPU",
+    )
 
 
 def record_of(answer: Mapping[str, Any], wanted: Wanted, *, model: str) -> WhereRecord:

@@ -20,6 +20,7 @@ TIMING = "timing.json"  # seconds that an inference of the normalised model take
 NORMALISED = "normalised.npz"  # the same of the normalised model, on the CPU in f32
 EVALUATED = "evaluated.npz"  # the same of the source by OpenVINO's reference implementation, for one kind
 FACTS = "reference.json"  # what gave the reference, and what became of the normalised model
+OUTPUTS = "outputs"  # what stands in the place of a kind for outputs of a model, beside results of its operations
 
 ByKind = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 

@@ -19,6 +19,8 @@ anything.
     link     {a, b, count}                    -> see `runtime.measuring.links`
     company  {model, devices, seed, dynamic_size, seconds} -> see `runtime.measuring.company`
     locate   {variant, seconds, minimum}      -> see `runtime.measuring.located`
+    results  {variant, checks, operations, paths} -> see `runtime.measuring.exposed`
+    segments {folder, checks, paths}          -> see `runtime.measuring.segment_outputs`
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from pipeline.shared.checks import save_by_kind
 from pipeline.shared.model_forms import form_file
 from pipeline.shared.runtime_words import in_words
 from runtime.machines.devices import core_for
-from runtime.measuring import batching, company, kernels, links, located
+from runtime.measuring import batching, company, exposed, kernels, links, located, segment_outputs
 from runtime.measuring.answers import LoadAnswer, RunAnswer
 from runtime.measuring.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.disturbance import scheduled_ns, waited_between
@@ -374,6 +376,8 @@ def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
         "link": links.measure_link,
         "company": company.measure_company,
         "locate": located.locate,
+        "results": exposed.write_results,
+        "segments": segment_outputs.write_segment_outputs,
     }
     try:
         return handlers[command["do"]](command)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 
 import pipeline
-from coarsen.reading.read import to_graph
+from coarsen.reading.read import save_model, to_graph
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs import result
@@ -21,6 +22,7 @@ from pipeline.shared.payload import read_json
 from tests.deployments import deployed
 from tests.e2e.conftest import DEVICES, options
 from tests.models import names, through_file, two_towers
+from tests.source_models import cancelling
 from tests.two_cpus import two_cpus
 
 pytestmark = pytest.mark.usefixtures("read_here")
@@ -46,6 +48,30 @@ def test_a_split_model_is_written_described_and_loaded(model: Path, tmp_path: Pa
     with pipeline.load(out, runner="pipeline", requests=2) as whole, pipeline.load(out) as again:
         assert (whole.runner_name, again.runner_name, whole.requests) == ("pipeline", "threads", 2)
         assert np.array_equal(whole(X)[0], again({"x": X})["out"])
+
+
+@pytest.mark.skipif(
+    "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"), reason="this CPU does not compute in bf16"
+)
+def test_segments_that_compute_something_else_than_the_source_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(cancelling(), tmp_path / "m.xml")
+    (tmp_path / "p.json").write_text(
+        json.dumps(dict.fromkeys(("first", "shifted", "passed", "cancelled", "last"), "A"))
+    )
+    command = [
+        "split",
+        str(tmp_path / "m.xml"),
+        "--placement",
+        str(tmp_path / "p.json"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert run([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=bf16}"]) == 6
+    assert "compute something else than" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert run([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=f32}"]) == 0
 
 
 def test_an_earlier_split_in_the_folder_is_replaced(model: Path, tmp_path: Path, ran: Ran) -> None:

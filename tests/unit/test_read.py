@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from coarsen.reading.files import model_sha256
-from coarsen.reading.read import _name_the_nameless, read_model, save_model, to_graph
+from coarsen.reading.read import name_the_nameless, read_model, save_model, to_graph
 from tests import models
 from tests.models import SMALL, names, through_file, types
 from tests.onnx_models import convolution_onnx, relu_onnx
@@ -127,7 +127,7 @@ def test_an_onnx_name_that_looks_counted_is_kept(tmp_path: Path) -> None:
     model = core.read_model(relu_onnx(path, next_reading))
     relus = [o for o in model.get_ordered_ops() if o.get_type_name() == "Relu"]
     assert [o.get_friendly_name() for o in relus] == [o.get_name() for o in relus]  # what the name of none looks like
-    _name_the_nameless(model)
+    name_the_nameless(model)
     assert [o.get_friendly_name() for o in relus] == [f"Relu_{i}" for i in next_reading]
 
 
