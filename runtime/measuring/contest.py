@@ -177,9 +177,7 @@ class _Screening:
 
     def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
         for entry in entries:
-            owed = 0 if entry.variant.baseline else sum(len(e.screened) < SEVERAL for e in self._in_reach())
-            kept_s = self.longest_s * (1 + owed)
-            if self.deadline.left_s < kept_s:
+            if self.deadline.left_s < self.longest_s * (1 + self._owed(entry)):
                 entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
                 continue
             begun = self.deadline.clock()
@@ -188,6 +186,20 @@ class _Screening:
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
             if number == 1 and entry.failed is None:
                 self._merge(entry)
+
+    def _owed(self, entry: Entrant) -> int:
+        """Return how many starts of baselines go before the first of a variant.
+
+        Those are the first ones of all of one device, since a gain over the best of them is claimed; once a few
+        variants had theirs also the second ones of those in reach.
+        """
+        if entry.variant.baseline or entry.screened:
+            return 0
+        baselines = [e for e in self.entries.values() if e.variant.baseline and e.variant.single and not e.failed]
+        untried = sum(not e.screened for e in baselines)
+        tried = sum(bool(e.screened) and not e.variant.baseline for e in self.entries.values())
+        again = sum(len(e.screened) < SEVERAL for e in self._in_reach()) if tried >= self.most else 0
+        return untried + again
 
     def _merge(self, entry: Entrant) -> None:
         """Let a variant leave that is one with another; its start is one more of that. Baselines go before others."""

@@ -26,6 +26,7 @@ from runtime.measuring.pairs import Bench
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_START_S = 0.5  # seconds of turns in it
 FEW = 2  # contenders that may have the least number of starts
+SHORT_START_S = 0.2  # the same where a few could not be compared otherwise
 SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
 DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 
@@ -140,14 +141,15 @@ class Final:
         what the control takes is known.
         """
         ordered = [*contenders, *hints]
-        wanted = [(count, self.rules.look) for count in range(len(ordered), FEW, -1)]
-        wanted += [(count, self.settings.least_starts) for count in range(min(FEW, len(ordered)), 0, -1)]
-        for shortest_s in (LEAST_START_S, SHORTEST_START_S):
-            for count, fewest in wanted:
-                seconds = self._seconds_of_starts((*kept, *ordered[:count]), shortest_s, fewest)
-                if seconds is not None:
-                    _leave(ordered[count:])
-                    return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
+        wanted = [(count, self.rules.look, LEAST_START_S) for count in range(len(ordered), FEW, -1)]
+        few = range(min(FEW, len(ordered)), 0, -1)
+        wanted += [(n, self.settings.least_starts, s) for n in few for s in (LEAST_START_S, SHORT_START_S)]
+        wanted += [(n, self.settings.least_starts, SHORTEST_START_S) for n in few]
+        for count, fewest, shortest_s in wanted:
+            seconds = self._seconds_of_starts((*kept, *ordered[:count]), shortest_s, fewest)
+            if seconds is not None:
+                _leave(ordered[count:])
+                return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
         _leave(ordered)
         return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
 

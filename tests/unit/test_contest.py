@@ -162,6 +162,15 @@ def test_a_baseline_takes_the_place_of_the_default_only_after_several_starts() -
         assert entries.control == control
 
 
+def test_every_baseline_has_a_first_start_before_the_time_is_spent_on_settings() -> None:
+    many = [variant(f"v{i}") for i in range(9)]
+    truth = Truth({"default": 1.0, "half": 0.9, **{v.name: 0.9 for v in many}}, cost_s=1.0)
+    found = compete(truth, DEFAULT, *many, DEVICE, seconds=14.0)
+    assert truth.count("half", "screening") >= 1
+    assert truth.count("v0", "screening") == 1
+    assert found.entries["v8"].left == "not tried for want of time"
+
+
 def test_a_gain_over_the_control_is_none_where_the_default_is_as_fast() -> None:
     slow_once = Slow({"default": 1.0, "half": 1.3, "copy": 1.0}, slow={("screening", "default")})
     found = compete(slow_once, DEFAULT, DEVICE, variant("copy"))
