@@ -31,6 +31,8 @@ from pipeline.runs.departures import Allowed, Comparison, batches, followers, pr
 from pipeline.runs.two_runs import SOURCE
 from pipeline.runs.where_outputs import (
     ComparisonLimits,
+    DepartingRecord,
+    OutputRecord,
     WhereOutputsRecord,
     departing_model,
     departing_run,
@@ -257,6 +259,42 @@ def test_time_that_is_up_is_said(tmp_path: Path) -> None:
     assert (found.first, found.compared, found.certain) == ("", 0, False)
     assert first_sentence(found).startswith("No operation departs, as far as was compared")
     assert "Not compared: 4 operation(s), op0, op1, op2, op3: the time was up." in not_known(found)
+
+
+def record(**changes: Any) -> WhereOutputsRecord:
+    """Return a record of two runs whose outputs are the same, and of one operation that departs among others."""
+    row = DepartingRecord("a", "Add", "indices", 0.5, 0.25, "CPU", "f32", "jit", "among others")
+    same = OutputRecord("output_0", "y", "values", 0.0, 0.0, 1e-3, False, "noise")
+    alike: dict[str, Any] = {"model": "m", "run": "CPU", "against": "B", "inputs": "noise", "first": "", "notes": []}
+    alike |= {"certain": True, "allowed": 1e-3, "allowed_entries": 0.05, "outputs": [same], "operations": [row]}
+    alike |= {"schema": "placewright.where-outputs/1", "compared": 3, "not_compared": [], "seconds": 1.0}
+    return WhereOutputsRecord(**{**alike, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "No output departs. 1 operation(s) do with others exposed beside, and none does with its result alone"),
+        ({"certain": False}, "and the time was up for more"),
+        (
+            {"first": "a"},
+            "No output departs. The first operation that does is a (Add, on CPU in f32): 50 % of its entries",
+        ),
+        ({"operations": []}, "No operation departs: the results of 3 operation(s) of CPU are those of B within 0.1 %."),
+        ({"operations": [], "compared": 0}, "No operation departs, as far as was compared"),
+    ],
+)
+def test_what_departs_is_said_in_one_line(changes: dict[str, Any], said: str) -> None:
+    assert said in first_sentence(record(**changes))
+    refuse_departure(record(**changes))
+
+
+def test_what_is_infinitely_far_is_the_worst() -> None:
+    outputs = [
+        OutputRecord(f"output_{i}", "y", "values", far, 0.0, 1e-3, True, "noise") for i, far in enumerate((9.0, None))
+    ]
+    with pytest.raises(OutputMismatchError, match=r"2 of 2 output.*output_1 is infinitely far off"):
+        refuse_departure(record(outputs=outputs))
 
 
 @pytest.mark.parametrize(
