@@ -15,6 +15,7 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
+from coarsen.reading import source_results
 from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import save_model, to_graph
@@ -40,8 +41,9 @@ from pipeline.runs.where_outputs import (
     not_known,
     refuse_departure,
 )
-from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind
+from pipeline.shared.checks import CHECKS, GIVEN_KIND, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.shared.model_outputs import expose
 from tests.deployments import deployed, halves
 from tests.models import chain, through_file, two_towers, with_state
 from tests.source_models import cancelling, masked_attention, perceptron
@@ -254,6 +256,14 @@ def test_of_a_model_with_state_the_first_inference_is_compared(tmp_path: Path) -
     assert "the first inference of a sequence" in " ".join(not_known(found))
 
 
+def test_arrays_that_a_user_gives_are_what_is_compared_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(chain(2), tmp_path / "m.xml")
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 8), np.float32))
+    options = ["--input", str(tmp_path / "in.npz"), "--json"]
+    assert run(["where", str(tmp_path / "m.xml"), "--outputs", "--against", F32, *options]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == GIVEN_KIND
+
+
 def test_time_that_is_up_is_said(tmp_path: Path) -> None:
     found = found_in(chain(4), tmp_path, F32, SOURCE, seconds=1e-6)
     assert (found.first, found.compared, found.certain) == ("", 0, False)
@@ -314,6 +324,28 @@ def test_mistakes_are_answered_in_two_lines(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 2
+
+
+def test_a_source_that_does_not_run_is_answered_with_another_run_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(model: ov.Model, inferences: int) -> Any:
+        raise RuntimeError("Invalid graph status")
+
+    monkeypatch.setattr(source_results, "on_cpu", fails)
+    save_model(chain(2), tmp_path / "m.xml")
+    with pytest.raises(
+        ModelError, match=r"does not run as it is read: Invalid graph status\. Name another run: --against"
+    ):
+        ordered(tmp_path, tmp_path / "m.xml", "op0")
+
+
+def test_what_is_an_output_already_keeps_its_place() -> None:
+    model = two_towers(1)
+    ports = {op.get_friendly_name(): op.output(0) for op in model.get_ordered_ops() if op.get_output_size()}
+    assert expose(model, [ports["left0"], ports["sum"], ports["right0"]]) == [1, 0, 2]
+    assert expose(model, [ports["right0"]]) == [2]
+    assert len(model.outputs) == 3
 
 
 def ordered(folder: Path, path: Path, *operations: str) -> dict[str, Any]:
