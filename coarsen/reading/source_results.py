@@ -81,7 +81,10 @@ def write_source_results(order: ResultsOrder) -> dict[str, Any]:
         found = _as_read(path, source, wanted, folder)
         _write(found, checks, order.paths)
     except RuntimeError as error:
-        raise ModelError(f"{path} does not run as it is read: {in_words(str(error))}.", " ".join(why_not)) from error
+        cause = f"{path} does not run as it is read: {in_words(str(error))}."
+        raise ModelError(
+            " ".join([cause, *why_not]), "Name another run: --against CPU, or give other sizes."
+        ) from error
     return {"executor": found.executor, "why_not": why_not}
 
 

@@ -12,6 +12,7 @@ import click
 from pipeline.cli import console
 from pipeline.cli.options import (
     debug_option,
+    input_option,
     json_option,
     keep_dynamic_option,
     open_store,
@@ -127,6 +128,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 @click.option("--memory", metavar="SIZE", help="Results held at a time with --outputs; 256MB unless given.")
 @shape_option
 @keep_dynamic_option
+@input_option
 @store_option
 @json_option
 @debug_option
@@ -147,11 +149,12 @@ def where(
 
     The figures are the device's own counters, and the names those of the model once constants are folded.
     """  # noqa: D301  click wants the real backspace character
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.shapes import InputShapes, inputs_sha256
     from pipeline.api import model_path
     from pipeline.runs import where as locating
 
-    inputs = InputShapes(options["shapes"], options["keep_dynamic"])
+    data = "" if options["input"] is None else str(options["input"])
+    inputs = InputShapes(options["shapes"], options["keep_dynamic"], data, inputs_sha256(data) if data else "")
     path = None if model is None else model_path(model, open_store(options["store"]))
     if path is None and run is None:
         raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")

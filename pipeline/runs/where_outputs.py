@@ -19,6 +19,7 @@ from pipeline.core.figures import MB
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.departures import (
+    UP,
     Allowed,
     Comparison,
     JudgedOutput,
@@ -198,6 +199,9 @@ def first_sentence(record: WhereOutputsRecord) -> str:
     """Return the first operation that departs, or that none does, in one line."""
     row = next((row for row in record.operations if row.operation == record.first), None)
     if row is None:
+        if record.operations:
+            alone = "and none does with its result alone exposed" if record.certain else "and the time was up for more"
+            return f"No output departs. {len(record.operations)} operation(s) do with others exposed beside, {alone}."
         unless = "" if record.compared and record.certain else ", as far as was compared"
         return (
             f"No operation departs{unless}: the results of {record.compared} operation(s) of {record.run} are those of "
@@ -334,7 +338,7 @@ def _departing(
         against=theirs.name,
         inputs=worst.inputs,
         first="" if first is None else first.operation,
-        certain=not deadline.passed if first is None else first.certain,
+        certain=_nothing_left(comparison, deadline) if first is None else first.certain,
         allowed=allowed.values,
         allowed_entries=allowed.indices,
         outputs=outputs,
@@ -344,6 +348,13 @@ def _departing(
         notes=notes + (theirs.why_not if isinstance(theirs, RunOfSource) else []),
         seconds=time.monotonic() - begun,
     )
+
+
+def _nothing_left(comparison: Comparison, deadline: Deadline) -> bool:
+    """Return whether the time was enough to tell that no operation departs."""
+    if UP in comparison.not_compared():
+        return False
+    return not deadline.passed or not any(row.departs for row in comparison.rows.values())
 
 
 def _first(

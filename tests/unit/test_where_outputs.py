@@ -15,6 +15,7 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
+from coarsen.reading import source_results
 from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import save_model, to_graph
@@ -31,6 +32,8 @@ from pipeline.runs.departures import Allowed, Comparison, batches, followers, pr
 from pipeline.runs.two_runs import SOURCE
 from pipeline.runs.where_outputs import (
     ComparisonLimits,
+    DepartingRecord,
+    OutputRecord,
     WhereOutputsRecord,
     departing_model,
     departing_run,
@@ -38,8 +41,9 @@ from pipeline.runs.where_outputs import (
     not_known,
     refuse_departure,
 )
-from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind
+from pipeline.shared.checks import CHECKS, GIVEN_KIND, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.shared.model_outputs import expose
 from tests.deployments import deployed, halves
 from tests.models import chain, through_file, two_towers, with_state
 from tests.source_models import cancelling, masked_attention, perceptron
@@ -252,11 +256,55 @@ def test_of_a_model_with_state_the_first_inference_is_compared(tmp_path: Path) -
     assert "the first inference of a sequence" in " ".join(not_known(found))
 
 
+def test_arrays_that_a_user_gives_are_what_is_compared_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(chain(2), tmp_path / "m.xml")
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 8), np.float32))
+    options = ["--input", str(tmp_path / "in.npz"), "--json"]
+    assert run(["where", str(tmp_path / "m.xml"), "--outputs", "--against", F32, *options]) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == GIVEN_KIND
+
+
 def test_time_that_is_up_is_said(tmp_path: Path) -> None:
     found = found_in(chain(4), tmp_path, F32, SOURCE, seconds=1e-6)
     assert (found.first, found.compared, found.certain) == ("", 0, False)
     assert first_sentence(found).startswith("No operation departs, as far as was compared")
     assert "Not compared: 4 operation(s), op0, op1, op2, op3: the time was up." in not_known(found)
+
+
+def record(**changes: Any) -> WhereOutputsRecord:
+    """Return a record of two runs whose outputs are the same, and of one operation that departs among others."""
+    row = DepartingRecord("a", "Add", "indices", 0.5, 0.25, "CPU", "f32", "jit", "among others")
+    same = OutputRecord("output_0", "y", "values", 0.0, 0.0, 1e-3, False, "noise")
+    alike: dict[str, Any] = {"model": "m", "run": "CPU", "against": "B", "inputs": "noise", "first": "", "notes": []}
+    alike |= {"certain": True, "allowed": 1e-3, "allowed_entries": 0.05, "outputs": [same], "operations": [row]}
+    alike |= {"schema": "placewright.where-outputs/1", "compared": 3, "not_compared": [], "seconds": 1.0}
+    return WhereOutputsRecord(**{**alike, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "No output departs. 1 operation(s) do with others exposed beside, and none does with its result alone"),
+        ({"certain": False}, "and the time was up for more"),
+        (
+            {"first": "a"},
+            "No output departs. The first operation that does is a (Add, on CPU in f32): 50 % of its entries",
+        ),
+        ({"operations": []}, "No operation departs: the results of 3 operation(s) of CPU are those of B within 0.1 %."),
+        ({"operations": [], "compared": 0}, "No operation departs, as far as was compared"),
+    ],
+)
+def test_what_departs_is_said_in_one_line(changes: dict[str, Any], said: str) -> None:
+    assert said in first_sentence(record(**changes))
+    refuse_departure(record(**changes))
+
+
+def test_what_is_infinitely_far_is_the_worst() -> None:
+    outputs = [
+        OutputRecord(f"output_{i}", "y", "values", far, 0.0, 1e-3, True, "noise") for i, far in enumerate((9.0, None))
+    ]
+    with pytest.raises(OutputMismatchError, match=r"2 of 2 output.*output_1 is infinitely far off"):
+        refuse_departure(record(outputs=outputs))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +324,28 @@ def test_mistakes_are_answered_in_two_lines(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 2
+
+
+def test_a_source_that_does_not_run_is_answered_with_another_run_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(model: ov.Model, inferences: int) -> Any:
+        raise RuntimeError("Invalid graph status")
+
+    monkeypatch.setattr(source_results, "on_cpu", fails)
+    save_model(chain(2), tmp_path / "m.xml")
+    with pytest.raises(
+        ModelError, match=r"does not run as it is read: Invalid graph status\. Name another run: --against"
+    ):
+        ordered(tmp_path, tmp_path / "m.xml", "op0")
+
+
+def test_what_is_an_output_already_keeps_its_place() -> None:
+    model = two_towers(1)
+    ports = {op.get_friendly_name(): op.output(0) for op in model.get_ordered_ops() if op.get_output_size()}
+    assert expose(model, [ports["left0"], ports["sum"], ports["right0"]]) == [1, 0, 2]
+    assert expose(model, [ports["right0"]]) == [2]
+    assert len(model.outputs) == 3
 
 
 def ordered(folder: Path, path: Path, *operations: str) -> dict[str, Any]:
