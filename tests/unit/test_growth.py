@@ -11,19 +11,19 @@ import pytest
 from openvino import opset13 as op
 
 from coarsen.reading.growth import FACTOR, Growth, ReadLimits, check_growth, growth
-from coarsen.reading.read import _keep_packed, _models, read_model, save_model
+from coarsen.reading.read import _keep_packed, models_within, read_model, save_model
 from pipeline.core.errors import ModelError
 from tests.models import SMALL, broadcast_model, constant
 
 
 def of(model: ov.Model) -> Growth:
     packed = {o.get_name() for o in _keep_packed(model)}
-    return growth(_models(model), keeps=lambda o: o.get_name() in packed)
+    return growth(models_within(model), keeps=lambda o: o.get_name() in packed)
 
 
 def stored_bytes(model: ov.Model) -> int:
     """Return the bytes of all constants of a model, its bodies included."""
-    constants = [o for m in _models(model) for o in m.get_ordered_ops() if o.get_type_name() == "Constant"]
+    constants = [o for m in models_within(model) for o in m.get_ordered_ops() if o.get_type_name() == "Constant"]
     return sum(-(-o.get_output_size() * int(np.prod(o.shape)) * o.get_element_type().bitwidth // 8) for o in constants)
 
 
