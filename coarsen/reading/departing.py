@@ -1,12 +1,13 @@
 """The first operation whose result, as the CPU device computes it in a whole model, departs from what it should be.
 
-What each result should be is told by the model with every result made an output, so that nothing is fused, or else by
-OpenVINO's reference implementation; whichever gives the outputs of the source. Then single results are made outputs of
-the whole model, one at a time: `pipeline.shared.departing` says which.
+What each result should be is told by ONNX Runtime, of an ONNX file; or else by the model with every result made an
+output, so that nothing is fused, or by OpenVINO's reference implementation, whichever gives the outputs of the source.
+Then single results are made outputs of the whole model, one at a time: `pipeline.shared.departing` says which.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -16,7 +17,9 @@ from typing import Any
 import numpy.typing as npt
 import openvino as ov
 
-from coarsen.reading.reference import by_evaluate, on_cpu
+from coarsen.reading.reference import ONNXRUNTIME, by_evaluate, on_cpu
+from coarsen.reading.results_order import ResultsOrder
+from coarsen.reading.source_results import write_source_results
 from pipeline.core.errors import ModelError
 from pipeline.shared.checks import CHECKS, REFERENCE, load_by_kind, relative_l2
 from pipeline.shared.departing import first_departure_before
@@ -29,11 +32,11 @@ SHARE = 0.1  # of the difference of the output, from which a result counts as de
 Results = Mapping[str, npt.NDArray[Any]]  # by name of the operation
 
 
-def first_departure(folder: Path, kind: str, output: str, seconds: float) -> str:
+def first_departure(folder: Path, source: Path, kind: str, output: str, seconds: float) -> str:
     """Return the name of the first operation that departs, "" where that cannot be told in so many seconds.
 
-    folder: with the normalised model, `CHECKS` and `REFERENCE`. kind: of inputs on which it departs. output: which of
-    its outputs, "output_0" ..
+    folder: with the normalised model, `CHECKS` and `REFERENCE`. source: the file that was read. kind: of inputs on
+    which it departs. output: which of its outputs, "output_0" ..
 
     Raises:
         RuntimeError: the model cannot be read.
@@ -45,13 +48,28 @@ def first_departure(folder: Path, kind: str, output: str, seconds: float) -> str
     if suspect.shape != expected.shape:
         return ""
     limit = SHARE * min(1.0, relative_l2(suspect, expected))  # it is infinite where one of the two holds NaN
-    should_be = _should_be(model, inputs, expected, place, limit)
+    end = time.monotonic() + seconds
+    should_be = _by_source(model, folder, source, kind) or _should_be(model, inputs, expected, place, limit)
     if should_be is None:
         return ""
-    end, alone = time.monotonic() + seconds, _Alone(model, inputs, should_be, limit)
+    alone = _Alone(model, inputs, should_be, limit)
     last = str(model.outputs[place].get_node().input_value(0).get_node().get_friendly_name())
     producers = {str(op.get_friendly_name()): _producers(op) for op in model.get_ordered_ops()}
     return first_departure_before(last, producers, alone.departs, lambda: time.monotonic() < end).operation
+
+
+def _by_source(model: ov.Model, folder: Path, source: Path, kind: str) -> Results | None:
+    """Return what ONNX Runtime gives for operations of an ONNX file, by their names; None if it does not run it."""
+    if source.suffix != ".onnx":
+        return None
+    names = [str(op.get_friendly_name()) for op in model.get_ordered_ops() if op.get_type_name() not in SKIPPED]
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "results.npz"
+        try:
+            told = write_source_results(ResultsOrder(str(source), str(folder), names, {kind: str(path)}))
+        except ModelError:
+            return None
+        return load_by_kind(path).get("0") if told["executor"].startswith(ONNXRUNTIME) else None
 
 
 def _should_be(model: ov.Model, inputs: Inputs, expected: npt.NDArray[Any], place: int, limit: float) -> Results | None:

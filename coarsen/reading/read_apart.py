@@ -94,7 +94,7 @@ def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: R
 
     path: of the source. The rest is that of `coarsen.reading.departing.first_departure`.
     """
-    asked = {"folder": str(folder), "kind": kind, "output": output, "seconds": seconds}
+    asked = {"folder": str(folder), "source": str(path), "kind": kind, "output": output, "seconds": seconds}
     file_bytes = sum(file.stat().st_size for file in model_files(path))
     try:
         answer = _answer({"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes), {})

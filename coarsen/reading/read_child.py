@@ -1,6 +1,6 @@
 """The process that reads one model: JSON in on standard input, JSON out on standard output.
 
-in   {"departing": {"folder", "kind", "output", "seconds"}}, answered by {"said", "name"}, see `departing`; or
+in   {"departing": {"folder", "source", "kind", "output", "seconds"}}, answered by {"said", "name"}, see `departing`; or
      {"results": a `ResultsOrder`}, answered by {"said", "executor", "why_not"}, see `source_results`; or
      {"path", "out", "source", "file_bytes", "limits", "shapes", "rewrites", "save", "dynamic_cuts", "way", "reference",
      "tries": a file of what is known of sizes, and is written on}
@@ -69,7 +69,8 @@ def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
 def _first_departure(asked: dict[str, Any]) -> str:
     from coarsen.reading.departing import first_departure
 
-    return first_departure(Path(asked["folder"]), asked["kind"], asked["output"], asked["seconds"])
+    folder, source = Path(asked["folder"]), Path(asked["source"])
+    return first_departure(folder, source, asked["kind"], asked["output"], asked["seconds"])
 
 
 def _source_results(asked: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from coarsen.reading.shapes import ChosenShape, InputShapes, described
 from coarsen.reading.ways import USUAL, Way
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.shared.checks import (
@@ -71,12 +72,13 @@ class Source:
     """A model file that is read.
 
     read: reads it into a folder, in a way, with shapes; sizes to pass over come last, with what is wrong with them.
-    locate: returns what departs first there, "" if nobody knows.
+    locate: returns what departs first there, "" if nobody knows. deadline: after which nothing else is tried.
     """
 
     path: Path
     read: Callable[[Path, Way, InputShapes, ReferenceOrder, Mapping[str, str]], None]
     locate: Callable[[Path, Departure], str]
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def read_faithfully(source: Source, out: Path, shapes: InputShapes, order: Refer
         except OutputMismatchError as error:
             faults.append(error)
             chosen = [ChosenShape(**row) for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))]
-            if len(faults) == MOST_SIZES or all(shape.given for shape in chosen):
+            if len(faults) == MOST_SIZES or source.deadline.passed or all(shape.given for shape in chosen):
                 raise faults[0] from error
             unfit[described(chosen)] = error.cause
             _clear(out)
@@ -139,14 +141,18 @@ def _mend(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder)
         return
     spare, located = out / "spare", list[str]()
     for attempt in _attempts(source, out, shapes, departed[0], located):
+        if source.deadline.passed:
+            break
         if _agrees(source, attempt, out, spare, order):
             _take(spare, out, attempt)
             _conclude(out, departed[0], attempt.words)
             return
+    late = source.deadline.passed
+    where = f"; the first operation that departs is {located[0]}" if located else ""
+    tried = "There was no time to try all that may help." if late else "What usually helps does not."
     raise OutputMismatchError(
-        f"{source.path} computes something else once it is read: {departed[0]}, by {_executor(out)}"
-        f"{f'; the first operation that departs is {located[0]}' if located else ''}. What usually helps does not.",
-        REMEDY,
+        f"{source.path} computes something else once it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
+        f"Give a larger --budget. {REMEDY}" if late else REMEDY,
     )
 
 

@@ -77,7 +77,7 @@ def read(work: StepContext) -> None:
         output = departure.difference.name
         return locate_departure(path, folder, departure.kind, output, limits, seconds=CHECKING_LIMIT * seconds)
 
-    read_faithfully(Source(path, read_into, locate), work.out, shapes, order)
+    read_faithfully(Source(path, read_into, locate, work.deadline.share(MENDING_SHARE)), work.out, shapes, order)
 
 
 def kernels(work: StepContext) -> None:
@@ -251,6 +251,7 @@ SETTINGS_FIRST = 0.1  # of the time for placing, where settings are decided befo
 ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
 CHECKING_SHARE, LEAST_CHECKING_S = 0.1, 1.0  # of the budget, and seconds at least, for what outputs are compared with
 MOST_CHECKED_S = 100.0  # of a budget that count for it
+MENDING_SHARE = 0.5  # of the budget, for reading a model in other ways where its outputs depart
 CHECKING_LIMIT = 5.0  # times that share, after which what still runs is ended
 REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do

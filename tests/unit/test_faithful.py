@@ -12,6 +12,7 @@ import pytest
 
 from coarsen.reading.shapes import ChosenShape, InputShapes
 from coarsen.reading.ways import Way
+from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError
 from pipeline.runs.faithful import Departure, Source, allowances, departures, read_faithfully
 from pipeline.shared.checks import (
@@ -180,3 +181,12 @@ def test_outputs_of_another_shape_are_refused(tmp_path: Path) -> None:
 def test_what_is_left_is_what_later_stages_compare_with(tmp_path: Path) -> None:
     Runtime(lambda way, shapes: True).facts(tmp_path / "out")
     np.testing.assert_array_equal(load_by_kind(tmp_path / "out" / REFERENCE)["noise"]["output_0"], RIGHT)
+
+
+def test_when_time_is_up_nothing_else_is_tried(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: False)
+    source = Source(Path("m.onnx"), runtime.read, runtime.locate, Deadline.after(0.0))
+    with pytest.raises(OutputMismatchError, match="no time to try all") as caught:
+        read_faithfully(source, tmp_path, InputShapes(("ids=1x6",)), ORDER)
+    assert "--budget" in caught.value.remedy
+    assert len(runtime.tried) == 1

@@ -147,17 +147,27 @@ def test_a_model_in_floating_point_has_no_twin(tmp_path: Path) -> None:
     assert float_twin(perceptron(tmp_path / "m.onnx")) is None
 
 
-def test_the_first_operation_that_departs_is_found(tmp_path: Path) -> None:
-    model = ov.Core().read_model(perceptron(tmp_path / "m.onnx", layers=6))
-    save_model(model, tmp_path / "model.xml")
-    rng = np.random.default_rng(0)
-    inputs = {"x": rng.standard_normal((1, 24)).astype(np.float32)}
+@pytest.mark.parametrize("known", [True, False])
+def test_the_first_operation_that_departs_is_found(tmp_path: Path, *, known: bool) -> None:
+    """known: whether ONNX Runtime tells what results should be."""
+    source = perceptron(tmp_path / "m.onnx", layers=6)
+    right = ov.Core().read_model(source)
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 24)).astype(np.float32)}
     save_by_kind(tmp_path / CHECKS, {"noise": inputs})
-    right = reference.on_cpu(model, 1)(inputs)
-    save_by_kind(tmp_path / REFERENCE, {"noise": right})
-    assert first_departure(tmp_path, "noise", "output_0", 20.0) in {"", "relu5", "y"}  # nothing departs
-    if wrong_once_its_shapes_are_concrete(tmp_path):
-        assert attention_departs(tmp_path / "attention") in {"position_bias", "logits", "shares", "masked", "scores"}
+    save_by_kind(tmp_path / REFERENCE, {"noise": reference.on_cpu(right, 1)(inputs)})
+    wrong = onnx.load(source)
+    [weights] = [c for c in wrong.graph.initializer if c.name == "w3"]
+    weights.CopyFrom(numpy_helper.from_array(1.5 * numpy_helper.to_array(weights), "w3"))
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    save_model(ov.Core().read_model(tmp_path / "wrong.onnx"), tmp_path / "model.xml")
+    found = first_departure(tmp_path, source if known else tmp_path / "m.xml", "noise", "output_0", 20.0)
+    assert found == ("product3" if known else "")  # nothing else tells: the fault is in the model itself
+
+
+def test_of_masked_attention_the_first_operation_that_departs_is_found(tmp_path: Path) -> None:
+    if not wrong_once_its_shapes_are_concrete(tmp_path):
+        pytest.skip("this version of OpenVINO computes masked attention rightly")
+    assert attention_departs(tmp_path / "attention") in {"position_bias", "logits", "shares", "masked", "scores"}
 
 
 def wrong_once_its_shapes_are_concrete(folder: Path) -> bool:
@@ -170,4 +180,4 @@ def wrong_once_its_shapes_are_concrete(folder: Path) -> bool:
 
 def attention_departs(folder: Path) -> str:
     """Return the first operation of masked attention that departs."""
-    return first_departure(folder, "noise", "output_0", 20.0)
+    return first_departure(folder, folder.parent / "a.onnx", "noise", "output_0", 20.0)

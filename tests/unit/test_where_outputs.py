@@ -41,8 +41,9 @@ from pipeline.runs.where_outputs import (
     not_known,
     refuse_departure,
 )
-from pipeline.shared.checks import CHECKS, GIVEN_KIND, ReferenceOrder, load_by_kind
+from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.shared.model_inputs import GIVEN_KIND
 from pipeline.shared.model_outputs import expose
 from tests.deployments import deployed, halves
 from tests.models import chain, through_file, two_towers, with_state
