@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.common import Figure, figure, layered_model, say, silent, zoo_model
 from coarsen.reading.read import save_model
+from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
@@ -116,6 +117,22 @@ def company(i: int) -> int:
     return i // 2 % 3
 
 
+EXACT = Accuracy(
+    output="",
+    kind="",
+    difference=0.0,
+    mean=0.0,
+    channel="",
+    channel_difference=0.0,
+    indices=0.0,
+    rows=0.0,
+    flips=0,
+    decisions=0,
+    flip_share=0.0,
+    exact=True,
+    kinds=(),
+    limits=AccuracyLimits.of(0.0),
+)
 LOADED = CheckedLoad(  # what a variant that nobody loads says of itself
     executed_on=[],
     subgraphs=1,
@@ -124,7 +141,7 @@ LOADED = CheckedLoad(  # what a variant that nobody loads says of itself
     threads={},
     compile_s=0.0,
     requests=1,
-    accuracy={},
+    accuracy=EXACT.to_json(),
     realtime=False,
 )
 NAMES = tuple(f"copy {i + 1}" for i in range(CONTENDERS))

@@ -135,7 +135,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 def where(
     model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
 ) -> None:
-    """Measure where each operation of MODEL really runs, or where its results go wrong.
+    """Show where operations really run, or their results go wrong.
 
     Exit code 6 on a silent fallback; with --outputs, if an output of the model departs.
 
