@@ -270,16 +270,26 @@ def weight_side(graph: Graph) -> Bool:
 def leaders(graph: Graph) -> Int32:
     """Return int32 [n], the operation on whose device each operation runs: itself, or the one that it follows.
 
-    Inputs, and what is computed from constants alone, follow their first reader; a Result follows its producer.
+    Inputs, and what is computed from constants alone, follow their first reader; a Result follows its producer. Where
+    groups close a cycle of such operations, the last of them before it closes is its leader.
     """
     kind = np.array(graph.type_names)[graph.op_type]
     leader = np.arange(graph.n, dtype=np.int32)
     moves = weight_side(graph) | (kind == "Parameter")
     if moves.any():
         ptr, consumers = adjacency(graph)
-        for i in topological_order(graph)[::-1].tolist():
-            if moves[i] and ptr[i] < ptr[i + 1]:
-                leader[i] = leader[consumers[ptr[i] : ptr[i + 1]].min()]
+        first = {
+            i: int(consumers[ptr[i] : ptr[i + 1]].min()) for i in np.flatnonzero(moves).tolist() if ptr[i] < ptr[i + 1]
+        }
+        known: dict[int, int] = {}
+        for i in first:
+            followed = dict.fromkeys((i,))  # in the order in which they follow one another
+            last = i
+            while last in first and last not in known and first[last] not in followed:
+                last = first[last]
+                followed[last] = None
+            known |= dict.fromkeys(followed.keys() & first.keys(), known.get(last, last))
+        leader[list(known)] = list(known.values())
     ptr, producers = adjacency(graph, reverse=True)
     for i in np.flatnonzero((kind == "Result") & (graph.in_degree > 0)).tolist():
         leader[i] = leader[producers[ptr[i]]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import leaders
+from pipeline.core.graph import Graph, Grouping, leaders, weight_side
 from pipeline.core.placement import Placement
 from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from tests import models
-from tests.strategies import graph_of
+from tests.strategies import graph_of, grouped_graphs
 from tests.two_cpus import NAMES, two_cpus
 
 # x -> add -> relu -> out, and a table that is widened for add: table -> widen -> add
@@ -26,6 +27,27 @@ def test_inputs_and_weights_follow_their_consumer_and_results_their_producer() -
     graph = graph_of(6, EDGES, types=TYPES)
     assert leaders(graph).tolist() == [3, 3, 3, 3, 4, 4]
     assert normalised(graph, placed(0, 0, 1, 1, 0, 1)).device.tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_leaders_are_found_where_groups_close_a_cycle() -> None:
+    types = ["Parameter", "Constant", "Convert", "Add", "Relu", "Add"]
+    assert leaders(graph_of(6, [*EDGES[:4], (4, 5), (5, 3)], types=types)).tolist() == [3, 3, 3, 3, 4, 5]
+    weights = graph_of(4, [(0, 1), (1, 2), (2, 1), (2, 3)], types=["Constant", "Convert", "Multiply", "Relu"])
+    assert set(leaders(weights).tolist()) <= {0, 1, 2, 3}
+
+
+@given(grouped_graphs())
+def test_leaders_follow_first_readers_to_their_end(drawn: tuple[Graph, Grouping]) -> None:
+    graph, _ = drawn
+    found, moves = leaders(graph), weight_side(graph) | (np.array(graph.type_names)[graph.op_type] == "Parameter")
+    for i in np.flatnonzero(moves).tolist():
+        readers = graph.edges[1][graph.edges[0] == i]
+        assert found[i] == (found[readers.min()] if readers.size and not results(graph)[readers.min()] else found[i])
+
+
+def results(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which operations are Results."""
+    return np.array(graph.type_names)[graph.op_type] == "Result"
 
 
 def test_of_several_consumers_the_first_is_followed() -> None:
