@@ -66,7 +66,7 @@ def sequence_notes(read: Entry) -> list[str]:
 
 
 def reference_notes(read: Entry) -> list[str]:
-    """Return sentences on what outputs are compared with, where that needs saying, and on remedies for wrong ones.
+    """Return sentences on what outputs are compared with, and on remedies where those of the usual reading are wrong.
 
     read: the artifact of the stage.
     """
@@ -74,7 +74,12 @@ def reference_notes(read: Entry) -> list[str]:
         return []
     facts = ReferenceFacts(**payload.read_json(read.path(FACTS)))
     sentences = [why if why.endswith(".") else f"{why}." for why in facts.why_not]
-    if not facts.executor:
+    if facts.executor:
+        sentences.append(
+            f"Outputs are compared with those of the source by {facts.executor}, on {', '.join(facts.kinds)}: that "
+            f"took {facts.seconds:.1f} s."
+        )
+    else:
         sentences.append(
             "The source was not run: outputs are compared with the CPU's in f32, of the model as measured."
         )

@@ -15,6 +15,7 @@ from coarsen.reading.ways import Way
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError
 from pipeline.runs.faithful import Departure, Source, allowances, departures, read_faithfully
+from pipeline.runs.notes import reference_notes
 from pipeline.shared.checks import (
     CHECKS,
     FACTS,
@@ -190,3 +191,29 @@ def test_when_time_is_up_nothing_else_is_tried(tmp_path: Path) -> None:
         read_faithfully(source, tmp_path, InputShapes(("ids=1x6",)), ORDER)
     assert "--budget" in caught.value.remedy
     assert len(runtime.tried) == 1
+
+
+@dataclass
+class Artifact:
+    """What the read step has left in a folder."""
+
+    folder: Path
+    files: tuple[str, ...] = (FACTS,)
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+def test_what_outputs_are_compared_with_and_what_was_done_is_told(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: "?" in shapes.given[0])
+    runtime.facts(tmp_path / "out")
+    compared, mended = reference_notes(Artifact(tmp_path / "out"))  # type: ignore[arg-type]  # all it takes
+    assert compared == "Outputs are compared with those of the source by ONNX Runtime 1, on noise: that took 0.0 s."
+    assert "50 % off on the inputs 'noise'" in mended
+    assert "right with dimension 0 of ids left open: so the model was read, which takes 1.50 times as long" in mended
+    facts = ReferenceFacts(why_not=["It crashed"], unstable=["output_0"])
+    (tmp_path / FACTS).write_text(json.dumps(asdict(facts)))
+    crashed, unknown, unstable = reference_notes(Artifact(tmp_path))  # type: ignore[arg-type]
+    assert (crashed, unknown.startswith("The source was not run")) == ("It crashed.", True)
+    assert "--input" in unstable
+    assert reference_notes(Artifact(tmp_path, ())) == []  # type: ignore[arg-type]
