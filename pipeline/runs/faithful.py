@@ -20,11 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from coarsen.reading.growth import ReadLimits
+from coarsen.reading.read_apart import locate_departure, read_apart
 from coarsen.reading.shapes import ChosenShape, InputShapes, described
 from coarsen.reading.ways import USUAL, Way
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.runs.plan import ModelFile
 from pipeline.shared.checks import (
     CHECKS,
     EVALUATED,
@@ -79,6 +82,25 @@ class Source:
     read: Callable[[Path, Way, InputShapes, ReferenceOrder, Mapping[str, str]], None]
     locate: Callable[[Path, Departure], str]
     deadline: Deadline = NEVER
+
+
+def source_of(
+    model: ModelFile, limits: ReadLimits, *, locate_s: float, deadline: Deadline = NEVER, **how: Any
+) -> Source:
+    """Return a model file that is read in a process of its own.
+
+    locate_s: seconds for what departs first. deadline: see `Source`. how: more of `read_apart`.
+    """
+
+    def read(out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
+        alike: Mapping[str, Any] = {"source": model.sha256, "limits": limits, **how}
+        read_apart(model.path, out, shapes=shapes, way=way, reference=order, unfit=unfit, **alike)
+
+    def locate(out: Path, departure: Departure) -> str:
+        output = departure.difference.name
+        return locate_departure(model.path, out, departure.kind, output, limits, seconds=locate_s)
+
+    return Source(model.path, read, locate, deadline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,28 +187,19 @@ def _read(
         OutputMismatchError: its outputs depart whichever way it is read.
     """
     from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.read_apart import locate_departure, read_apart
+    from coarsen.reading.read_apart import read_apart
     from coarsen.reading.shapes import InputShapes
-    from coarsen.reading.ways import USUAL, Way
-    from pipeline.runs.faithful import Departure, Source, read_faithfully
+    from pipeline.runs.faithful import read_faithfully, source_of
 
     known, limits = look_at_model(model), ReadLimits()
 
-    def read_into(
-        out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder | None, unfit: Mapping[str, str]
-    ) -> None:
-        alike: Mapping[str, Any] = {"source": known.sha256, "limits": limits, "dynamic_cuts": True}
-        read_apart(known.path, out, shapes=sized, way=way, reference=asked, unfit=unfit, **alike)
-
-    def locate(out: Path, departure: Departure) -> str:
-        output = departure.difference.name
-        return locate_departure(known.path, out, departure.kind, output, limits, seconds=CHECKED_S)
-
+    alike: Mapping[str, Any] = {"dynamic_cuts": True}
     if compared:
         order = ReferenceOrder(source=True, seconds=CHECKED_S, limit_s=2 * CHECKED_S, inferences=1)
-        read_faithfully(Source(known.path, read_into, locate), folder, shapes or InputShapes(), order)
+        source = source_of(known, limits, locate_s=CHECKED_S, **alike)
+        read_faithfully(source, folder, shapes or InputShapes(), order)
     else:
-        read_into(folder, USUAL, shapes or InputShapes(), None, {})
+        read_apart(known.path, folder, source=known.sha256, limits=limits, shapes=shapes, **alike)
     graph = load_graph(folder / "graph.npz")
     names = tuple(d.name for d in devices)
     way = read_json(folder / FACTS)["way"] if compared else ""

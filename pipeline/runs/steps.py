@@ -53,11 +53,10 @@ def read(work: StepContext) -> None:
     Beside it stand checks.npz and reference.npz: what its outputs are compared with, by kind of inputs.
     """
     from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.read_apart import locate_departure, read_apart
     from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
-    from coarsen.reading.ways import Way
-    from pipeline.runs.faithful import Departure, Source, read_faithfully
+    from pipeline.runs.faithful import read_faithfully, source_of
+    from pipeline.runs.plan import ModelFile
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
     params = work.task.params
@@ -68,16 +67,9 @@ def read(work: StepContext) -> None:
     rewrites = Rewrites(**params.get("rewrites", {}))
     seconds = max(LEAST_CHECKING_S, CHECKING_SHARE * min(work.deadline.left_s, MOST_CHECKED_S))
     order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params["decode_steps"])
-
-    def read_into(out: Path, way: Way, sized: InputShapes, asked: ReferenceOrder, unfit: Mapping[str, str]) -> None:
-        alike: Mapping[str, Any] = {"source": params["model_sha256"], "limits": limits, "rewrites": rewrites}
-        read_apart(path, out, shapes=sized, way=way, reference=asked, unfit=unfit, **alike)
-
-    def locate(folder: Path, departure: Departure) -> str:
-        output = departure.difference.name
-        return locate_departure(path, folder, departure.kind, output, limits, seconds=CHECKING_LIMIT * seconds)
-
-    read_faithfully(Source(path, read_into, locate, work.deadline.share(MENDING_SHARE)), work.out, shapes, order)
+    model, mending = ModelFile(path, params["model_sha256"]), work.deadline.share(MENDING_SHARE)
+    source = source_of(model, limits, locate_s=CHECKING_LIMIT * seconds, deadline=mending, rewrites=rewrites)
+    read_faithfully(source, work.out, shapes, order)
 
 
 def kernels(work: StepContext) -> None:
