@@ -69,7 +69,8 @@ def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     if all(reason.kind == "wrong_output" for reason in left_out.values()):
         return OutputMismatchError(
             f"No device gives the reference outputs. {words}.",
-            "Pin f32, or raise measure.tolerance if the difference is acceptable.",
+            "Name whole devices, as in --devices CPU, whose own number of threads may be right; pin f32; or raise "
+            "measure.tolerance if the difference is acceptable.",
         )
     return MeasurementError(
         f"No device can run the model. {words}.", "Name others with --devices, or run `placewright doctor`."
