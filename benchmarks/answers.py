@@ -19,10 +19,10 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.store import write_json
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.process import cpu_count
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 from pipeline.placing.setup import learns
+from pipeline.system.process import cpu_count
 
 GRAPHS = (
     *("zoo:chainmm", "zoo:ffnn", "zoo:llama-block", "zoo:nas-cnn", "zoo:nas-nmt?index=1", "zoo:nas-rnn?index=2"),

@@ -26,12 +26,12 @@ from pipeline.artifacts.declared import declared
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Progress
-from pipeline.core.process import taken
 from pipeline.core.stages import Answer, Placer
-from pipeline.core.workers import Worker, serve
 from pipeline.offline.scenario import LoadedScenario
 from pipeline.placing.recipes import for_placer, lifted
 from pipeline.placing.rehearsal import rehearse_each
+from pipeline.system.process import taken
+from pipeline.system.workers import Worker, serve
 from policy.place.portfolio import parts
 
 MODULE = "benchmarks.dominance_runs"  # whose processes run methods

@@ -26,7 +26,7 @@ from pipeline.core.stages import Answer, Placer, Simulator
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
 from pipeline.registry import build, table
-from pipeline.shared.json_lines import append_line, load_lines
+from pipeline.system.json_lines import append_line, load_lines
 from policy.place.gdp.sgdp import Sgdp
 from policy.place.gdp.together import learn_together
 from policy.place.search import Search

@@ -33,7 +33,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.outputs import MOVES, VOCABULARY, Apart, Arrays, apart
-from pipeline.artifacts.machine_lock import measuring_alone
+from pipeline.system.machine_lock import measuring_alone
 
 ROOT = Path(__file__).parent.parent
 PLACEWRIGHT = Path(sysconfig.get_path("scripts")) / "placewright"

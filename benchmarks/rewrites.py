@@ -30,11 +30,11 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.process import cpu_count
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.model_forms import FORMS, ModelForm
 from pipeline.shared.model_inputs import input_name
 from pipeline.shared.payload import read_json
+from pipeline.system.process import cpu_count
 from runtime.machines.devices import discover
 from runtime.measuring.baselines import baselines
 from runtime.measuring.child import ChildError

@@ -22,10 +22,10 @@ from pipeline.config import Settings
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
-from pipeline.core.process import cpu_count
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.result import Result
 from pipeline.shared.payload import read_json
+from pipeline.system.process import cpu_count
 from runtime import zoo
 from runtime.measuring.contest import Contest, contest
 from runtime.measuring.pairs import PairBench

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.core.errors import DeviceError
-from pipeline.core.workers import Answer, answered
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.runs.plan import HostMachine, look_at_machine
+from pipeline.system.workers import Answer, answered
 
 
 @dataclass

@@ -18,8 +18,8 @@ import pytest
 from pipeline.artifacts import store
 from pipeline.artifacts.task import Task
 from pipeline.core.errors import MeasurementError
-from pipeline.core.workers import Begin, serve_in_steps
 from pipeline.runs import worker
+from pipeline.system.workers import Begin, serve_in_steps
 from tests.profiles import make_up_profiles
 
 MODULE = "tests.fleet_worker"

@@ -28,8 +28,8 @@ from coarsen.reading.tries import Tries
 from coarsen.reading.ways import USUAL, Way
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
-from pipeline.core.process import LAST_WORDS, ending, python_command
 from pipeline.shared.checks import ReferenceOrder
+from pipeline.system.process import LAST_WORDS, ending, python_command
 
 logger = logging.getLogger(__name__)
 

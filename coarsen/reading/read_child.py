@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import PlacewrightError, UsageError
-from pipeline.core.process import die_first, die_with_parent
+from pipeline.system.process import die_first, die_with_parent
 
 Afterwards = Callable[[], None]
 

@@ -18,9 +18,9 @@ import numpy as np
 import openvino as ov
 
 from coarsen.reading.files import RUNNING
-from pipeline.core.processors import usable_processors
 from pipeline.shared.model_inputs import Inputs, input_name, make_inputs
 from pipeline.shared.runtime_words import in_words
+from pipeline.system.processors import usable_processors
 
 DEVICE = "CPU"
 logger = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ import numpy.typing as npt
 from pipeline.artifacts.store import canonical_json, digest
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
-from pipeline.core.private import make_alike, write_whole
 from pipeline.core.problem import Problem
 from pipeline.registry import canonical
+from pipeline.system.private import make_alike, write_whole
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from pipeline import registry
 from pipeline.artifacts.store import digest, write_text
 from pipeline.core.errors import StoreError
 from pipeline.core.stages import CompositePlacer, LearningPlacer
-from pipeline.core.start import HOME, PACKAGES
-from pipeline.shared.folders import own_cache
+from pipeline.system.folders import own_cache
+from pipeline.system.start import HOME, PACKAGES
 
 
 @dataclass(frozen=True, slots=True)

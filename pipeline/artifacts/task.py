@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Entry, Store, digest, write_text
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.system.machine_lock import measuring_alone
 
 log = logging.getLogger(__name__)
 

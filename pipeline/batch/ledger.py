@@ -15,11 +15,11 @@ from pipeline.artifacts.store import Entry, Store
 from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.batch.jobs import Job
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.workers import Answer
 from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory
 from pipeline.runs.plan import HostMachine, ModelFile
 from pipeline.runs.result import write_result
+from pipeline.system.workers import Answer
 
 Say = Callable[[str], None]
 Chain = Sequence[tuple[Task, str]]  # tasks of one job that follow one another, with their keys

@@ -17,10 +17,10 @@ from pipeline.bench.cases import BenchCase, simulated
 from pipeline.bench.cells import BenchCell, CellRecord, run_cell
 from pipeline.bench.methods import chosen
 from pipeline.core.errors import told_error
-from pipeline.core.workers import serve
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import CALLING, rehearse
+from pipeline.system.workers import serve
 
 
 def on_one_thread(cell: BenchCell) -> bool:

@@ -24,13 +24,13 @@ from pipeline.bench.intervals import over_graphs
 from pipeline.bench.pages import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text, gap_text
-from pipeline.core.private import write_whole
-from pipeline.core.workers import serve
 from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
+from pipeline.system.private import write_whole
+from pipeline.system.workers import serve
 
 SCHEMA = "placewright.bench-exact/1"
 WORKER = "pipeline.bench.exact"  # the module whose processes run cells

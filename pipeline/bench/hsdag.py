@@ -15,7 +15,6 @@ from typing import Any
 
 from coarsen.reading.files import is_written_as_path
 from pipeline.api import model_path
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Progress
 from pipeline.bench import methods as table
@@ -35,6 +34,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
+from pipeline.system.machine_lock import measuring_alone
 
 SCHEMA = "placewright.bench/2"
 WORKER = "pipeline.bench.beside"  # the module whose processes run cells

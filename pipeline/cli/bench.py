@@ -170,7 +170,7 @@ def _fleet(options: Mapping[str, Any], module: str) -> Iterator[Engine | None]:
 
 def _effort(usual: Effort, options: Mapping[str, Any], keys: Sequence[str]) -> Effort:
     """Return how much is spent: the usual, with what the options say in its place."""
-    from pipeline.core.process import cpu_count
+    from pipeline.system.process import cpu_count
 
     given = {key: options[key] for key in keys if options[key] is not None}
     return replace(usual, workers=options["workers"] or min(cpu_count(), MOST_WORKERS), **given)

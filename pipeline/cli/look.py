@@ -17,7 +17,7 @@ from pipeline.cli.options import SEED, debug_option, json_option, open_store, st
 from pipeline.core.figures import bytes_text
 
 if TYPE_CHECKING:
-    from pipeline.core.processors import UsableProcessors
+    from pipeline.system.processors import UsableProcessors
 
 
 @click.command()
@@ -202,9 +202,9 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
 
     Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
-    from pipeline.core.process import cpu_count
-    from pipeline.core.processors import usable_processors
     from pipeline.runs.result import versions
+    from pipeline.system.process import cpu_count
+    from pipeline.system.processors import usable_processors
     from runtime.machines import devices as machine
 
     opt_out = Path.home() / "intel" / "openvino_telemetry"

@@ -20,8 +20,8 @@ from typing import Any
 from coarsen.reading.files import model_files
 from pipeline.artifacts.store import Entry, Store, digest, file_digest, writing
 from pipeline.core.errors import StoreError, told_error
-from pipeline.core.workers import Answer, answered
 from pipeline.fleet.engine import Command
+from pipeline.system.workers import Answer, answered
 
 SENT = "sent"
 PIECE = 1 << 24  # bytes of a message at most

@@ -14,9 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from pipeline.core.errors import listed
-from pipeline.core.workers import Answer
 from pipeline.fleet.engine import ANY, Command, Engine, FleetWorker, Reply, Say
 from pipeline.fleet.health import Health
+from pipeline.system.workers import Answer
 
 DEATHS = 4  # of workers on one command, after which the command is at fault
 AGREE = 3  # workers that must have answered a command with an error before it is believed

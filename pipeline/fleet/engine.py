@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from pipeline.core.workers import Answer
 from pipeline.runs.plan import HostMachine
+from pipeline.system.workers import Answer
 
 Say = Callable[[str], None]
 

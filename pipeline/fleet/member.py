@@ -18,9 +18,9 @@ from typing import Any
 
 from pipeline.artifacts.store import Store, default_store
 from pipeline.core.errors import listed
-from pipeline.core.workers import serve
 from pipeline.runs.plan import HostMachine, look_at_machine
 from pipeline.runs.result import versions
+from pipeline.system.workers import serve
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
 CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from pipeline.artifacts.machine_lock import measuring_alone
-from pipeline.core.workers import Workers
 from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say, silent
 from pipeline.runs.plan import HostMachine, look_at_machine
+from pipeline.system.machine_lock import measuring_alone
+from pipeline.system.workers import Workers
 
 
 class PoolEngine:

@@ -9,8 +9,8 @@ from typing import Any
 
 import distributed
 
-from pipeline.core.workers import Answer, Begin, Workers
 from pipeline.fleet.courier import handle
+from pipeline.system.workers import Answer, Begin, Workers
 
 RESIDENTS = "placewright"  # the name of our plug-in on workers
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pipeline.artifacts.store import Store
 from pipeline.core.errors import UsageError
-from pipeline.core.process import cpu_count
 from pipeline.fleet.engine import Engine, Say
 from pipeline.fleet.pool import PoolEngine
+from pipeline.system.process import cpu_count
 
 if TYPE_CHECKING:
     from pipeline.fleet.dask_engine import Fleet

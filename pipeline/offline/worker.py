@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.workers import serve
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 from pipeline.registry import file_parameters, implementation
+from pipeline.system.workers import serve
 
 PATHS = ("costs", "pins", "checkpoint", "policy")
 READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does

@@ -12,7 +12,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.placing.rows import MeasuredRow
 from pipeline.shared import payload
-from pipeline.shared.json_lines import append_line, load_lines
+from pipeline.system.json_lines import append_line, load_lines
 
 
 @dataclass(slots=True)

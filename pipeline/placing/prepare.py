@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from types import MappingProxyType
 
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.process import die_with_parent, python_command
+from pipeline.system.process import die_with_parent, python_command
 
 Say = Callable[[str], None]
 Share = tuple[tuple[str, tuple[str, ...]], ...]  # simulators, each with the placers to search in it

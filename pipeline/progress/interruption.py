@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from pipeline.core.process import LOOK_EVERY_S
+from pipeline.system.process import LOOK_EVERY_S
 
 T = TypeVar("T")
 

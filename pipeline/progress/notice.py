@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.shared.folders import KERNELS, own_cache
+from pipeline.system.folders import KERNELS, own_cache
 
 
 class Notice(str):

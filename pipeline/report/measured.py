@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import write_json
 from pipeline.config import Settings
 from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.report.timeline import MEASURED, SCHEMA, StepRecord, TimelineRecord
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.directory import RunDirectory
+from pipeline.system.machine_lock import measuring_alone
 
 INFERENCES = 31
 

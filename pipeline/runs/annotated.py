@@ -14,10 +14,10 @@ from typing import Any
 
 from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.core.private import copy_whole, make_alike, write_whole
 from pipeline.runs.deployment import EVERYTHING, Deployment
 from pipeline.runs.directory import RunDirectory
 from pipeline.runs.rendering import rendered
+from pipeline.system.private import copy_whole, make_alike, write_whole
 
 ANNOTATION, ASSIGNMENT = "layer_ann", "session.layer_assignment_settings"
 DESIGNATORS = ("cpu", "gpu", "npu")  # of ONNX Runtime's devices, which OpenVINO calls the same in capitals

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pipeline import registry
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.artifacts.task import Outcome, Progress
 from pipeline.config import Settings
@@ -28,6 +27,7 @@ from pipeline.runs.execution import execute
 from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.runs.records import CalibrationRecord, FitRecord, PredictedRecord, Role
 from pipeline.shared import payload
+from pipeline.system.machine_lock import measuring_alone
 
 if TYPE_CHECKING:
     from runtime.calibration.calibrate import Calibration

@@ -9,11 +9,11 @@ from typing import Any
 
 from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
-from pipeline.core.private import copy_whole, make_alike
 from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.runs.rendering import rendered
 from pipeline.runs.served import server_pipeline
+from pipeline.system.private import copy_whole, make_alike
 
 TOOL_MODEL = "model.xml"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.runs.steps import STEPS
+from pipeline.system.machine_lock import measuring_alone
 
 
 def execute(

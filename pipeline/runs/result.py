@@ -20,7 +20,6 @@ from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
-from pipeline.core.private import copy_whole
 from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
@@ -49,6 +48,7 @@ from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.system.private import copy_whole
 
 if TYPE_CHECKING:
     import openvino as ov

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.artifacts.store import write_json
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.core.private import copy_whole, make_alike
 from pipeline.runs.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
+from pipeline.system.private import copy_whole, make_alike
 
 if TYPE_CHECKING:
     from runtime.executor.placed import SplitManifest

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import Progress, Task, run_task
-from pipeline.core.workers import Begin, answered, serve_in_steps
 from pipeline.runs.steps import STEPS
+from pipeline.system.machine_lock import measuring_alone
+from pipeline.system.workers import Begin, answered, serve_in_steps
 
 
 def answer(command: dict[str, Any], begin: Begin = lambda stage: None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import ParamSpec, TypeVar, cast
 import numba
 from numba.core import event
 
-from pipeline.shared.folders import KERNELS, own_cache
+from pipeline.system.folders import KERNELS, own_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")

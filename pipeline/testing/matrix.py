@@ -19,7 +19,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.declared import draws
 from pipeline.core.stages import LearningPlacer
-from pipeline.core.start import HOME, PACKAGES
+from pipeline.system.start import HOME, PACKAGES
 from policy.place import TABLE
 
 TOOLS = {"torch": "torch", "ortools": "OR-Tools", "pymetis": "METIS", "scipy.optimize": "HiGHS"}

@@ -17,9 +17,9 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UnknownNameError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
-from pipeline.core.private import copy_whole, make_alike, write_whole
-from pipeline.core.process import cpu_count
 from pipeline.shared.payload import whole_ir
+from pipeline.system.private import copy_whole, make_alike, write_whole
+from pipeline.system.process import cpu_count
 from runtime.executor.building import SegmentedModel, cut
 from runtime.executor.placed.compiling import SegmentCompiler
 from runtime.executor.placed.manifest import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.processors import ROOT, from_ranges, ranges, usable_processors
+from pipeline.system.processors import ROOT, from_ranges, ranges, usable_processors
 
 # Source: the kernel's events of hybrid processors, one such device per type of core (perf-intel-hybrid).
 TYPES: Mapping[str, str] = {"cpu_core": "P", "cpu_atom": "E"}

@@ -17,9 +17,9 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from pipeline.core.process import cpu_count
-from pipeline.core.processors import usable_processors
 from pipeline.shared.runtime_words import in_words
+from pipeline.system.process import cpu_count
+from pipeline.system.processors import usable_processors
 from runtime.machines.cpu_topology import CpuTopology, cpu_topology
 
 log = logging.getLogger(__name__)

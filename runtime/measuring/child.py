@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
-from pipeline.core.process import Piped, ending, was_killed
+from pipeline.system.process import Piped, ending, was_killed
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
 # What allocators, loaders and device plug-ins say when memory is short.

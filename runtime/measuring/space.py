@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.process import cpu_count
 from pipeline.shared.model_forms import ModelForm
+from pipeline.system.process import cpu_count
 from runtime.machines.cpu_topology import cpu_topology
 from runtime.machines.devices import GROUP_SIZE, KINDS, KV_CACHE, PRECISION, Plugin
 from runtime.measuring.variant import Variant

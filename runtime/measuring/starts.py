@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.measurement import MeasurementFailed, is_transient
-from pipeline.shared.json_lines import append_line, load_lines
+from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.pairs import Bench, Part, Start
 from runtime.measuring.variant import Variant
 

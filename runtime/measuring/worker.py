@@ -43,10 +43,10 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
-from pipeline.core.process import die_with_parent, limit_address_space
 from pipeline.shared.checks import save_by_kind
 from pipeline.shared.model_forms import form_file
 from pipeline.shared.runtime_words import in_words
+from pipeline.system.process import die_with_parent, limit_address_space
 from runtime.machines.devices import core_for
 from runtime.measuring import batching, company, exposed, kernels, links, located, segment_outputs
 from runtime.measuring.answers import LoadAnswer, RunAnswer

@@ -21,10 +21,10 @@ from pipeline.batch.jobs import read_jobs
 from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
-from pipeline.core.start import PACKAGES
-from pipeline.core.workers import Answer, Workers, answered
 from pipeline.fleet import pool
 from pipeline.runs import worker as carry
+from pipeline.system.start import PACKAGES
+from pipeline.system.workers import Answer, Workers, answered
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
 from tests.models import chain, two_towers

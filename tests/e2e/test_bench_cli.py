@@ -21,7 +21,7 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.core.workers import Worker
+from pipeline.system.workers import Worker
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import placewright_entry
-from pipeline.core import start
+from pipeline.system import start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import DeviceError
-from pipeline.core.process import cpu_count
-from pipeline.core.processors import from_ranges, ranges
+from pipeline.system.process import cpu_count
+from pipeline.system.processors import from_ranges, ranges
 from runtime.machines import devices
 from runtime.machines.cpu_topology import Core, CpuTopology, cpu_topology
 from runtime.machines.devices import default_devices

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.workers import Answer
 from pipeline.fleet.dispatch import AGREE, DEATHS, FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say
 from pipeline.fleet.health import FAILURES, Health
 from pipeline.runs.plan import HostMachine
+from pipeline.system.workers import Answer
 
 FINE: Answer = {"ran": True}
 WRONG: Answer = {"error": {"cause": "It is broken.", "remedy": "Mend it."}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.start import HOME, PACKAGES
+from pipeline.system.start import HOME, PACKAGES
 
 SOURCES = [path.relative_to(HOME) for package in PACKAGES for path in sorted((HOME / package).rglob("*.py"))]
 WITH_EXAMPLES = [path for path in SOURCES if ">>> " in (HOME / path).read_text(encoding="utf-8")]

@@ -21,7 +21,7 @@ from openvino import opset13 as op
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.placement import Placement
-from pipeline.core.process import cpu_count
+from pipeline.system.process import cpu_count
 from runtime.executor.placed import (
     ManifestError,
     PlacedClosedError,

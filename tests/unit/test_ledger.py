@@ -12,8 +12,8 @@ from pipeline.artifacts.task import Task
 from pipeline.batch.jobs import Job
 from pipeline.batch.ledger import Chain, JobProgress, Ledger
 from pipeline.config import Settings
-from pipeline.core.workers import Answer
 from pipeline.runs.directory import RunDirectory
+from pipeline.system.workers import Answer
 
 OWN = Task("embed", "sage", {}, {"own": 1}, 0, {})
 SHARED = Task("group", "metis", {}, {}, 0, {})

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artifacts import machine_lock
-from pipeline.artifacts.machine_lock import lock_path, measuring_alone
 from pipeline.artifacts.store import Store
 from pipeline.artifacts.task import StepContext, Task, run_task
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError
 from pipeline.runs import execution
+from pipeline.system import machine_lock
+from pipeline.system.machine_lock import lock_path, measuring_alone
 
 HOLD = """
 import sys
-from pipeline.artifacts.machine_lock import measuring_alone
+from pipeline.system.machine_lock import measuring_alone
 sys.argv = ["/usr/bin/placewright", "tune", "a.onnx"]
 with measuring_alone(print):
     print("held", flush=True)

@@ -23,8 +23,8 @@ import pytest
 from pipeline.cli.main import COMMANDS, LazyGroup
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, LearningPlacer, Placer
-from pipeline.core.start import PACKAGES
 from pipeline.registry import build
+from pipeline.system.start import PACKAGES
 from pipeline.testing import matrix
 from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem
 from pipeline.testing.simulated import simulator_of, wide_problem

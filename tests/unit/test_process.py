@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.core.process import cpu_count, die_first, python_command
-from pipeline.core.start import HOME, PACKAGES
+from pipeline.system.process import cpu_count, die_first, python_command
+from pipeline.system.start import HOME, PACKAGES
 
 QUESTIONS = {
     "runtime.measuring.launch": ({"do": "realtime"}, "allowed"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.look import _processors_text
-from pipeline.core import process
-from pipeline.core.processors import UsableProcessors, cpu_quota, from_ranges, ranges, usable_processors
+from pipeline.system import process
+from pipeline.system.processors import UsableProcessors, cpu_quota, from_ranges, ranges, usable_processors
 from runtime.machines import devices
 from runtime.machines.devices import default_devices, make_spec
 from tests.unit.test_devices import CPU, GPU

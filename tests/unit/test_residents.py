@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.core.workers import Answer, Begin
 from pipeline.fleet import residents
 from pipeline.fleet.residents import Residents
+from pipeline.system.workers import Answer, Begin
 
 
 class FakePool:

@@ -11,13 +11,13 @@ import pytest
 
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError, UnknownNameError
-from pipeline.core.workers import answered
 from pipeline.fleet import searches
 from pipeline.fleet.engine import Command, FleetWorker, Reply
 from pipeline.fleet.searches import combined, search_on
 from pipeline.offline import worker
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
+from pipeline.system.workers import answered
 
 GRAPH = {
     "operations": [{"name": n, "time_s": {"*": 1.0}} for n in "abcd"],

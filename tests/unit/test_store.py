@@ -14,7 +14,7 @@ import pytest
 from pipeline.artifacts.checkpoint import replace_file
 from pipeline.artifacts.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 from pipeline.core.errors import DamagedEntryError, ModelError, StoreError
-from pipeline.core.private import open_alike
+from pipeline.system.private import open_alike
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}
 KEY = digest(PARTS)

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from pipeline.artifacts.task import Task
-from pipeline.core import workers
 from pipeline.core.errors import MeasurementError, ModelError, told_error
-from pipeline.core.workers import Workers
+from pipeline.system import workers
+from pipeline.system.workers import Workers
 
 START = subprocess.Popen
 ECHO = """
@@ -131,7 +131,7 @@ def command(store: Path) -> dict[str, Any]:
 def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> None:
     script = f"""
         import time
-        from pipeline.core.workers import Workers
+        from pipeline.system.workers import Workers
         with Workers(1, "pipeline.runs.worker") as pool:
             pool.ask("a", {command(tmp_path)})
             pool.wait()

@@ -20,9 +20,9 @@ from pipeline.bench.league.arena import arena
 from pipeline.bench.league.parts import LeagueCell
 from pipeline.bench.league.protocol import GraphRef, LeagueInstance
 from pipeline.bench.methods import BenchMethod
-from pipeline.core.workers import serve
 from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import rehearse
+from pipeline.system.workers import serve
 
 
 def run_beside(

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.core.processors import usable_processors
+from pipeline.system.processors import usable_processors
 
 LAST_WORDS = 400  # characters of a process's standard error that tell why it died
 PR_SET_PDEATHSIG = 1

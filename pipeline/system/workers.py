@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError, error_document
-from pipeline.core.process import Piped, die_with_parent, ending, taken
+from pipeline.system.process import Piped, die_with_parent, ending, taken
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
 

@@ -1,0 +1,1 @@
+"""The machine and its processes: starting them, talking to them, locks, folders."""
