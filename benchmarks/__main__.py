@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT
-from pipeline.artifacts.store import write_json
+from pipeline.store.store import write_json
 from runtime.machines.devices import hardware
 
 SCRIPTS = (

@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.store import write_json
 from pipeline.core.errors import PlacewrightError
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 from pipeline.placing.setup import learns
+from pipeline.settings import registry
+from pipeline.store.store import write_json
 from pipeline.system.process import cpu_count
 
 GRAPHS = (

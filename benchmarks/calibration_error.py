@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Figure, figure, say, zoo_model
-from pipeline.artifacts.store import Store
-from pipeline.config import Settings
 from pipeline.runs.calibrate import Sampling, calibrate
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store
 from runtime import zoo
 
 # Not in bf16, which the CPU prefers: there HETERO's split of BERT gives other outputs, and is refused.

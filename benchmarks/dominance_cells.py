@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from benchmarks.common import ROOT
-from pipeline.artifacts.store import digest
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
@@ -29,6 +28,7 @@ from pipeline.offline.scenario import LoadedScenario, Scenario, read_graph
 from pipeline.placing.setup import problem_of
 from pipeline.shared.contiguity import BACKWARD
 from pipeline.shared.partition import colocated
+from pipeline.store.store import digest
 from runtime.machines.costs import cost_table
 from runtime.machines.topology import machine
 from runtime.workloads.random_graphs import Shape, layered

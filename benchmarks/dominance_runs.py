@@ -21,8 +21,6 @@ import numpy as np
 import psutil
 
 from benchmarks.dominance_cells import Cell, loaded
-from pipeline import registry
-from pipeline.artifacts.declared import declared
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Progress
@@ -30,6 +28,8 @@ from pipeline.core.stages import Answer, Placer
 from pipeline.offline.scenario import LoadedScenario
 from pipeline.placing.recipes import for_placer, lifted
 from pipeline.placing.rehearsal import rehearse_each
+from pipeline.settings import registry
+from pipeline.settings.declared import declared
 from pipeline.system.process import taken
 from pipeline.system.workers import Worker, serve
 from policy.place.portfolio import parts

@@ -52,9 +52,9 @@ from benchmarks.outputs import (
     session,
 )
 from pipeline import api
-from pipeline.artifacts.store import Store
-from pipeline.config import Settings
 from pipeline.core.errors import PlacewrightError
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store
 
 COUNT = 200
 LEAST_WIDTH = 1e-4  # what sums in another order come to in deep models

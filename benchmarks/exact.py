@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.common import Figure, figure, say, timed
-from pipeline import registry
 from pipeline.bench.exact import METHODS, ExactMethod
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
 from pipeline.placing.rehearsal import rehearse
+from pipeline.settings import registry
 from pipeline.testing.problems import towers_problem
 
 SECONDS = 60.0

@@ -21,15 +21,15 @@ from openvino import opset13 as op
 from benchmarks.common import Figure, figure, say, silent
 from coarsen.reading.read import to_graph
 from pipeline.api import advance, model_path
-from pipeline.artifacts.store import Store
-from pipeline.config import Settings
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.finals import distinct_finalists
+from pipeline.settings.config import Settings
 from pipeline.shared.payload import load_graph, load_profile, read_json
+from pipeline.store.store import Store
 from runtime.executor.placed import PlacedModel, SegmentCompiler
 from runtime.executor.segments import segmentation
 from runtime.executor.splitting import how_to_run, placed_in_memory

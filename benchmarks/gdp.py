@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Figure, figure, say
-from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
-from pipeline.artifacts.store import digest
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
-from pipeline.registry import build, table
+from pipeline.settings.registry import build, table
+from pipeline.store.checkpoint import FolderCheckpointer, read_policy
+from pipeline.store.store import digest
 from pipeline.system.json_lines import append_line, load_lines
 from policy.place.gdp.sgdp import Sgdp
 from policy.place.gdp.together import learn_together

@@ -16,7 +16,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.problem import Budget, Instance, Problem, Progress, allowed_devices
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from runtime.simulators.listsched import ListSched
 from runtime.workloads.giph import instance
 

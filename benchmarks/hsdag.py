@@ -15,7 +15,7 @@ from benchmarks.common import Figure, figure, say
 from benchmarks.neural_list import ANNEALED, DEVICES, EVALUATIONS, value_s
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from policy.place.agent.hsdag import Hsdag
 from runtime.workloads.placeto import FAMILIES, split
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.common import Figure, figure, say
-from pipeline import registry
 from pipeline.bench.league.arena import within
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.placing.rehearsal import rehearse
+from pipeline.settings import registry
 
 FAMILIES = ("nas-cnn", "nas-nmt", "nas-rnn")
 SHARES = (1.05, 1.1, 1.5, math.inf)  # memory of a device over an equal share of what one device alone would hold

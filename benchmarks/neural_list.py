@@ -26,7 +26,7 @@ from pipeline.core.problem import Budget
 from pipeline.offline.curriculum import best_rule_s, within
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.offline.train import WEIGHTS, complement, train
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from policy.place.neural.complementing import Complementing
 from policy.place.neural.instances import list_instances
 from policy.place.neural.neural_list import NeuralList

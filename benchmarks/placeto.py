@@ -19,7 +19,7 @@ from benchmarks.common import Figure, figure, say, timed
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.torch_tools import seeded
 from policy.place.placeto.placeto import Placeto, published
 from policy.place.search import Search

@@ -21,7 +21,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, allowed_devices
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.partition import colocated, join
 from runtime.measuring.fusion import cpu_kernels
 from runtime.simulators.sequential import Sequential, SequentialEvaluator

@@ -17,14 +17,14 @@ from typing import Any
 
 from benchmarks.common import Figure, figure, say, silent, timed
 from pipeline import api
-from pipeline.artifacts.store import Store
-from pipeline.config import Settings
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.result import Result
+from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
+from pipeline.store.store import Store
 from pipeline.system.process import cpu_count
 from runtime import zoo
 from runtime.measuring.contest import Contest, contest

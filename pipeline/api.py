@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Store, default_store, leaving_nothing
-from pipeline.artifacts.task import Outcome, Progress
-from pipeline.config import Settings, from_environment
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
@@ -21,6 +18,9 @@ from pipeline.runs.execution import Forecast, execute, forecast
 from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, plan
 from pipeline.runs.remeasure import forget_measured, forgetting
 from pipeline.runs.result import Result, write_result
+from pipeline.settings.config import Settings, from_environment
+from pipeline.store.store import Store, default_store, leaving_nothing
+from pipeline.store.task import Outcome, Progress
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts import store
-from pipeline.artifacts.task import Task
 from pipeline.core.errors import MeasurementError
 from pipeline.runs import worker
+from pipeline.store import store
+from pipeline.store.task import Task
 from pipeline.system.workers import Begin, serve_in_steps
 from tests.profiles import make_up_profiles
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import Settings
 from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
@@ -34,6 +33,7 @@ from pipeline.runs.records import (
     to_json,
 )
 from pipeline.runs.result import write_samples
+from pipeline.settings.config import Settings
 from pipeline.shared import payload
 
 DEVICES = (DeviceSpec("A", "CPU", "CPU_A", {"INFERENCE_NUM_THREADS": "1"}), DeviceSpec("B", "GPU", "GPU"))

@@ -14,7 +14,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Instance, Problem
 from pipeline.core.simulation import Contiguity, Passes
 from pipeline.core.stages import Simulator, Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.partition import colocated
 from tests.strategies import connected, graph_of
 

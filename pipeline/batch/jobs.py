@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import Settings, flatten, read_toml
 from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.settings.config import Settings, flatten, read_toml
 
 TOP_KEYS = ("defaults", "jobs")
 JOB_KEYS = ("name", "models", "devices", "machines", "seeds", "settings")

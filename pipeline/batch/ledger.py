@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.artifacts.store import Entry, Store
-from pipeline.artifacts.task import Outcome, Task, look_up
 from pipeline.batch.jobs import Job
 from pipeline.core.errors import PlacewrightError
 from pipeline.report.run_page import write_report
 from pipeline.runs.directory import ManifestRecord, RunDirectory
 from pipeline.runs.plan import HostMachine, ModelFile
 from pipeline.runs.result import write_result
+from pipeline.store.store import Entry, Store
+from pipeline.store.task import Outcome, Task, look_up
 from pipeline.system.workers import Answer
 
 Say = Callable[[str], None]

@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.api import model_path
-from pipeline.artifacts.store import Store, digest, write_json, write_text
-from pipeline.artifacts.task import FILES, Task
 from pipeline.batch.jobs import EVERY, Job, file_stems
 from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
-from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
@@ -33,6 +30,9 @@ from pipeline.runs.directory import RunDirectory, previous_parts
 from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
 from pipeline.runs.remeasure import forget_measured, measured_tasks
 from pipeline.runs.result import Result
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store, digest, write_json, write_text
+from pipeline.store.task import FILES, Task
 
 ABOUT = (
     "How many times as fast each job's answer is as the best single device of the same run, with the interval that the "

@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Store, write_json
-from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase, simulated
 from pipeline.bench.cells import BenchCell, CellRecord, run_cell
 from pipeline.bench.methods import chosen
@@ -20,6 +18,8 @@ from pipeline.core.errors import told_error
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import CALLING, rehearse
+from pipeline.store.store import Store, write_json
+from pipeline.store.task import Progress
 from pipeline.system.workers import serve
 
 

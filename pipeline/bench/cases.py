@@ -10,10 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline import registry
-from pipeline.artifacts.store import Entry, Store, digest
-from pipeline.artifacts.task import Progress
-from pipeline.config import Settings
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Origin, Topology
 from pipeline.core.graph import Graph, Grouping, contract, weight_side
@@ -25,7 +21,11 @@ from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.runs.execution import execute
 from pipeline.runs.plan import look_at_machine, look_at_model, plan
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.store.store import Entry, Store, digest
+from pipeline.store.task import Progress
 
 
 class Link(NamedTuple):

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
-from pipeline import registry
-from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, versions_of
 from pipeline.core.errors import DeviceError, PlacewrightError
@@ -21,7 +19,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Placer
 from pipeline.placing.setup import recipe_of
+from pipeline.settings import registry
 from pipeline.shared import payload
+from pipeline.store.store import digest, write_json
 
 SCHEMA = "placewright.bench-cell/1"
 VERSION = 1  # raised when cells come out differently for equal settings

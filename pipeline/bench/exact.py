@@ -15,9 +15,6 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from pipeline.artifacts.declared import declared, placers_called
-from pipeline.artifacts.store import digest, file_digest, write_json
-from pipeline.artifacts.task import Progress
 from pipeline.bench.beside import answers_beside
 from pipeline.bench.cells import on_file
 from pipeline.bench.intervals import over_graphs
@@ -29,6 +26,9 @@ from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
+from pipeline.settings.declared import declared, placers_called
+from pipeline.store.store import digest, file_digest, write_json
+from pipeline.store.task import Progress
 from pipeline.system.private import write_whole
 from pipeline.system.workers import serve
 

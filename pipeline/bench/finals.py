@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import digest, write_json
-from pipeline.artifacts.task import Progress
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import CellRecord, on_file
 from pipeline.bench.methods import SINGLE
@@ -21,6 +19,8 @@ from pipeline.placing.journal import disturbed_rows
 from pipeline.placing.rows import Compared, MeasuredRow, RatioRow
 from pipeline.runs.records import to_json
 from pipeline.runs.result import candidate_rows
+from pipeline.store.store import digest, write_json
+from pipeline.store.task import Progress
 from runtime.measuring.claims import ratio_of
 
 SCHEMA = "placewright.bench-final/2"

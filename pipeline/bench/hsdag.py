@@ -15,8 +15,6 @@ from typing import Any
 
 from coarsen.reading.files import is_written_as_path
 from pipeline.api import model_path
-from pipeline.artifacts.store import Store, write_json, write_text
-from pipeline.artifacts.task import Progress
 from pipeline.bench import methods as table
 from pipeline.bench import paper_tables
 from pipeline.bench.beside import on_one_thread, run_beside
@@ -25,7 +23,6 @@ from pipeline.bench.cells import BenchCell, CellRecord, Optimum, cells_of, finis
 from pipeline.bench.finals import final
 from pipeline.bench.methods import BenchMethod
 from pipeline.bench.summary import over_models, rows_of
-from pipeline.config import Settings
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.fleet.engine import Engine
 from pipeline.fleet.pool import PoolEngine
@@ -34,6 +31,9 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import look_at_machine
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store, write_json, write_text
+from pipeline.store.task import Progress
 from pipeline.system.machine_lock import measuring_alone
 
 SCHEMA = "placewright.bench/2"

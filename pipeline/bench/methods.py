@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.declared import placers_called
 from pipeline.bench.cases import BenchCase
-from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
 from pipeline.placing.recipes import chained, for_placer
 from pipeline.placing.setup import coarse_problem, learns, recipe_of
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
+from pipeline.settings.declared import placers_called
 from pipeline.shared.partition import colocated, has_metis, join
 
 SINGLE = "single"  # stands for every device on its own

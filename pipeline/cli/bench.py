@@ -187,8 +187,8 @@ def _settings(assignments: tuple[str, ...]) -> Any:
         UsageError: a key is unknown, its value wrong, or it is of a stage that a benchmark does not leave open.
     """
     from pipeline.bench.cases import plain_settings
-    from pipeline.config import parse_assignment
     from pipeline.core.errors import UsageError
+    from pipeline.settings.config import parse_assignment
 
     values = dict(parse_assignment(text) for text in assignments)
     unknown = [key for key in values if key.split(".")[0] not in ("profile", "measure")]

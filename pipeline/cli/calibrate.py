@@ -59,9 +59,9 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
     concurrently; and how far off they are on placements that were held out.
     """
     from pipeline import api
-    from pipeline.config import Settings
     from pipeline.runs.calibrate import Sampling
     from pipeline.runs.calibrate import calibrate as fit
+    from pipeline.settings.config import Settings
 
     choices = Choices.taken({**options, "budget": None, "dry_run": False, "shape_ranges": (), "allow": ()})
     settings = settings_from(choices, Settings().updated({"measure.runtime": runtime}, "--runtime"))

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from pipeline.artifacts.task import Outcome, Progress
 from pipeline.core.errors import UsageError
 from pipeline.progress.notice import Notice
+from pipeline.store.task import Outcome, Progress
 
 LINE_EVERY_S = 30.0
 UNBROKEN = 1_000_000  # columns of what is no terminal

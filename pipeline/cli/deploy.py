@@ -85,8 +85,8 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
     that the interval is wider than those within a run; it needs 3 starts in each.
     """  # noqa: D301  click wants the real backspace character
-    from pipeline.config import parse_share
     from pipeline.runs import compare as comparing
+    from pipeline.settings.config import parse_share
 
     comparison = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
     if as_json:
@@ -188,9 +188,9 @@ def _where_outputs(
     as_json: bool,
 ) -> None:
     """Compare two runs, operation by operation."""
-    from pipeline.config import parse_bytes, parse_time
     from pipeline.runs import where_outputs as departing
     from pipeline.runs.two_runs import SOURCE
+    from pipeline.settings.config import parse_bytes, parse_time
 
     budget, memory, against = options["budget"], options["memory"], options["against"] or SOURCE
     limits = departing.ComparisonLimits(

@@ -111,7 +111,7 @@ def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
 @debug_option
 def list_(stage: str | None, as_json: bool, debug: bool) -> None:
     """List the implementations of STAGE, or of every stage."""
-    from pipeline import registry
+    from pipeline.settings import registry
 
     names = {s: sorted(registry.table(s)) for s in ([stage] if stage else registry.STAGES)}
     if as_json:
@@ -135,9 +135,9 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     """
     from dataclasses import fields
 
-    from pipeline import registry
-    from pipeline.config import SECTIONS
     from pipeline.core.errors import UnknownNameError
+    from pipeline.settings import registry
+    from pipeline.settings.config import SECTIONS
 
     stage, _, name = what.partition(".")
     if name:

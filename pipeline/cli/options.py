@@ -138,7 +138,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: a time or a size is not written as it should be.
     """
-    from pipeline.config import parse_bytes, parse_time
+    from pipeline.settings.config import parse_bytes, parse_time
 
     plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
@@ -215,7 +215,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
     Raises:
         UsageError: unknown keys or wrong values; all are named.
     """
-    from pipeline import config
+    from pipeline.settings import config
 
     result = base
     if choices.config is not None:
@@ -234,6 +234,6 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
 def open_store(path: Path | None) -> Any:
     """Return the store at a path, or the one that the environment or the user's cache has."""
-    from pipeline.artifacts.store import Store, default_store
+    from pipeline.store.store import Store, default_store
 
     return Store(path if path is not None else default_store())

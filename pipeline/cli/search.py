@@ -117,10 +117,10 @@ def search(**options: Any) -> None:
 
     GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
     """
-    from pipeline.config import parse_budget, parse_share
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve
     from pipeline.progress.watch import watching
+    from pipeline.settings.config import parse_budget, parse_share
 
     _check_page(options["report"])
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
@@ -248,8 +248,8 @@ def _report(
 
 
 def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
-    from pipeline.config import parse_assignment
     from pipeline.offline.scenario import Scenario
+    from pipeline.settings.config import parse_assignment
 
     kept = ("graph", "topology", "costs", "evaluator", "level", "pins", "cost_scale", "calls", "seed")
     return Scenario(

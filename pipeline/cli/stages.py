@@ -25,9 +25,9 @@ from pipeline.cli.options import (
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline.artifacts.store import Entry
     from pipeline.runs.execution import Forecast
     from pipeline.runs.result import Result
+    from pipeline.store.store import Entry
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
 
@@ -130,7 +130,7 @@ def _advance(
     remeasure: bool = False,
 ) -> None:
     from pipeline import api
-    from pipeline.config import Settings
+    from pipeline.settings.config import Settings
 
     store = open_store(choices.store)
     if model is None:

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any
 
 from coarsen.reading.files import model_files
-from pipeline.artifacts.store import Entry, Store, digest, file_digest, writing
 from pipeline.core.errors import StoreError, told_error
 from pipeline.fleet.engine import Command
+from pipeline.store.store import Entry, Store, digest, file_digest, writing
 from pipeline.system.workers import Answer, answered
 
 SENT = "sent"

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple, Self
 
 import distributed
 
-from pipeline.artifacts.store import Store, write_text
 from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, error_document, listed, told_error
 from pipeline.fleet.courier import Courier
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.fleet.member import machine_of, refusal, remarks, traits
 from pipeline.fleet.residents import Residents, exchange, execute, rest
 from pipeline.runs.plan import HostMachine
+from pipeline.store.store import Store, write_text
 from pipeline.system.workers import Answer
 
 MEMBER = "pipeline.fleet.member"  # the module whose process tells what a worker is

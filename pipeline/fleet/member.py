@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Store, default_store
 from pipeline.core.errors import listed
 from pipeline.runs.plan import HostMachine, look_at_machine
 from pipeline.runs.result import versions
+from pipeline.store.store import Store, default_store
 from pipeline.system.workers import serve
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere

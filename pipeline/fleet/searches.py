@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from pipeline import registry
 from pipeline.core.errors import MeasurementError, told_error
 from pipeline.core.figures import gap_of
 from pipeline.core.stages import is_proven
@@ -20,6 +19,7 @@ from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocum
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort
 from pipeline.offline.worker import files_of, to_command
+from pipeline.settings import registry
 
 SEARCHER = "pipeline.offline.worker"  # the module whose processes search
 

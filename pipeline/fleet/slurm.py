@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import parse_time, read_toml
 from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.settings.config import parse_time, read_toml
 
 EXAMPLES: Mapping[str, str] = {
     "host": '"10.0.0.1"',

@@ -7,10 +7,10 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.artifacts.store import Store
 from pipeline.core.errors import UsageError
 from pipeline.fleet.engine import Engine, Say
 from pipeline.fleet.pool import PoolEngine
+from pipeline.store.store import Store
 from pipeline.system.process import cpu_count
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.artifacts.store import write_json
 from pipeline.core.errors import UsageError
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LatencyModel, PipelineModel
@@ -17,6 +16,7 @@ from pipeline.offline.records import OfficialRecord
 from pipeline.offline.scenario import LoadedScenario, read_object
 from pipeline.offline.stages import checked_loads
 from pipeline.shared.contiguity import backward_operations
+from pipeline.store.store import write_json
 
 if TYPE_CHECKING:
     from coarsen.reading.msr_files import OfficialLoads

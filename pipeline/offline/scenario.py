@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import TypedDict
 
-from pipeline import registry
-from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text
@@ -24,6 +22,8 @@ from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Simulator, Subject
 from pipeline.offline.records import PlacedRecord
 from pipeline.placing.setup import problem_of, with_policy
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
 
 if TYPE_CHECKING:
     from coarsen.reading.graph_file import GraphFile

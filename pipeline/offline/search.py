@@ -11,10 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import registry
-from pipeline.artifacts.checkpoint import kept, read_policy
-from pipeline.artifacts.declared import declared, placers_called
-from pipeline.artifacts.store import write_json
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
@@ -39,6 +35,10 @@ from pipeline.placing.rehearsal import rehearse, telling_of_compiling
 from pipeline.progress.interruption import apart
 from pipeline.progress.trace import check_writable, write_trace
 from pipeline.progress.watch import Watcher, spoken, unwatched
+from pipeline.settings import registry
+from pipeline.settings.declared import declared, placers_called
+from pipeline.store.checkpoint import kept, read_policy
+from pipeline.store.store import write_json
 
 BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
 DEFAULT_BUDGET_S = 10.0

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.artifacts.store import digest, write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
+from pipeline.store.store import digest, write_json
 from policy.place.neural import complementing
 from policy.place.neural.complementing import Complementing, Team, complemented
 from policy.place.neural.list_policy import ListPolicy

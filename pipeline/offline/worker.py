@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.registry import file_parameters, implementation
+from pipeline.settings.registry import file_parameters, implementation
 from pipeline.system.workers import serve
 
 PATHS = ("costs", "pins", "checkpoint", "policy")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from pipeline.artifacts.store import file_digest
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph
@@ -26,6 +25,7 @@ from pipeline.placing.seconds import own_seconds, slow_starts
 from pipeline.shared import payload
 from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
+from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
     from runtime.measuring.claims import Ratio

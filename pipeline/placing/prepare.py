@@ -76,9 +76,9 @@ def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
 
 def _rehearse(share: str) -> None:
     """Rehearse one share, and print how many functions have been compiled whenever one more is."""
-    from pipeline import registry
     from pipeline.placing.rehearsal import SIMULATORS, rehearse_each
     from pipeline.placing.setup import learns
+    from pipeline.settings import registry
     from pipeline.shared.compiled import compiling
 
     # What learns has no kernels of its own, and takes longest.

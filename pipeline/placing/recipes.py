@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import registry
 from pipeline.core.devices import CostTable
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
@@ -16,6 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Recipe
 from pipeline.placing.setup import coarse_problem, recipe_of, with_policy
+from pipeline.settings import registry
 
 
 def for_placer(

@@ -16,8 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline import registry
-from pipeline.artifacts.declared import is_ours
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError, MissingPackageError
 from pipeline.core.graph import Graph, Grouping
@@ -29,6 +27,8 @@ from pipeline.core.workload import Tags
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.setup import problem_of
 from pipeline.progress.notice import COMPILING
+from pipeline.settings import registry
+from pipeline.settings.declared import is_ours
 
 Say = Callable[[str], None]
 

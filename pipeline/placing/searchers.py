@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.artifacts.checkpoint import kept
 from pipeline.core.arrays import Bool
 from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Grouping
@@ -17,6 +16,7 @@ from pipeline.core.problem import Budget, Instance, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import Watcher, progress_text, unwatched
+from pipeline.store.checkpoint import kept
 
 Say = Callable[[str], None]
 Bind = Callable[[Subject], Evaluator]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipeline import registry
-from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.problem import Instance, Problem, allowed_devices
 from pipeline.core.stages import LearningPlacer, Placer, Recipe
 from pipeline.core.workload import Tags
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
 from pipeline.shared.partition import colocated
 
 

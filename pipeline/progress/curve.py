@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.artifacts.checkpoint import replace_file
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.problem import Progress
+from pipeline.store.checkpoint import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

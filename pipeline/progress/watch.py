@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.artifacts.checkpoint import POLICY, replace_file
-from pipeline.artifacts.store import Entry
-from pipeline.artifacts.task import Outcome, Task
 from pipeline.core.figures import gap_of, gap_text, times_as_fast
 from pipeline.core.problem import Progress
 from pipeline.core.stages import is_proven
 from pipeline.progress.curve import LINES, Curve, check_curve_path, read_rows, write_curve
 from pipeline.progress.events import EventFiles
+from pipeline.store.checkpoint import POLICY, replace_file
+from pipeline.store.store import Entry
+from pipeline.store.task import Outcome, Task
 
 Watcher = Callable[[str, Progress], None]
 """Told the name of a placer and how far it has come."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError
 from pipeline.report.charts import RatioInterval, forest
 from pipeline.report.page import picture
 from pipeline.report.plain import Section, TableCell, number_cell
 from pipeline.runs.records import from_json
 from pipeline.shared.payload import read_json
+from pipeline.store.store import write_json, write_text
 
 SCHEMA = "placewright.intervals/1"
 RECORD = "intervals.json"

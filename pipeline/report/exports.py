@@ -9,7 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import write_text
 from pipeline.core.errors import StoreError
 from pipeline.core.simulation import Timeline
 from pipeline.progress.curve import COLOURS
@@ -17,6 +16,7 @@ from pipeline.report.placed import REASONS, PlacedGraph
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import run_timelines
 from pipeline.report.timeline import traced
+from pipeline.store.store import write_text
 
 
 def operations_csv(placed: PlacedGraph) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.artifacts.store import write_json
-from pipeline.config import Settings
 from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.report.timeline import MEASURED, SCHEMA, StepRecord, TimelineRecord
 from pipeline.runs.deployment import SPLIT, Deployment, in_segments
 from pipeline.runs.directory import RunDirectory
+from pipeline.settings.config import Settings
+from pipeline.store.store import write_json
 from pipeline.system.machine_lock import measuring_alone
 
 INFERENCES = 31

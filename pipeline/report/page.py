@@ -12,10 +12,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from pipeline.artifacts.store import write_text
 from pipeline.core.figures import bytes_text, share_text
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.text import count_text, shortened, visible
+from pipeline.store.store import write_text
 
 KEY = '<meta name="placewright-report" content="'
 XMLNS = '<svg xmlns="http://www.w3.org/2000/svg"'

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.store import digest, file_digest
-from pipeline.config import Settings
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import PlacewrightError, StoreError, UsageError
@@ -26,7 +23,10 @@ from pipeline.runs.deployment import PLACEMENT, in_segments
 from pipeline.runs.directory import ManifestRecord, RunDirectory
 from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
 from pipeline.runs.result import Result
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.store.store import digest, file_digest
 
 VERSION = 2  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"

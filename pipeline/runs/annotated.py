@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs.deployment import EVERYTHING, Deployment
 from pipeline.runs.directory import RunDirectory
 from pipeline.runs.rendering import rendered
+from pipeline.store.store import write_json, write_text
 from pipeline.system.private import copy_whole, make_alike, write_whole
 
 ANNOTATION, ASSIGNMENT = "layer_ann", "session.layer_assignment_settings"

@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pipeline import registry
-from pipeline.artifacts.store import Store, digest, leaving_nothing, write_json, write_text
-from pipeline.artifacts.task import Outcome, Progress
-from pipeline.config import Settings
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import contract_costs
 from pipeline.core.errors import UsageError
@@ -26,7 +22,11 @@ from pipeline.placing.journal import Journal
 from pipeline.runs.execution import execute
 from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.runs.records import CalibrationRecord, FitRecord, PredictedRecord, Role
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.store.store import Store, digest, leaving_nothing, write_json, write_text
+from pipeline.store.task import Outcome, Progress
 from pipeline.system.machine_lock import measuring_alone
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from pipeline.artifacts.store import write_json
-from pipeline.artifacts.task import Outcome, Task
-from pipeline.config import Settings
 from pipeline.core.errors import StoreError
 from pipeline.runs.plan import HostMachine, ModelFile
+from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
+from pipeline.store.store import write_json
+from pipeline.store.task import Outcome, Task
 
 SCHEMA = 1
 MANIFEST = "manifest.json"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import write_json, write_text
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.runs.rendering import rendered
 from pipeline.runs.served import server_pipeline
+from pipeline.store.store import write_json, write_text
 from pipeline.system.private import copy_whole, make_alike
 
 TOOL_MODEL = "model.xml"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.artifacts.store import Entry
-from pipeline.artifacts.task import Outcome, disturbances
 from pipeline.shared import payload
 from pipeline.shared.checks import FACTS, ReferenceFacts
 from pipeline.shared.model_inputs import SEQUENCE
+from pipeline.store.store import Entry
+from pipeline.store.task import Outcome, disturbances
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:

@@ -23,14 +23,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.declared import declared, placers_called
-from pipeline.artifacts.store import file_digest
-from pipeline.artifacts.task import FILES, Task
-from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
+from pipeline.settings.declared import declared, placers_called
 from pipeline.shared.partition import has_metis
+from pipeline.store.store import file_digest
+from pipeline.store.task import FILES, Task
 
 STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group", "place", "measure")
 # Raised by hand when a step's own output changes for equal input.

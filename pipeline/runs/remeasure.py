@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.artifacts.store import Store, digest
-from pipeline.artifacts.task import Task
+from pipeline.store.store import Store, digest
+from pipeline.store.task import Task
 
 if TYPE_CHECKING:
     from pipeline.runs.execution import Forecast

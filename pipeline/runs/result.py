@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.artifacts.store import Entry, file_digest, write_json
-from pipeline.artifacts.task import Outcome
-from pipeline.config import Settings
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
@@ -44,10 +41,13 @@ from pipeline.runs.records import (
 )
 from pipeline.runs.verdict import Limits, decide, predicted
 from pipeline.runs.words import about, time_shares
+from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.store.store import Entry, file_digest, write_json
+from pipeline.store.task import Outcome
 from pipeline.system.private import copy_whole
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.artifacts.store import write_json
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
+from pipeline.store.store import write_json
 from pipeline.system.private import copy_whole, make_alike
 
 if TYPE_CHECKING:

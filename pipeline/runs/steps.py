@@ -12,10 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import registry
-from pipeline.artifacts.checkpoint import collect_policies
-from pipeline.artifacts.store import write_json
-from pipeline.artifacts.task import StepContext
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UsageError
@@ -36,12 +32,16 @@ from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
 from pipeline.runs.records import RoundRecord, SearchRecord
+from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
 from pipeline.shared.measured_sizes import ARRAYS, SIZES
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
+from pipeline.store.checkpoint import collect_policies
+from pipeline.store.store import write_json
+from pipeline.store.task import StepContext
 
 if TYPE_CHECKING:
     from pipeline.placing.hybrid import Proposal, Round, Rounds

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Progress, Task, run_task
 from pipeline.runs.steps import STEPS
+from pipeline.store.store import Store
+from pipeline.store.task import Progress, Task, run_task
 from pipeline.system.machine_lock import measuring_alone
 from pipeline.system.workers import Begin, answered, serve_in_steps
 

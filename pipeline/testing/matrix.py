@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.declared import draws
 from pipeline.core.stages import LearningPlacer
+from pipeline.settings import registry
+from pipeline.settings.declared import draws
 from pipeline.system.start import HOME, PACKAGES
 from policy.place import TABLE
 

@@ -16,7 +16,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Instance, Problem, Progress
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.testing.graphs import graph_of
 
 FAST_S, SLOW_S = 1e-3, 20e-3

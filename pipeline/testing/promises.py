@@ -15,8 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import torch
 
-from pipeline import registry
 from pipeline.progress.interruption import apart
+from pipeline.settings import registry
 
 LIMIT_S = 300.0  # seconds after which an implementation is taken to hang; those that come along take a tenth, at most
 SEEN = (

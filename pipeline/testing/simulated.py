@@ -17,7 +17,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.testing.graphs import graph_of
 from pipeline.testing.problems import silent, small_problem, small_topology
 from pipeline.testing.promises import ending, require

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import registry
 from pipeline.core.graph import Graph
+from pipeline.settings import registry
 from pipeline.testing import coarseners
 from tests.strategies import graphs
 

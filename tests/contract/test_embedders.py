@@ -18,7 +18,7 @@ from embed.pretrain import pretrain
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Embedder
-from pipeline.registry import build, table
+from pipeline.settings.registry import build, table
 from pipeline.shared.torch_tools import seeded
 from pipeline.testing import embedders
 from tests.strategies import graphs
@@ -68,7 +68,7 @@ def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.
 @pytest.mark.slow
 def test_encoders_leave_no_temporary_files(tmp_path: Path):
     script = (
-        "from pipeline.registry import build\n"
+        "from pipeline.settings.registry import build\n"
         "import torch\n"
         f"for name in {NAMES!r}:\n"
         f"    encoder = build('embed', name).encoder({FEATURES}, seed=0)\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Grouper
-from pipeline.registry import build, table
+from pipeline.settings.registry import build, table
 from pipeline.testing import groupers
 from tests.strategies import graphs, grouped_graphs
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from coarsen.fold import Fold
-from pipeline import registry
 from pipeline.core.devices import Topology
 from pipeline.core.measurement import Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from pipeline.settings import registry
 from pipeline.testing.measurers import check_measurer
 from tests.models import two_towers
 from tests.two_cpus import NAMES, subject_of, write

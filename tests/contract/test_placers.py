@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.core.stages import Placer
-from pipeline.registry import build, table
+from pipeline.settings.registry import build, table
 from pipeline.testing.placers import PROMISES
 from pipeline.testing.simulated import SIMULATED_PROMISES
 from tests.slow import slow_where

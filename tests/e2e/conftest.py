@@ -14,8 +14,8 @@ import pytest
 
 from coarsen.reading import read_apart, read_child
 from coarsen.reading.read import save_model
-from pipeline.artifacts.store import Store
 from pipeline.cli.main import run
+from pipeline.store.store import Store
 from tests.models import two_towers
 from tests.profiles import make_up_profiles
 

@@ -449,7 +449,7 @@ def test_an_interruption_ends_with_130_and_says_how_to_go_on(
 
 
 def test_the_quick_settings_of_these_tests_are_real_keys() -> None:
-    from pipeline.config import Settings
+    from pipeline.settings.config import Settings
 
     Settings().updated(QUICK, "the tests")
 

@@ -12,7 +12,6 @@ import pytest
 
 import pipeline.bench.beside
 import pipeline.bench.league.beside
-from pipeline.artifacts.store import Store
 from pipeline.bench import exact
 from pipeline.bench.hsdag import QUICK as QUICK_HSDAG
 from pipeline.bench.hsdag import Question, bench
@@ -21,6 +20,7 @@ from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.cli.main import run
 from pipeline.core.errors import PlacewrightError
 from pipeline.runs.plan import look_at_machine
+from pipeline.store.store import Store
 from tests.e2e.test_bench_cli import LEARN
 from tests.e2e.test_bench_cli import arguments as hsdag
 from tests.e2e.test_league_cli import arguments

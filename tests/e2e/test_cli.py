@@ -18,13 +18,14 @@ import openvino as ov
 import pytest
 
 from coarsen.reading.read import save_model
-from pipeline import registry, tune
-from pipeline.artifacts.store import Store
+from pipeline import tune
 from pipeline.cli.main import COMMANDS, run
-from pipeline.config import SECTIONS, Settings
 from pipeline.core.deadline import Deadline
 from pipeline.runs.records import SearchRecord, from_json
 from pipeline.runs.result import Result, write_placed
+from pipeline.settings import registry
+from pipeline.settings.config import SECTIONS, Settings
+from pipeline.store.store import Store
 from runtime.measuring.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy

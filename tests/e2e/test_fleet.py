@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.artifacts.store import Store
 from pipeline.batch.jobs import Job, read_jobs
 from pipeline.batch.run import run_batch
 from pipeline.core.errors import DeviceError, UsageError
@@ -21,6 +20,7 @@ from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
+from pipeline.store.store import Store
 from policy.place.neural.list_policy import ListPolicy
 from tests.e2e.test_batch import SETS, jobs_file
 from tests.e2e.test_resume import is_alive, recorded, stop_when

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts.store import Store
 from pipeline.batch.jobs import Job, read_jobs
 from pipeline.batch.run import COLUMNS, run_batch
 from pipeline.core.errors import UsageError
 from pipeline.runs import worker
 from pipeline.runs.result import Result
+from pipeline.store.store import Store
 from tests.e2e.test_batch import SETS, jobs_file
 from tests.engines import ProcessEngine, failing
 from tests.reports import Page

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import runtime.measuring.profile
-from pipeline.artifacts.store import Store
 from pipeline.core.problem import Problem
 from pipeline.runs import steps
 from pipeline.runs.result import Result
+from pipeline.store.store import Store
 from runtime.measuring.profile import Profile
 from tests.e2e.conftest import options
 

@@ -13,7 +13,7 @@ from pipeline.core.problem import Budget
 from pipeline.core.simulation import Contiguity
 from pipeline.core.stages import Answer
 from pipeline.offline.stages import checked_loads, device_order
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.contiguity import backward_operations
 from policy.place.exact import cpsat, cpsat_pipeline
 from policy.place.exact.proofs import lower_bound

@@ -14,7 +14,7 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.testing.simulated import simulator_of
 from policy.place import search as module
 from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements

@@ -15,7 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Candidate, is_interruptible
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.testing.simulated import check_deadline, simulator_of, wide_problem
 from policy.place import portfolio as module
 from policy.place.exact.latency_dp import LatencyDp

@@ -13,11 +13,11 @@ import pytest
 
 import pipeline
 from pipeline import api
-from pipeline.artifacts.store import Store, default_store
 from pipeline.cli.main import run
-from pipeline.config import Settings
 from pipeline.core.errors import UsageError
 from pipeline.fleet import member
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store, default_store
 
 ENVIRONMENT = {"PLACEWRIGHT_STORE": "moved", "PLACEWRIGHT__SEED": "5", "PLACEWRIGHT__BUDGET": "3m"}
 Asked = tuple[Path, dict[str, Any], Path, Path]

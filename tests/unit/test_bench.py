@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.artifacts.store import Store
 from pipeline.bench import methods
 from pipeline.bench.cases import PUBLISHED, BenchCase, Latency, desktop_costs, simulated
 from pipeline.bench.cells import BenchCell, Improvements, cells_of, finished, optimum, run_cell
@@ -22,6 +21,7 @@ from pipeline.core.graph import Graph, Grouping, weight_side
 from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
+from pipeline.store.store import Store
 from runtime import zoo
 from runtime.machines.topology import preset
 from runtime.simulators.sequential import Sequential

@@ -20,7 +20,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from policy.place.exact.bound_kernels import interval_bound
 from policy.place.exact.bounds import explain_memory, least_memory
 from policy.place.exact.cpsat import CpSat

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.artifacts.store import Entry, file_digest
-from pipeline.artifacts.task import Outcome
 from pipeline.core.devices import CostTable
 from pipeline.runs.notes import device_notes
 from pipeline.shared.payload import load_slowdown
+from pipeline.store.store import Entry, file_digest
+from pipeline.store.task import Outcome
 from pipeline.testing.problems import small_topology
 from runtime.measuring.company import ENOUGH, MOST_ROUNDS, ROUNDS, slowdown
 from runtime.measuring.disturbance import Look

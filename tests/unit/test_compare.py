@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import parse_share
 from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.runs.compare import ComparisonRecord, compare, refuse_slower
 from pipeline.runs.records import ContestRecord
 from pipeline.runs.schemas import schema_of
+from pipeline.settings.config import parse_share
 from tests.deployments import deployed, measured, write
 from tests.models import chain
 from tests.two_cpus import two_cpus

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import registry
 from pipeline.cli.options import Choices, objective_settings, settings_from
-from pipeline.config import (
+from pipeline.core.errors import UsageError
+from pipeline.settings import registry
+from pipeline.settings.config import (
     LEAST,
     SECTIONS,
     Settings,
@@ -23,7 +24,6 @@ from pipeline.config import (
     parse_budget,
     read_toml,
 )
-from pipeline.core.errors import UsageError
 
 
 def choices(**given: Any) -> Choices:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts.store import Entry, Store, digest
 from pipeline.core.errors import PlacewrightError, StoreError
 from pipeline.fleet import courier
 from pipeline.fleet.courier import Courier, Request, handle
 from pipeline.fleet.engine import Command
+from pipeline.store.store import Entry, Store, digest
 
 FILES = {"a.json": b"{}", "empty": b"", "b.bin": bytes(range(100))}
 

@@ -14,14 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Outcome, Task
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.problem import Progress
 from pipeline.progress.curve import PLAIN_ROWS, Curve, Row, read_rows, write_curve
 from pipeline.progress.events import EventFiles
 from pipeline.progress.watch import progress_text, replay, spoken, watched, watching, write_training
+from pipeline.store.store import Store
+from pipeline.store.task import Outcome, Task
 
 SVG = "{http://www.w3.org/2000/svg}"
 

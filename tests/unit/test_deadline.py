@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pipeline import api
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Task
-from pipeline.config import Settings
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UsageError
 from pipeline.runs.plan import ModelFile
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store
+from pipeline.store.task import Task
 
 
 class Clock:

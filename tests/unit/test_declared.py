@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import registry
-from pipeline.artifacts import declared as module
-from pipeline.artifacts.declared import declared, recalled, source_digest
 from pipeline.core.errors import UnknownNameError
+from pipeline.settings import declared as module
+from pipeline.settings import registry
+from pipeline.settings.declared import declared, recalled, source_digest
 
 EVERY = [(stage, name) for stage in registry.STAGES for name in registry.table(stage)]
 PLAN = """
 import sys
 from pathlib import Path
-from pipeline.config import Settings
+from pipeline.settings.config import Settings
 from pipeline.runs.plan import HostMachine, ModelFile, plan
 settings = Settings().updated({"place.hsdag.patience": 3, "measure.hetero.seconds": 0.2}, "the test")
 print([t.key for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, HostMachine((), {}, "here"))])

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Outcome, StepContext, Task, disturbances, look_up, run_task
 from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
@@ -21,6 +19,8 @@ from pipeline.placing.journal import Journal, disturbed_rows
 from pipeline.runs.execution import forecast
 from pipeline.runs.remeasure import forget_measured, forgetting, measured_tasks
 from pipeline.shared import payload
+from pipeline.store.store import Store
+from pipeline.store.task import Outcome, StepContext, Task, disturbances, look_up, run_task
 from runtime.measuring import again, precisions
 from runtime.measuring.again import asked_again
 from runtime.measuring.baselines import reference_variant

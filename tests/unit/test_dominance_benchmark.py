@@ -194,8 +194,8 @@ class Refusing:
 
 def test_a_method_that_refuses_is_noted_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     case = loaded(SMALL)
-    monkeypatch.setattr("pipeline.registry.implementation", lambda stage, name: Refusing)
-    monkeypatch.setattr("pipeline.registry.parameters", lambda cls: [])
+    monkeypatch.setattr("pipeline.settings.registry.implementation", lambda stage, name: Refusing)
+    monkeypatch.setattr("pipeline.settings.registry.parameters", lambda cls: [])
     monkeypatch.setattr(case.__class__, "simulator", lambda *_: None)
     run = run_method(SMALL, case, "refusing")
     assert (run.value_s, run.failed) == (None, "Not on these devices.")

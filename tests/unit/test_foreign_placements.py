@@ -15,7 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.testing.placers import check_placer
 from pipeline.testing.problems import SumEvaluator, chain_problem, silent
 from policy.place.search import Method, Search

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from embed.features import node_features
-from pipeline.artifacts.checkpoint import FolderCheckpointer, kept, read_policy
 from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import PolicyInputs, Snapshot
@@ -22,7 +21,8 @@ from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Evaluator
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
-from pipeline.registry import build
+from pipeline.settings.registry import build
+from pipeline.store.checkpoint import FolderCheckpointer, kept, read_policy
 from policy.place.gdp import gdp as module
 from policy.place.gdp.gdp import Gdp
 from policy.place.gdp.keeping import state_of, take_up

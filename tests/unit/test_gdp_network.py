@@ -19,7 +19,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.problem import Problem
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from policy.place.gdp.network import (
     GraphGate,
     NodeGate,

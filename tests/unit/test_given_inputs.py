@@ -17,10 +17,10 @@ from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read import save_model
 from coarsen.reading.read_apart import read_apart
 from coarsen.reading.shapes import InputShapes, inputs_sha256
-from pipeline.config import Settings
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.runs.plan import HostMachine, ModelFile, plan
+from pipeline.settings.config import Settings
 from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.inputs import TIMED

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Checkpointer, GroupSample, Snapshot
@@ -23,8 +22,9 @@ from pipeline.core.measurement import MeasurementFailed, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.torch_tools import seeded
+from pipeline.store.checkpoint import FolderCheckpointer, read_policy
 from policy.place.agent import trainer as learning
 from policy.place.agent.hsdag import Hsdag
 from policy.place.agent.trainer import HsdagTrainer, Parser, Way

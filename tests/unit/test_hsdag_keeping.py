@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.artifacts.checkpoint import FolderCheckpointer
 from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
+from pipeline.store.checkpoint import FolderCheckpointer
 from policy.place import search as module
 from policy.place import training
 from policy.place.agent.hsdag import Hsdag

@@ -19,7 +19,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Recipe, Subject
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from policy.place.parsing.agent import Design, ParsingAgent, Step
 from policy.place.parsing.episodes import Course, learn
 from policy.place.parsing.hsdag_paper import HsdagPaper

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import Settings
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
@@ -23,9 +22,10 @@ from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
 from pipeline.placing.hybrid import CALIBRATION, Campaign, HybridOutcome, Proposal, Rounds, alternate, every_best_first
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lowered
-from pipeline.registry import build
 from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.runs.steps import rounds_within
+from pipeline.settings.config import Settings
+from pipeline.settings.registry import build
 from runtime.measuring.affinity import normalised
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.listsched import ListSched

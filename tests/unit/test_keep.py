@@ -17,14 +17,6 @@ from safetensors.numpy import save_file
 
 import pipeline
 import policy.place
-from pipeline.artifacts.checkpoint import (
-    FolderCheckpointer,
-    collect_policies,
-    kept,
-    problem_digest,
-    read_policy,
-    replace_file,
-)
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Checkpointer, Snapshot
@@ -33,6 +25,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, ProgressHook
 from pipeline.core.stages import Answer, Candidate, Evaluator
 from pipeline.core.tensors import INFERRED
+from pipeline.store.checkpoint import (
+    FolderCheckpointer,
+    collect_policies,
+    kept,
+    problem_digest,
+    read_policy,
+    replace_file,
+)
 from tests.toys import toy_graph, toy_problem
 
 TYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")
@@ -285,7 +285,7 @@ def test_whatever_a_search_depends_on_changes_the_digest() -> None:
 
 
 def toy_embedder() -> Any:
-    from pipeline.registry import build
+    from pipeline.settings.registry import build
 
     return build("embed", "directed", {"width": 7})
 

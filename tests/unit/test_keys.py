@@ -14,14 +14,9 @@ from typing import Any
 
 import pytest
 
-import pipeline.artifacts.declared
 import pipeline.runs.plan
-from pipeline import registry
-from pipeline.artifacts.declared import is_ours, placers_called
-from pipeline.artifacts.store import Entry, Store, file_digest, write_json
-from pipeline.artifacts.task import Outcome, Task, why_not
+import pipeline.settings.declared
 from pipeline.bench.methods import BenchMethod, versions_of
-from pipeline.config import Settings
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import DataflowModel, LatencyModel, PipelineModel, SequentialModel
 from pipeline.core.stages import CompositePlacer
@@ -31,6 +26,11 @@ from pipeline.runs.execution import forecast
 from pipeline.runs.notes import placing_notes
 from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_seed
 from pipeline.runs.result import versions
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
+from pipeline.settings.declared import is_ours, placers_called
+from pipeline.store.store import Entry, Store, file_digest, write_json
+from pipeline.store.task import Outcome, Task, why_not
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
 from policy.place import portfolio
 from policy.place.agent.hsdag import Hsdag
@@ -46,7 +46,7 @@ PLACERS = registry.table("place")
 @pytest.fixture
 def unremembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let versions change although the source text does not."""
-    monkeypatch.setattr(pipeline.artifacts.declared, "recalled", lambda question, answer: answer())
+    monkeypatch.setattr(pipeline.settings.declared, "recalled", lambda question, answer: answer())
 
 
 def tasks(**values: Any) -> dict[str, Task]:
@@ -95,8 +95,8 @@ def test_a_package_that_is_not_installed_has_no_version() -> None:
 def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
     stage: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_file(asked: str, called: str, *given: Any) -> pipeline.artifacts.declared.Declaration:
-        found = pipeline.artifacts.declared.declared(asked, called, *given)
+    def with_file(asked: str, called: str, *given: Any) -> pipeline.settings.declared.Declaration:
+        found = pipeline.settings.declared.declared(asked, called, *given)
         if (asked, called) != (stage, name):
             return found
         return replace(found, files=["table"], params={**found.params, "table": str(tmp_path / "table")})

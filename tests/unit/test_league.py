@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import pipeline.bench.league.run as running
-from pipeline import registry
 from pipeline.bench.cells import run_cell
 from pipeline.bench.league import lessons as learning
 from pipeline.bench.league.arena import arena, costs_of, within
@@ -49,6 +48,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.params import param
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Recipe
+from pipeline.settings import registry
 from policy.place import TABLE
 from policy.place.search import Method, Search, policy_of
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import Task
 from pipeline.batch.jobs import Job
 from pipeline.batch.ledger import Chain, JobProgress, Ledger
-from pipeline.config import Settings
 from pipeline.runs.directory import RunDirectory
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store
+from pipeline.store.task import Task
 from pipeline.system.workers import Answer
 
 OWN = Task("embed", "sage", {}, {"own": 1}, 0, {})

@@ -19,7 +19,7 @@ from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Candidate, Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.shared.partition import metis_parts
 from policy.place.lists.baechi import fused, memory_demand
 from policy.place.lists.etf import earliest_first, no_favourites, static_level

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.artifacts.store import Store
-from pipeline.artifacts.task import StepContext, Task, run_task
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError
 from pipeline.runs import execution
+from pipeline.store.store import Store
+from pipeline.store.task import StepContext, Task, run_task
 from pipeline.system import machine_lock
 from pipeline.system.machine_lock import lock_path, measuring_alone
 

@@ -17,7 +17,6 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.forms import compressed_products
 from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
-from pipeline.artifacts.store import Entry, file_digest
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
@@ -28,6 +27,7 @@ from pipeline.runs.deployment import Deployment
 from pipeline.runs.result import write_placed
 from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_notes
 from pipeline.shared.payload import load_graph, read_json
+from pipeline.store.store import Entry, file_digest
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.inputs import TIMED

@@ -24,7 +24,7 @@ from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.system.start import HOME
 from policy.place.lists.baechi import memory_demand
 from policy.place.lists.listing import list_schedule

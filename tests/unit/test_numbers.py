@@ -11,12 +11,12 @@ from typing import Any, get_args, get_type_hints
 import click
 import pytest
 
-from pipeline import registry
-from pipeline.artifacts.store import Store
 from pipeline.cli.main import COMMANDS, LazyGroup, run
-from pipeline.config import SECTIONS, Settings, parse_bytes
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MOST_SEED
+from pipeline.settings import registry
+from pipeline.settings.config import SECTIONS, Settings, parse_bytes
+from pipeline.store.store import Store
 
 WORDS = ("nan", "inf", "-inf", "1e999", "-1")
 

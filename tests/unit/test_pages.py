@@ -23,7 +23,7 @@ import pytest
 from pipeline.cli.main import COMMANDS, LazyGroup
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, LearningPlacer, Placer
-from pipeline.registry import build
+from pipeline.settings.registry import build
 from pipeline.system.start import PACKAGES
 from pipeline.testing import matrix
 from pipeline.testing.problems import SumEvaluator, chain_problem, crown_problem, silent, small_problem

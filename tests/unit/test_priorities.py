@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.artifacts.store import Entry, file_digest
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable
 from pipeline.core.errors import UsageError
@@ -26,6 +25,7 @@ from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import distinct_finalists
 from pipeline.runs.result import Result, write_placed
 from pipeline.runs.steps import _row
+from pipeline.store.store import Entry, file_digest
 from runtime.measuring import contest
 from runtime.measuring.claims import Rules
 from runtime.measuring.entrants import Entrant

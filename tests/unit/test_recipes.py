@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import pipeline.artifacts.declared
+import pipeline.settings.declared
 from coarsen.colocate import Colocate
-from pipeline.config import Settings
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import Snapshot
@@ -21,8 +20,9 @@ from pipeline.core.stages import Answer, Candidate, Recipe
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, search
 from pipeline.placing.recipes import lifted, prepared
-from pipeline.registry import implementation
 from pipeline.runs.plan import HostMachine, ModelFile, plan
+from pipeline.settings.config import Settings
+from pipeline.settings.registry import implementation
 from tests.toys import chain_problem, toy_graph, toy_problem
 
 DEVICES = ("A", "B")
@@ -178,7 +178,7 @@ def _groups(graph: Graph, rule: str) -> Grouping:
 
 def test_what_a_placer_brings_along_is_part_of_the_key_of_its_answer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        pipeline.artifacts.declared, "recalled", lambda question, answer: answer()
+        pipeline.settings.declared, "recalled", lambda question, answer: answer()
     )  # versions change without text
     model, machine = ModelFile(Path("m.xml"), "0" * 64), HostMachine((), {}, "here")
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pipeline import registry
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
+from pipeline.settings import registry
 from pipeline.testing.promises import check_declaration
 
 EVERY = [(stage, name) for stage in registry.STAGES for name in registry.table(stage)]

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline import registry
 from pipeline.core.errors import UsageError
 from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Answer
 from pipeline.placing.rehearsal import rehearse, rehearse_each
+from pipeline.settings import registry
 from pipeline.shared.compiled import compiled, compiling
 from pipeline.system.process import python_command
 from policy.place.portfolio import RULES, parts

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.config import Settings, parse_assignment
 from pipeline.core.errors import StoreError
 from pipeline.core.simulation import Timeline
 from pipeline.report.comparison import FEW, DrawnComparison, interval_row
@@ -24,6 +23,7 @@ from pipeline.report.run_page import page_of, write_report
 from pipeline.report.side_by_side import side_by_side
 from pipeline.runs.result import Result
 from pipeline.runs.words import warnings
+from pipeline.settings.config import Settings, parse_assignment
 from runtime.measuring.claims import TWIN
 from tests.reports import HOSTILE, Page, finished, write
 

@@ -15,10 +15,10 @@ from coarsen.reading.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
 from coarsen.reading.shapes import InputShapes
 from coarsen.reading.size_ranges import between, parse_range, points_of
-from pipeline.config import Settings
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings
+from pipeline.settings.config import Settings
 from pipeline.shared.measured_sizes import SIZES, MeasuredSize, load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring import ranges as module

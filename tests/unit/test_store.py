@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts.checkpoint import replace_file
-from pipeline.artifacts.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 from pipeline.core.errors import DamagedEntryError, ModelError, StoreError
+from pipeline.store.checkpoint import replace_file
+from pipeline.store.store import ENTRY, Entry, Store, canonical_json, digest, leaving_nothing, write_json
 from pipeline.system.private import open_alike
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.artifacts.store import ENTRY, Store
-from pipeline.artifacts.task import Outcome, Progress, StepContext, Task, look_up, run_task, why_not
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.runs import execution
+from pipeline.store.store import ENTRY, Store
+from pipeline.store.task import Outcome, Progress, StepContext, Task, look_up, run_task, why_not
 
 TASK = Task(
     stage="coarsen",

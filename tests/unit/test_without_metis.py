@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from coarsen.heavy_edge import HeavyEdge
 from coarsen.metis import Metis
-from pipeline.artifacts.store import Entry
-from pipeline.artifacts.task import Outcome
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.core.errors import MissingPackageError
 from pipeline.core.graph import Graph, Grouping
@@ -23,6 +21,8 @@ from pipeline.core.problem import Budget
 from pipeline.runs.notes import partition_notes
 from pipeline.shared import partition
 from pipeline.shared.partition import even_parts, has_metis
+from pipeline.store.store import Entry
+from pipeline.store.task import Outcome
 from pipeline.testing.problems import silent
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.local.packings import packings

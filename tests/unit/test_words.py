@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config import Settings
 from pipeline.core.devices import CostTable
 from pipeline.runs.plan import _by_runtime
 from pipeline.runs.records import (
@@ -32,6 +31,7 @@ from pipeline.runs.words import (
     untried_text,
     winner_text,
 )
+from pipeline.settings.config import Settings
 from tests.toys import toy_graph
 
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.artifacts.task import Task
 from pipeline.core.errors import MeasurementError, ModelError, told_error
+from pipeline.store.task import Task
 from pipeline.system import workers
 from pipeline.system.workers import Workers
 

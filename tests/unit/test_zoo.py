@@ -13,9 +13,9 @@ import pytest
 from coarsen.colocate import Colocate
 from coarsen.fold import Fold
 from coarsen.reading.read import read_model, to_graph
-from pipeline import registry
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract
+from pipeline.settings import registry
 from runtime import workloads, zoo
 
 

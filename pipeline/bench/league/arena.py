@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 
 from coarsen.reading.files import is_written_as_path
-from pipeline import registry
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.protocol import LeagueInstance
 from pipeline.core.devices import CostTable, Topology
@@ -18,6 +17,7 @@ from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Subject
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.setup import problem_of
+from pipeline.settings import registry
 
 SIMULATOR = "listsched"
 GIPH = "giph?index="

@@ -11,9 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.checkpoint import read_policy
-from pipeline.artifacts.store import write_json
-from pipeline.artifacts.task import Progress
 from pipeline.bench.beside import answers_beside, go_on
 from pipeline.bench.cells import BenchCell, CellRecord, Lesson, run_cell
 from pipeline.bench.league.arena import arena
@@ -22,6 +19,9 @@ from pipeline.bench.league.protocol import GraphRef, LeagueInstance
 from pipeline.bench.methods import BenchMethod
 from pipeline.fleet.engine import Command, Engine, silent
 from pipeline.placing.rehearsal import rehearse
+from pipeline.store.checkpoint import read_policy
+from pipeline.store.store import write_json
+from pipeline.store.task import Progress
 from pipeline.system.workers import serve
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline import registry
-from pipeline.artifacts.declared import draws
 from pipeline.bench.methods import BenchMethod
 from pipeline.core.errors import MissingPackageError, UnknownNameError
 from pipeline.core.stages import ControlledPlacer, LearningPlacer
+from pipeline.settings import registry
+from pipeline.settings.declared import draws
 
 RULES = ("rules", "lists")  # kinds whose best answer is a baseline of its own
 SOLVERS = ("exact",)  # kinds that may go on for ever on a number of evaluations

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
-from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cells import BenchCell, Lesson
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.entries import LeagueEntry
@@ -20,7 +17,10 @@ from pipeline.bench.methods import prepared
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Progress
+from pipeline.settings import registry
 from pipeline.shared import payload
+from pipeline.store.checkpoint import FolderCheckpointer, read_policy
+from pipeline.store.store import digest, write_json
 
 VERSION = 1  # raised when lessons come out differently for equal settings
 TOLD = "lesson.json"

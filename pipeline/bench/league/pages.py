@@ -9,7 +9,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.artifacts.store import write_text
 from pipeline.bench.league.protocol import NOISE
 from pipeline.bench.pages import markdown, ratio_text
 from pipeline.core.figures import share_text
@@ -17,6 +16,7 @@ from pipeline.report.charts import ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
 from pipeline.report.page import picture
 from pipeline.report.text import seconds_text
+from pipeline.store.store import write_text
 
 Table = Mapping[str, Any]
 LINES = 7  # curves of a picture, one per colour: the best, beside which the reference stands as a line at 1

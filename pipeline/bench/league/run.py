@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import write_json
-from pipeline.artifacts.task import Progress
 from pipeline.bench.cells import CellRecord, Lesson, finished, run_cell
 from pipeline.bench.league.arena import Arena, arena
 from pipeline.bench.league.beside import run_beside
@@ -28,6 +26,8 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.runs.plan import HostMachine, look_at_machine
+from pipeline.store.store import write_json
+from pipeline.store.task import Progress
 
 SCHEMA = "placewright.league/1"
 WORKER = "pipeline.bench.league.beside"  # the module whose processes run cells

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline import registry
-from pipeline.artifacts.store import digest, write_text
 from pipeline.core.errors import StoreError
 from pipeline.core.stages import CompositePlacer, LearningPlacer
+from pipeline.settings import registry
+from pipeline.store.store import digest, write_text
 from pipeline.system.folders import own_cache
 from pipeline.system.start import HOME, PACKAGES
 

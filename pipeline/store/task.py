@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.artifacts.store import Entry, Store, digest, write_text
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.store.store import Entry, Store, digest, write_text
 from pipeline.system.machine_lock import measuring_alone
 
 log = logging.getLogger(__name__)

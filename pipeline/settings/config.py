@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pipeline import registry
-from pipeline.artifacts.declared import is_ours, recalled
 from pipeline.core.errors import PlacewrightError, UsageError, nearest
 from pipeline.core.settings import (
     MOST_SEED,
@@ -31,6 +29,8 @@ from pipeline.core.settings import (
     PlaceSettings,
     ProfileSettings,
 )
+from pipeline.settings import registry
+from pipeline.settings.declared import is_ours, recalled
 
 PREFIX = "PLACEWRIGHT__"
 UNITS_BYTES: Mapping[str, int] = {

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.artifacts.store import canonical_json, digest
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.problem import Problem
-from pipeline.registry import canonical
+from pipeline.settings.registry import canonical
+from pipeline.store.store import canonical_json, digest
 from pipeline.system.private import make_alike, write_whole
 
 log = logging.getLogger(__name__)

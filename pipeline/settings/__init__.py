@@ -1,0 +1,1 @@
+"""Settings of a run: the registry of implementations, what they declare, configuration files."""

@@ -1,0 +1,1 @@
+"""The store: artifacts by key, tasks that make them, checkpoints of searches."""
