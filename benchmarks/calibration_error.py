@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Figure, figure, say, zoo_model
-from pipeline.runs.calibrate import Sampling, calibrate
+from pipeline.deploy.calibrate import Sampling, calibrate
 from pipeline.settings.config import Settings
 from pipeline.store.store import Store
 from runtime import zoo

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import PLACEWRIGHT, Figure, figure, parts, say, timed
-from pipeline.runs.directory import MANIFEST
+from pipeline.result.directory import MANIFEST
 from pipeline.shared.payload import read_json
 
 NETWORK = "inception-v3"

@@ -21,7 +21,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.result import Result
+from pipeline.result.result import Result
 from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
 from pipeline.store.store import Store

@@ -14,18 +14,18 @@ from placewright_entry import check_packages
 
 if TYPE_CHECKING:
     from pipeline.api import tune as tune
+    from pipeline.deploy.split import load as load
     from pipeline.offline.scenario import Scenario as Scenario
     from pipeline.offline.search import Effort as Effort
     from pipeline.offline.search import bound as bound
     from pipeline.offline.search import search as search
     from pipeline.offline.search import simulate as simulate
-    from pipeline.runs.result import Result as Result
-    from pipeline.runs.split import load as load
+    from pipeline.result.result import Result as Result
 
 PUBLIC = {
     "tune": "pipeline.api",
-    "Result": "pipeline.runs.result",
-    "load": "pipeline.runs.split",
+    "Result": "pipeline.result.result",
+    "load": "pipeline.deploy.split",
     "Scenario": "pipeline.offline.scenario",
     "Effort": "pipeline.offline.search",
     "search": "pipeline.offline.search",

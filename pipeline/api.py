@@ -13,12 +13,12 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.progress.watch import replay, watched
 from pipeline.report.run_page import write_report
-from pipeline.runs.directory import ManifestRecord, RunDirectory, previous_parts
-from pipeline.runs.execution import Forecast, execute, forecast
-from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, plan
-from pipeline.runs.remeasure import forget_measured, forgetting
-from pipeline.runs.result import Result, write_result
+from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
+from pipeline.result.result import Result, write_result
 from pipeline.settings.config import Settings, from_environment
+from pipeline.stages.execution import Forecast, execute, forecast
+from pipeline.stages.plan import HostMachine, look_at_machine, look_at_model, plan
+from pipeline.stages.remeasure import forget_measured, forgetting
 from pipeline.store.store import Store, default_store, leaving_nothing
 from pipeline.store.task import Outcome, Progress
 

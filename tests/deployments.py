@@ -12,7 +12,7 @@ import openvino as ov
 from coarsen.reading.read import save_model
 from pipeline.core.devices import DeviceSpec
 from pipeline.placing.comparison import latency_of
-from pipeline.runs.records import (
+from pipeline.result.records import (
     CandidateRecord,
     ContestRecord,
     LatencyRecord,

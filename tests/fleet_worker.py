@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import MeasurementError
-from pipeline.runs import worker
+from pipeline.stages import worker
 from pipeline.store import store
 from pipeline.store.task import Task
 from pipeline.system.workers import Begin, serve_in_steps

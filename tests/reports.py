@@ -16,7 +16,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
 from pipeline.core.tensors import INFERRED
 from pipeline.placing.comparison import latency_of, percentiles_of
-from pipeline.runs.records import (
+from pipeline.result.records import (
     CandidateRecord,
     ContestRecord,
     DeviceRecord,
@@ -32,7 +32,7 @@ from pipeline.runs.records import (
     StageRecord,
     to_json,
 )
-from pipeline.runs.result import write_samples
+from pipeline.result.result import write_samples
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 

@@ -14,9 +14,9 @@ from typing import Any
 from pipeline.batch.jobs import Job
 from pipeline.core.errors import PlacewrightError
 from pipeline.report.run_page import write_report
-from pipeline.runs.directory import ManifestRecord, RunDirectory
-from pipeline.runs.plan import HostMachine, ModelFile
-from pipeline.runs.result import write_result
+from pipeline.result.directory import ManifestRecord, RunDirectory
+from pipeline.result.result import write_result
+from pipeline.stages.plan import HostMachine, ModelFile
 from pipeline.store.store import Entry, Store
 from pipeline.store.task import Outcome, Task, look_up
 from pipeline.system.workers import Answer

@@ -26,11 +26,11 @@ from pipeline.fleet.engine import ANY, Command, Engine
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
-from pipeline.runs.directory import RunDirectory, previous_parts
-from pipeline.runs.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
-from pipeline.runs.remeasure import forget_measured, measured_tasks
-from pipeline.runs.result import Result
+from pipeline.result.directory import RunDirectory, previous_parts
+from pipeline.result.result import Result
 from pipeline.settings.config import Settings
+from pipeline.stages.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
+from pipeline.stages.remeasure import forget_measured, measured_tasks
 from pipeline.store.store import Store, digest, write_json, write_text
 from pipeline.store.task import FILES, Task
 
@@ -40,7 +40,7 @@ ABOUT = (
 )
 PLACE = "place"  # the stage that runs compiled kernels
 FAILED_JOBS = 5  # the exit code where jobs failed
-WORKER = "pipeline.runs.worker"  # the module whose processes execute stages
+WORKER = "pipeline.stages.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
 COLUMNS = (
     "job",

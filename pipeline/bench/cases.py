@@ -19,11 +19,11 @@ from pipeline.core.problem import Problem
 from pipeline.core.settings import CoarsenSettings
 from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal, Remembered
-from pipeline.runs.execution import execute
-from pipeline.runs.plan import look_at_machine, look_at_model, plan
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.stages.execution import execute
+from pipeline.stages.plan import look_at_machine, look_at_model, plan
 from pipeline.store.store import Entry, Store, digest
 from pipeline.store.task import Progress
 

@@ -17,8 +17,8 @@ from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
 from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
 from pipeline.placing.rows import Compared, MeasuredRow, RatioRow
-from pipeline.runs.records import to_json
-from pipeline.runs.result import candidate_rows
+from pipeline.result.records import to_json
+from pipeline.result.result import candidate_rows
 from pipeline.store.store import digest, write_json
 from pipeline.store.task import Progress
 from runtime.measuring.claims import ratio_of

@@ -30,8 +30,8 @@ from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
-from pipeline.runs.plan import look_at_machine
 from pipeline.settings.config import Settings
+from pipeline.stages.plan import look_at_machine
 from pipeline.store.store import Store, write_json, write_text
 from pipeline.store.task import Progress
 from pipeline.system.machine_lock import measuring_alone
@@ -286,7 +286,7 @@ def _facts(run: _Run, case: BenchCase, single_s: Mapping[str, float]) -> dict[st
 
 
 def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-    from pipeline.runs.result import versions
+    from pipeline.result.result import versions
 
     machine = look_at_machine(())
     summary = []

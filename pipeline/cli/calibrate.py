@@ -59,8 +59,8 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
     concurrently; and how far off they are on placements that were held out.
     """
     from pipeline import api
-    from pipeline.runs.calibrate import Sampling
-    from pipeline.runs.calibrate import calibrate as fit
+    from pipeline.deploy.calibrate import Sampling
+    from pipeline.deploy.calibrate import calibrate as fit
     from pipeline.settings.config import Settings
 
     choices = Choices.taken({**options, "budget": None, "dry_run": False, "shape_ranges": (), "allow": ()})

@@ -24,8 +24,8 @@ from pipeline.core.figures import share_text, shares_of
 
 if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes
-    from pipeline.runs.where import WhereRecord
-    from pipeline.runs.where_outputs import WhereOutputsRecord
+    from pipeline.deploy.where import WhereRecord
+    from pipeline.deploy.where_outputs import WhereOutputsRecord
 
 PATH = click.Path(path_type=Path)
 SLOWEST = 20  # operations that `where` shows, by time or, of those that depart, by the data flow
@@ -55,7 +55,7 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     onnxruntime: OpenVINO forgets affinities when it saves a model, so that a tool that takes a model and a device
     string cannot have them.
     """  # noqa: D301  click wants the real backspace character
-    from pipeline.runs.emit import emit as write
+    from pipeline.deploy.emit import emit as write
 
     folder, written = write(run, target, out)
     names = [path.relative_to(folder).as_posix() for path in written]
@@ -85,7 +85,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
     that the interval is wider than those within a run; it needs 3 starts in each.
     """  # noqa: D301  click wants the real backspace character
-    from pipeline.runs import compare as comparing
+    from pipeline.deploy import compare as comparing
     from pipeline.settings.config import parse_share
 
     comparison = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
@@ -151,7 +151,7 @@ def where(
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.shapes import InputShapes, inputs_sha256
     from pipeline.api import model_path
-    from pipeline.runs import where as locating
+    from pipeline.deploy import where as locating
 
     data = "" if options["input"] is None else str(options["input"])
     inputs = InputShapes(options["shapes"], options["keep_dynamic"], data, inputs_sha256(data) if data else "")
@@ -188,8 +188,8 @@ def _where_outputs(
     as_json: bool,
 ) -> None:
     """Compare two runs, operation by operation."""
-    from pipeline.runs import where_outputs as departing
-    from pipeline.runs.two_runs import SOURCE
+    from pipeline.deploy import where_outputs as departing
+    from pipeline.deploy.two_runs import SOURCE
     from pipeline.settings.config import parse_bytes, parse_time
 
     budget, memory, against = options["budget"], options["memory"], options["against"] or SOURCE
@@ -210,7 +210,7 @@ def _where_outputs(
 
 def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
     """Write the first operation that departs, the others, the outputs, and what is not known."""
-    from pipeline.runs.where_outputs import difference_words, first_sentence, not_known
+    from pipeline.deploy.where_outputs import difference_words, first_sentence, not_known
     from runtime.measuring.outputs import percent
 
     console.show(first_sentence(found))

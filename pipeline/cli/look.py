@@ -63,7 +63,7 @@ def schema(kind: str, debug: bool) -> None:
     KIND is result, placement, manifest, split, where, where-outputs, compare, calibration, search, simulate, bound,
     graph, topology or costs.
     """
-    from pipeline.runs.schemas import schema_of
+    from pipeline.result.schemas import schema_of
 
     console.print_json(schema_of(kind))
 
@@ -202,7 +202,7 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
 
     Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
-    from pipeline.runs.result import versions
+    from pipeline.result.result import versions
     from pipeline.system.process import cpu_count
     from pipeline.system.processors import usable_processors
     from runtime.machines import devices as machine

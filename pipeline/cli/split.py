@@ -48,7 +48,7 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.shapes import InputShapes
     from pipeline.api import model_path
-    from pipeline.runs.split import split as write
+    from pipeline.deploy.split import split as write
     from runtime.executor.splitting import how_to_run
 
     path = model_path(model, open_store(options["store"]))

@@ -25,8 +25,8 @@ from pipeline.cli.options import (
 from pipeline.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline.runs.execution import Forecast
-    from pipeline.runs.result import Result
+    from pipeline.result.result import Result
+    from pipeline.stages.execution import Forecast
     from pipeline.store.store import Entry
 
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
@@ -157,7 +157,7 @@ def _advance(
             console.say(console.outcome_line(outcome))
     if advance.result is not None:
         if choices.as_json:
-            from pipeline.runs.words import disturbed_text
+            from pipeline.result.words import disturbed_text
 
             console.print_json(advance.result.document)
             warning = disturbed_text(advance.result.record.candidates)
@@ -215,7 +215,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
     elif stage == "group":
         console.show(f"The nodes form {summary['groups']} groups.")
     else:
-        from pipeline.runs.words import search_text
+        from pipeline.result.words import search_text
 
         console.table(
             "", ["placement", "ms", "", "operations on", "found by"], list(map(_cells, summary["candidates"]))
@@ -226,7 +226,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
 
 def _cells(candidate: Mapping[str, Any]) -> list[str]:
     """Return the cells of a placement that a placer found."""
-    from pipeline.runs.words import failure_text
+    from pipeline.result.words import failure_text
 
     name = f"{candidate['placer']} {candidate['rank'] + 1}"
     counts = ", ".join(f"{device} {count}" for device, count in sorted(candidate["devices"].items()))
@@ -241,8 +241,8 @@ def show_result(result: Result) -> None:
 
     Whoever was in the screening alone is told without milliseconds.
     """
-    from pipeline.runs.accuracy import accuracy_cell, accuracy_text, checks_text
-    from pipeline.runs.words import (
+    from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text
+    from pipeline.result.words import (
         alone_text,
         compared,
         failure_text,

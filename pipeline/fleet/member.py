@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import listed
-from pipeline.runs.plan import HostMachine, look_at_machine
-from pipeline.runs.result import versions
+from pipeline.result.result import versions
+from pipeline.stages.plan import HostMachine, look_at_machine
 from pipeline.store.store import Store, default_store
 from pipeline.system.workers import serve
 

@@ -92,7 +92,7 @@ class SlowStartsRow(TypedDict):
 
 
 class ContestRow(TypedDict):
-    """How variants compare; `pipeline.runs.records.ContestRecord` has the meanings."""
+    """How variants compare; `pipeline.result.records.ContestRecord` has the meanings."""
 
     objective: str
     percentile: float

@@ -12,7 +12,7 @@ from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
 from pipeline.report.run_page import REPORT
 from pipeline.report.text import count_text, seconds_text
-from pipeline.runs.result import Result
+from pipeline.result.result import Result
 
 BATCH_PAGE = "batch.html"
 JOBS = ("job", "model", "devices", "machine", "answer", "latency", "times as fast", "verdict or why it failed")

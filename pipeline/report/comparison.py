@@ -16,7 +16,7 @@ from pipeline.core.errors import StoreError
 from pipeline.report.charts import RatioInterval, forest
 from pipeline.report.page import picture
 from pipeline.report.plain import Section, TableCell, number_cell
-from pipeline.runs.records import from_json
+from pipeline.result.records import from_json
 from pipeline.shared.payload import read_json
 from pipeline.store.store import write_json, write_text
 

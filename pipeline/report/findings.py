@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
 from pipeline.core.figures import bytes_text, share_text
+from pipeline.deploy.emit import TARGETS, library_of
+from pipeline.deploy.rendering import python_literal
 from pipeline.report.charts import RatioInterval, front_of
 from pipeline.report.run import TAKEN, RunRecords
 from pipeline.report.text import change_text, count_text, interval_text, number_text, seconds_text, value_text
-from pipeline.runs.accuracy import accuracy_cell
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.emit import TARGETS, library_of
-from pipeline.runs.records import CandidateRecord, PlacementRecord
-from pipeline.runs.rendering import python_literal
-from pipeline.runs.words import compared, disturbed_text, failure_text, is_first_sight, is_untried
+from pipeline.result.accuracy import accuracy_cell
+from pipeline.result.deployment import Deployment
+from pipeline.result.records import CandidateRecord, PlacementRecord
+from pipeline.result.words import compared, disturbed_text, failure_text, is_first_sight, is_untried
 from runtime.measuring.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared

@@ -14,8 +14,8 @@ from pipeline.report.comparison import RECORD, read_comparisons
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
 from pipeline.report.text import count_text, seconds_text
-from pipeline.runs.directory import MANIFEST, RESULT, RunDirectory
-from pipeline.runs.result import Result
+from pipeline.result.directory import MANIFEST, RESULT, RunDirectory
+from pipeline.result.result import Result
 
 INDEX = "index.html"
 BATCH = "table.jsonl"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.report.timeline import MEASURED, SCHEMA, StepRecord, TimelineRecord
-from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.directory import RunDirectory
+from pipeline.result.deployment import SPLIT, Deployment, in_segments
+from pipeline.result.directory import RunDirectory
 from pipeline.settings.config import Settings
 from pipeline.store.store import write_json
 from pipeline.system.machine_lock import measuring_alone

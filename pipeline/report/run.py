@@ -19,10 +19,10 @@ from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
-from pipeline.runs.deployment import PLACEMENT, in_segments
-from pipeline.runs.directory import ManifestRecord, RunDirectory
-from pipeline.runs.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
-from pipeline.runs.result import Result
+from pipeline.result.deployment import PLACEMENT, in_segments
+from pipeline.result.directory import ManifestRecord, RunDirectory
+from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
+from pipeline.result.result import Result
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload

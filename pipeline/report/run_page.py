@@ -16,9 +16,9 @@ from pipeline.report.plain import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
-from pipeline.runs.accuracy import accuracy_text, checks_text
-from pipeline.runs.result import Result
-from pipeline.runs.words import alone_text, pipelines_text, search_text, warnings, winner_text
+from pipeline.result.accuracy import accuracy_text, checks_text
+from pipeline.result.result import Result
+from pipeline.result.words import alone_text, pipelines_text, search_text, warnings, winner_text
 from runtime.measuring.claims import TWIN
 
 REPORT = "report.html"

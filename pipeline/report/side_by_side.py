@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline.deploy.compare import LEVEL, compare
 from pipeline.report import charts
 from pipeline.report.findings import FIGURES, settings_table
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section
 from pipeline.report.run import RunRecords
 from pipeline.report.text import change_text, seconds_text, value_text
-from pipeline.runs.compare import LEVEL, compare
-from pipeline.runs.records import CandidateRecord
-from pipeline.runs.words import is_first_sight
+from pipeline.result.records import CandidateRecord
+from pipeline.result.words import is_first_sight
 from runtime.measuring.claims import TWIN, unpaired_ratio
 
 LEAST = 0.02

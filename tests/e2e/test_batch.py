@@ -22,7 +22,7 @@ from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.fleet import pool
-from pipeline.runs import worker as carry
+from pipeline.stages import worker as carry
 from pipeline.system.start import PACKAGES
 from pipeline.system.workers import Answer, Workers, answered
 from tests.e2e.conftest import F32, QUICK

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pipeline.bench.hsdag as suite
-import pipeline.runs.plan
+import pipeline.stages.plan
 from pipeline.bench import finals, paper_tables
 from pipeline.bench.cases import Latency
 from pipeline.bench.cells import BenchCell, run_cell
@@ -266,7 +266,7 @@ def test_on_devices_methods_share_measurements_and_end_in_a_final(
 def test_a_machine_without_the_devices_is_a_note_in_the_results(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = pipeline.runs.plan.look_at_machine
+    look = pipeline.stages.plan.look_at_machine
 
     def without(devices: Sequence[str]) -> Any:
         if devices:

@@ -16,8 +16,8 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.runs.calibrate import JOURNAL, Journal, Sampling
-from pipeline.runs.records import CalibrationRecord
+from pipeline.deploy.calibrate import JOURNAL, Journal, Sampling
+from pipeline.result.records import CalibrationRecord
 from runtime.machines import devices
 from runtime.measuring.dataflow import Dataflow
 from runtime.measuring.hetero import Hetero

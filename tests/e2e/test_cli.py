@@ -21,8 +21,8 @@ from coarsen.reading.read import save_model
 from pipeline import tune
 from pipeline.cli.main import COMMANDS, run
 from pipeline.core.deadline import Deadline
-from pipeline.runs.records import SearchRecord, from_json
-from pipeline.runs.result import Result, write_placed
+from pipeline.result.records import SearchRecord, from_json
+from pipeline.result.result import Result, write_placed
 from pipeline.settings import registry
 from pipeline.settings.config import SECTIONS, Settings
 from pipeline.store.store import Store

@@ -16,8 +16,8 @@ import pytest
 from coarsen.reading.files import model_sha256
 from coarsen.reading.read import read_model, save_model
 from pipeline.cli.main import run
-from pipeline.runs.emit import TARGETS
-from pipeline.runs.result import Result
+from pipeline.deploy.emit import TARGETS
+from pipeline.result.result import Result
 from tests.deployments import deployed, halves, measured, write
 from tests.e2e.conftest import Warm
 from tests.models import dynamic, through_file, two_towers
@@ -47,7 +47,7 @@ def says(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `where` average over a moment only."""
-    monkeypatch.setattr("pipeline.runs.where.SECONDS", 0.05)
+    monkeypatch.setattr("pipeline.deploy.where.SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 
 import pipeline
 from coarsen.reading.read import save_model
-from pipeline.runs.split import split
+from pipeline.deploy.split import split
 from tests.e2e.conftest import DEVICES, QUICK, Warm
 from tests.models import chain
 from tests.slow import slow_where

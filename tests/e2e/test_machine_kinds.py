@@ -12,8 +12,8 @@ import pytest
 from pipeline.batch.jobs import Job, read_jobs
 from pipeline.batch.run import COLUMNS, run_batch
 from pipeline.core.errors import UsageError
-from pipeline.runs import worker
-from pipeline.runs.result import Result
+from pipeline.result.result import Result
+from pipeline.stages import worker
 from pipeline.store.store import Store
 from tests.e2e.test_batch import SETS, jobs_file
 from tests.engines import ProcessEngine, failing

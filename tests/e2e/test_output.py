@@ -99,10 +99,10 @@ def short(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> None:
     """Let what takes long answer at once: only what is told of it is looked at here."""
     nothing = {"before": {"fitted": {"sequential": 0.1}}, "after": {"fitted": {"sequential": 0.1}}}
     fitted = {"median_relative_error": nothing, "used": 3, "measurements": 4, "holdout": 1}
-    monkeypatch.setattr("pipeline.runs.calibrate.calibrate", lambda *_, **__: fitted)
+    monkeypatch.setattr("pipeline.deploy.calibrate.calibrate", lambda *_, **__: fitted)
     monkeypatch.setattr("pipeline.offline.train.train", lambda *_, **__: None)
     monkeypatch.setattr("pipeline.placing.prepare.prepare", lambda **_: 0.0)
-    monkeypatch.setattr("pipeline.runs.where.SECONDS", 0.05)
+    monkeypatch.setattr("pipeline.deploy.where.SECONDS", 0.05)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 

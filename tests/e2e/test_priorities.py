@@ -13,8 +13,8 @@ import pytest
 
 import runtime.measuring.profile
 from pipeline.core.problem import Problem
-from pipeline.runs import steps
-from pipeline.runs.result import Result
+from pipeline.result.result import Result
+from pipeline.stages import steps
 from pipeline.store.store import Store
 from runtime.measuring.profile import Profile
 from tests.e2e.conftest import options

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.runs.result import Result
+from pipeline.result.result import Result
 from tests.e2e.conftest import Warm
 from tests.e2e.test_search_cli import GRAPH, written
 from tests.reports import Page

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run
-from pipeline.runs.records import PlacementRecord, ResultRecord, from_json, to_json
-from pipeline.runs.schemas import TYPES
+from pipeline.result.records import PlacementRecord, ResultRecord, from_json, to_json
+from pipeline.result.schemas import TYPES
 from tests.e2e.conftest import Warm
 
 

@@ -15,9 +15,9 @@ import pipeline
 from coarsen.reading.read import save_model, to_graph
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs import result
-from pipeline.runs.records import SpeedupRecord
-from pipeline.runs.verdict import Verdict
+from pipeline.result import result
+from pipeline.result.records import SpeedupRecord
+from pipeline.result.verdict import Verdict
 from pipeline.shared.payload import read_json
 from tests.deployments import deployed
 from tests.e2e.conftest import DEVICES, options

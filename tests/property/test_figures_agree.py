@@ -14,10 +14,10 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
 from pipeline.placing.rows import MeasuredRow
 from pipeline.placing.seconds import control_seconds, slow_starts
-from pipeline.runs.records import CandidateRecord, ContestRecord, from_json
-from pipeline.runs.result import candidate_rows
-from pipeline.runs.verdict import Limits, decide
-from pipeline.runs.words import compared, is_first_sight, milliseconds
+from pipeline.result.records import CandidateRecord, ContestRecord, from_json
+from pipeline.result.result import candidate_rows
+from pipeline.result.verdict import Limits, decide
+from pipeline.result.words import compared, is_first_sight, milliseconds
 from runtime.measuring.contest import Contest
 from runtime.measuring.pairs import Start
 from tests.models import two_towers

@@ -16,7 +16,7 @@ from pipeline.report.charts import curves
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of
 from pipeline.report.svg import over
-from pipeline.runs.records import CandidateRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.result.records import CandidateRecord, FailureRecord, LatencyRecord, RatioRecord
 from tests.reports import Page, finished
 
 figure = st.one_of(st.sampled_from((0.0, 1e-12, 1.0, 1e9)), st.floats(1e-9, 1e6))

@@ -16,7 +16,7 @@ from coarsen.reading.files import model_sha256
 from coarsen.reading.read import read_shaped
 from coarsen.reading.shapes import InputShapes
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs.emit import emit
+from pipeline.deploy.emit import emit
 from pipeline.shared.model_inputs import make_inputs
 from runtime.machines.devices import parse_devices
 from runtime.measuring.tensor_names import producers

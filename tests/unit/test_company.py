@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
-from pipeline.runs.notes import device_notes
+from pipeline.result.notes import device_notes
 from pipeline.shared.payload import load_slowdown
 from pipeline.store.store import Entry, file_digest
 from pipeline.store.task import Outcome

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import SlowerError, StoreError, UsageError
-from pipeline.runs.compare import ComparisonRecord, compare, refuse_slower
-from pipeline.runs.records import ContestRecord
-from pipeline.runs.schemas import schema_of
+from pipeline.deploy.compare import ComparisonRecord, compare, refuse_slower
+from pipeline.result.records import ContestRecord
+from pipeline.result.schemas import schema_of
 from pipeline.settings.config import parse_share
 from tests.deployments import deployed, measured, write
 from tests.models import chain

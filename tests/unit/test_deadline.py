@@ -10,8 +10,8 @@ import pytest
 from pipeline import api
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UsageError
-from pipeline.runs.plan import ModelFile
 from pipeline.settings.config import Settings
+from pipeline.stages.plan import ModelFile
 from pipeline.store.store import Store
 from pipeline.store.task import Task
 

@@ -16,9 +16,9 @@ from pipeline.core.measurement import Evaluation, FailureKind, Measurement, Meas
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.journal import Journal, disturbed_rows
-from pipeline.runs.execution import forecast
-from pipeline.runs.remeasure import forget_measured, forgetting, measured_tasks
 from pipeline.shared import payload
+from pipeline.stages.execution import forecast
+from pipeline.stages.remeasure import forget_measured, forgetting, measured_tasks
 from pipeline.store.store import Store
 from pipeline.store.task import Outcome, StepContext, Task, disturbances, look_up, run_task
 from runtime.measuring import again, precisions

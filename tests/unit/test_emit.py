@@ -24,9 +24,9 @@ from coarsen.reading.read import read_model, read_shaped
 from coarsen.reading.shapes import InputShapes
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.emit import TARGETS, emit
-from pipeline.runs.rendering import cpp_literal, python_literal
+from pipeline.deploy.emit import TARGETS, emit
+from pipeline.deploy.rendering import cpp_literal, python_literal
+from pipeline.result.deployment import Deployment
 from runtime.machines.devices import discover, make_spec, parse_devices
 from runtime.measuring.deploy import compile_placed
 from tests.deployments import deployed, halves, write

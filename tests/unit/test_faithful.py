@@ -14,8 +14,7 @@ from coarsen.reading.shapes import ChosenShape, InputShapes
 from coarsen.reading.ways import Way
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError
-from pipeline.runs.faithful import Departure, Source, allowances, departures, read_faithfully
-from pipeline.runs.notes import reference_notes
+from pipeline.result.notes import reference_notes
 from pipeline.shared.checks import (
     CHECKS,
     FACTS,
@@ -30,6 +29,7 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.stages.faithful import Departure, Source, allowances, departures, read_faithfully
 
 ORDER = ReferenceOrder(source=True, seconds=1.0, limit_s=5.0, inferences=1)
 RIGHT = np.linspace(1, 2, 6).reshape(1, 6)

@@ -19,9 +19,9 @@ from coarsen.reading.read_apart import read_apart
 from coarsen.reading.shapes import InputShapes, inputs_sha256
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.settings.config import Settings
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.stages.plan import HostMachine, ModelFile, plan
 from runtime.measuring.hetero import reference_outputs
 from runtime.measuring.inputs import TIMED
 from tests.exported_models import text_classifier, uint8_images

@@ -22,10 +22,10 @@ from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
 from pipeline.placing.hybrid import CALIBRATION, Campaign, HybridOutcome, Proposal, Rounds, alternate, every_best_first
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lowered
-from pipeline.runs.plan import HostMachine, ModelFile, plan
-from pipeline.runs.steps import rounds_within
 from pipeline.settings.config import Settings
 from pipeline.settings.registry import build
+from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.steps import rounds_within
 from runtime.measuring.affinity import normalised
 from runtime.measuring.hetero import Hetero
 from runtime.simulators.listsched import ListSched

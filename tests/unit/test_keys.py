@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-import pipeline.runs.plan
 import pipeline.settings.declared
+import pipeline.stages.plan
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import DataflowModel, LatencyModel, PipelineModel, SequentialModel
 from pipeline.core.stages import CompositePlacer
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, _kept
-from pipeline.runs.execution import forecast
-from pipeline.runs.notes import placing_notes
-from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_seed
-from pipeline.runs.result import versions
+from pipeline.result.notes import placing_notes
+from pipeline.result.result import versions
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import is_ours, placers_called
+from pipeline.stages.execution import forecast
+from pipeline.stages.plan import HostMachine, ModelFile, installed, plan, with_seed
 from pipeline.store.store import Entry, Store, file_digest, write_json
 from pipeline.store.task import Outcome, Task, why_not
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
@@ -101,7 +101,7 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
             return found
         return replace(found, files=["table"], params={**found.params, "table": str(tmp_path / "table")})
 
-    monkeypatch.setattr(pipeline.runs.plan, "declared", with_file)
+    monkeypatch.setattr(pipeline.stages.plan, "declared", with_file)
     (tmp_path / "table").write_text("1")
     both = {"place__use": ("portfolio", "hsdag")}
     before = tasks(**both)

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.batch.jobs import Job
 from pipeline.batch.ledger import Chain, JobProgress, Ledger
-from pipeline.runs.directory import RunDirectory
+from pipeline.result.directory import RunDirectory
 from pipeline.settings.config import Settings
 from pipeline.store.store import Store
 from pipeline.store.task import Task

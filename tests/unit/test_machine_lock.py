@@ -17,7 +17,7 @@ import pytest
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError
-from pipeline.runs import execution
+from pipeline.stages import execution
 from pipeline.store.store import Store
 from pipeline.store.task import StepContext, Task, run_task
 from pipeline.system import machine_lock

@@ -14,7 +14,7 @@ from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.placement import Placement
 from pipeline.report.measured import measure_timeline
 from pipeline.report.timeline import measured_timeline
-from pipeline.runs.deployment import SPLIT
+from pipeline.result.deployment import SPLIT
 from runtime.executor.splitting import how_to_run, split_file
 from tests.deployments import deployed, halves
 from tests.models import two_towers

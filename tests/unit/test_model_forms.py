@@ -22,9 +22,9 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.annotated import onnx_session
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.result import write_placed
+from pipeline.deploy.annotated import onnx_session
+from pipeline.result.deployment import Deployment
+from pipeline.result.result import write_placed
 from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_notes
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.store.store import Entry, file_digest

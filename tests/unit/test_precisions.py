@@ -13,8 +13,8 @@ from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.settings.config import Settings
+from pipeline.stages.plan import HostMachine, ModelFile, plan
 from runtime.machines import devices
 from runtime.machines.devices import default_devices, make_spec, with_precision
 from runtime.measuring import precisions

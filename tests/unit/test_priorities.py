@@ -23,8 +23,8 @@ from pipeline.core.stages import Candidate, Subject
 from pipeline.offline.scenario import Scenario, load, read_placement
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import distinct_finalists
-from pipeline.runs.result import Result, write_placed
-from pipeline.runs.steps import _row
+from pipeline.result.result import Result, write_placed
+from pipeline.stages.steps import _row
 from pipeline.store.store import Entry, file_digest
 from runtime.measuring import contest
 from runtime.measuring.claims import Rules

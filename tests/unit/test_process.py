@@ -15,7 +15,7 @@ from pipeline.system.start import HOME, PACKAGES
 
 QUESTIONS = {
     "runtime.measuring.launch": ({"do": "realtime"}, "allowed"),
-    "pipeline.runs.worker": (
+    "pipeline.stages.worker": (
         {
             "tasks": [{"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}}],
             "store": "store",

@@ -20,9 +20,9 @@ from pipeline.core.stages import Answer, Candidate, Recipe
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, search
 from pipeline.placing.recipes import lifted, prepared
-from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.settings.config import Settings
 from pipeline.settings.registry import implementation
+from pipeline.stages.plan import HostMachine, ModelFile, plan
 from tests.toys import chain_problem, toy_graph, toy_problem
 
 DEVICES = ("A", "B")

@@ -21,8 +21,8 @@ from pipeline.report.plain import PlainPage
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
 from pipeline.report.side_by_side import side_by_side
-from pipeline.runs.result import Result
-from pipeline.runs.words import warnings
+from pipeline.result.result import Result
+from pipeline.result.words import warnings
 from pipeline.settings.config import Settings, parse_assignment
 from runtime.measuring.claims import TWIN
 from tests.reports import HOSTILE, Page, finished, write

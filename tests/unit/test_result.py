@@ -18,9 +18,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate
 from pipeline.placing.comparison import latency_of, percentiles_of
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
-from pipeline.runs.records import CandidateRecord, LatencyRecord, to_json
-from pipeline.runs.result import Result, candidate_rows, versions, write_samples
-from pipeline.runs.verdict import predicted
+from pipeline.result.records import CandidateRecord, LatencyRecord, to_json
+from pipeline.result.result import Result, candidate_rows, versions, write_samples
+from pipeline.result.verdict import predicted
 from pipeline.shared.payload import load_arrays
 
 

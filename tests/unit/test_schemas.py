@@ -13,7 +13,7 @@ from pipeline.core.errors import UnknownNameError
 from pipeline.offline.records import SearchDocument
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.runs.schemas import TYPES, schema_of
+from pipeline.result.schemas import TYPES, schema_of
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from coarsen.reading.read import to_graph
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs.emit import emit
-from pipeline.runs.split import split
+from pipeline.deploy.emit import emit
+from pipeline.deploy.split import split
 from pipeline.shared.model_inputs import make_inputs
 from pipeline.shared.payload import read_json
 from runtime import zoo

@@ -141,7 +141,7 @@ def test_sizes_that_do_not_fit_are_a_usage_error(tmp_path: Path, text: str, word
 
 
 def test_a_range_is_part_of_the_plan_and_only_then(tmp_path: Path):
-    from pipeline.runs.plan import _shapes
+    from pipeline.stages.plan import _shapes
 
     assert "shape_ranges" not in _shapes(Settings())
     told = _shapes(Settings().updated({"coarsen.shape_ranges": ("x=1x[2..8]",)}, "test"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import StoreError
-from pipeline.runs.directory import RunDirectory, take_away_stale
-from pipeline.runs.plan import ModelFile
+from pipeline.result.directory import RunDirectory, take_away_stale
+from pipeline.stages.plan import ModelFile
 
 KEYS = {"read": "a", "place": "b", "measure": "c"}
 MINE = ("notes.txt", "sub/placed.xml")

@@ -15,7 +15,7 @@ import pytest
 from pipeline.cli.console import outcome_line
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs import execution
+from pipeline.stages import execution
 from pipeline.store.store import ENTRY, Store
 from pipeline.store.task import Outcome, Progress, StepContext, Task, look_up, run_task, why_not
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.runs.accuracy import accuracy_cell, accuracy_text, checks_text, judged_on
-from pipeline.runs.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
-from pipeline.runs.verdict import Limits, decide, predicted
+from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text, judged_on
+from pipeline.result.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.result.verdict import Limits, decide, predicted
 from tests.reports import accuracy
 
 FREE = Limits()

@@ -11,8 +11,7 @@ import openvino as ov
 import pytest
 
 from pipeline.core.errors import DeviceError, FallbackError, StoreError, UsageError
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.where import (
+from pipeline.deploy.where import (
     LocatedRecord,
     Wanted,
     WhereRecord,
@@ -22,6 +21,7 @@ from pipeline.runs.where import (
     wanted_on,
     where_run,
 )
+from pipeline.result.deployment import Deployment
 from runtime.measuring.located import constant_operations, locate, names_in, nodes_of
 from tests.deployments import deployed, halves, measured
 from tests.models import chain, quantised, through_file, two_towers, with_state

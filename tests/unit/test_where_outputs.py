@@ -28,9 +28,9 @@ from pipeline.cli.main import run
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, StoreError
 from pipeline.core.graph import Graph
-from pipeline.runs.departures import Allowed, Comparison, batches, followers, producers_of, result_sizes
-from pipeline.runs.two_runs import SOURCE
-from pipeline.runs.where_outputs import (
+from pipeline.deploy.departures import Allowed, Comparison, batches, followers, producers_of, result_sizes
+from pipeline.deploy.two_runs import SOURCE
+from pipeline.deploy.where_outputs import (
     ComparisonLimits,
     DepartingRecord,
     OutputRecord,

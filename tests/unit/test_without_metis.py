@@ -18,7 +18,7 @@ from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.core.errors import MissingPackageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget
-from pipeline.runs.notes import partition_notes
+from pipeline.result.notes import partition_notes
 from pipeline.shared import partition
 from pipeline.shared.partition import even_parts, has_metis
 from pipeline.store.store import Entry
@@ -112,7 +112,7 @@ def test_the_portfolio_leaves_the_placer_out_which_alone_is_an_error(caplog: pyt
 
 def test_keys_tell_what_was_made_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     without, cell = tasks(coarsen__use=("metis",)), versions_of(BenchMethod("heft", "heft"), MetisPlacer())
-    monkeypatch.setattr("pipeline.runs.plan.has_metis", lambda: True)
+    monkeypatch.setattr("pipeline.stages.plan.has_metis", lambda: True)
     monkeypatch.setattr("pipeline.bench.methods.has_metis", lambda: True)
     there = tasks(coarsen__use=("metis",))
     differ = {stage for stage in there if there[stage].version != without[stage].version}

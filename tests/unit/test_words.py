@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
-from pipeline.runs.plan import _by_runtime
-from pipeline.runs.records import (
+from pipeline.result.records import (
     CandidateRecord,
     ContestRecord,
     FailureRecord,
@@ -17,7 +16,7 @@ from pipeline.runs.records import (
     RatioRecord,
     SlowStartsRecord,
 )
-from pipeline.runs.words import (
+from pipeline.result.words import (
     about,
     alike_text,
     disturbed_text,
@@ -32,6 +31,7 @@ from pipeline.runs.words import (
     winner_text,
 )
 from pipeline.settings.config import Settings
+from pipeline.stages.plan import _by_runtime
 from tests.toys import toy_graph
 
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}

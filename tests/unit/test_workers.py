@@ -59,7 +59,7 @@ def answers(pool: Workers, most: int, commands: list[dict[str, Any]]) -> dict[st
 
 
 def test_many_tasks_are_done_by_as_few_processes_as_are_ever_needed_at_once() -> None:
-    with Workers(3, "pipeline.runs.worker") as pool:
+    with Workers(3, "pipeline.stages.worker") as pool:
         assert not pool.pids
         found = answers(pool, 2, [{}] * 9)
         assert sorted(found) == [str(i) for i in range(9)]
@@ -68,7 +68,7 @@ def test_many_tasks_are_done_by_as_few_processes_as_are_ever_needed_at_once() ->
 
 
 def test_no_more_than_the_most_are_busy() -> None:
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         pool.ask("a", {})
         with pytest.raises(ValueError, match="busy"):
             pool.ask("b", {})
@@ -76,7 +76,7 @@ def test_no_more_than_the_most_are_busy() -> None:
 
 
 def test_a_worker_that_dies_fails_its_task_with_its_words_and_is_replaced() -> None:
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         found = answers(
             pool,
             1,
@@ -94,7 +94,7 @@ def test_a_worker_that_dies_fails_its_task_with_its_words_and_is_replaced() -> N
 
 
 def test_a_worker_that_died_while_it_was_idle_fails_no_task() -> None:
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         first = answers(pool, 1, [{}])["0"]["pid"]
         os.kill(first, signal.SIGKILL)
         psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [])
@@ -103,19 +103,19 @@ def test_a_worker_that_died_while_it_was_idle_fails_no_task() -> None:
 
 def test_a_worker_is_replaced_after_so_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "TASKS", 2)
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         found = answers(pool, 1, [{}] * 5)
         assert [len({found[i]["pid"] for i in pair}) for pair in ("01", "23")] == [1, 1]
         assert pool.started == 3
 
 
 def test_an_answer_longer_than_a_pipe_holds_arrives_whole() -> None:
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         assert len(answers(pool, 1, [{"long": 1 << 18}])["0"]["long"]) == 1 << 18
 
 
 def test_leaving_ends_busy_and_idle_workers() -> None:
-    with Workers(2, "pipeline.runs.worker") as pool:
+    with Workers(2, "pipeline.stages.worker") as pool:
         answers(pool, 2, [{}, {}])
         pool.ask("busy", {})
         processes = [psutil.Process(pid) for pid in pool.pids]
@@ -132,7 +132,7 @@ def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> No
     script = f"""
         import time
         from pipeline.system.workers import Workers
-        with Workers(1, "pipeline.runs.worker") as pool:
+        with Workers(1, "pipeline.stages.worker") as pool:
             pool.ask("a", {command(tmp_path)})
             pool.wait()
             print(*pool.pids, flush=True)
@@ -149,7 +149,7 @@ def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> No
 
 def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", START)
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         found = answers(pool, 1, [command(tmp_path), command(tmp_path)])
         assert "The read artifact 000000000000 is not in the store." in found["1"]["error"]["cause"]
         assert found["0"] == found["1"]
@@ -168,7 +168,7 @@ def test_an_error_of_another_process_keeps_its_exit_code() -> None:
 
 
 def test_a_process_that_dies_names_the_step_that_it_had_begun() -> None:
-    with Workers(1, "pipeline.runs.worker") as pool:
+    with Workers(1, "pipeline.stages.worker") as pool:
         begun: list[str] = []
         pool.ask("a", {"begin": ["coarsen", "embed"], "die": signal.SIGKILL})
         [(name, answer)] = pool.wait(begun.append)

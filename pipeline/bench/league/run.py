@@ -25,7 +25,7 @@ from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
-from pipeline.runs.plan import HostMachine, look_at_machine
+from pipeline.stages.plan import HostMachine, look_at_machine
 from pipeline.store.store import write_json
 from pipeline.store.task import Progress
 
@@ -198,7 +198,7 @@ def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[L
 
 
 def _document(run: _League) -> dict[str, Any]:
-    from pipeline.runs.result import versions
+    from pipeline.result.result import versions
 
     tables, lessons = [], []
     for heat, cells in run.wanted:

@@ -31,7 +31,7 @@ from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
-from pipeline.runs.records import RoundRecord, SearchRecord
+from pipeline.result.records import RoundRecord, SearchRecord
 from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
@@ -55,8 +55,8 @@ def read(work: StepContext) -> None:
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.rewrites import Rewrites
     from coarsen.reading.shapes import InputShapes
-    from pipeline.runs.faithful import read_faithfully, source_of
-    from pipeline.runs.plan import ModelFile
+    from pipeline.stages.faithful import read_faithfully, source_of
+    from pipeline.stages.plan import ModelFile
 
     path, limits = Path(work.task.context["model"]), ReadLimits(**work.task.context["limits"])
     params = work.task.params

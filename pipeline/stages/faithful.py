@@ -27,7 +27,6 @@ from coarsen.reading.ways import USUAL, Way
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.runs.plan import ModelFile
 from pipeline.shared.checks import (
     CHECKS,
     EVALUATED,
@@ -43,6 +42,7 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.model_inputs import GIVEN, ZEROS
+from pipeline.stages.plan import ModelFile
 from runtime.measuring.outputs import OutputDifference, channels_of, differences
 
 SHAPES = "shapes.json"

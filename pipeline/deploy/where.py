@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, FallbackError, PlacewrightError, StoreError, UsageError, listed
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.plan import look_at_model
-from pipeline.runs.result import Result
+from pipeline.result.deployment import Deployment
+from pipeline.result.result import Result
+from pipeline.stages.plan import look_at_model
 
 if TYPE_CHECKING:
     from coarsen.reading.shapes import InputShapes

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs.deployment import EVERYTHING, Deployment
-from pipeline.runs.directory import RunDirectory
-from pipeline.runs.rendering import rendered
+from pipeline.deploy.rendering import rendered
+from pipeline.result.deployment import EVERYTHING, Deployment
+from pipeline.result.directory import RunDirectory
 from pipeline.store.store import write_json, write_text
 from pipeline.system.private import copy_whole, make_alike, write_whole
 

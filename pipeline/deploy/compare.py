@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 
 from pipeline.core.errors import SlowerError, StoreError, UsageError
-from pipeline.runs.deployment import PLACEMENT
-from pipeline.runs.records import PlacementRecord, from_json
-from pipeline.runs.result import Result
+from pipeline.result.deployment import PLACEMENT
+from pipeline.result.records import PlacementRecord, from_json
+from pipeline.result.result import Result
 from pipeline.shared.payload import read_json
 from runtime.measuring.claims import mean_interval, unpaired_ratio
 

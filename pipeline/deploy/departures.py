@@ -16,9 +16,9 @@ from pipeline.core.errors import ModelError, OutputMismatchError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.runs.faithful import SAME_INDICES
-from pipeline.runs.two_runs import Arrays
+from pipeline.deploy.two_runs import Arrays
 from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.stages.faithful import SAME_INDICES
 from runtime.measuring.child import ChildError
 from runtime.measuring.outputs import OutputDifference, channels_of, differences
 

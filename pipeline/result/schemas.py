@@ -9,14 +9,14 @@ from typing import Any
 from pipeline.core.errors import UnknownNameError
 
 TYPES: Mapping[str, str] = {
-    "result": "pipeline.runs.records:ResultRecord",
-    "placement": "pipeline.runs.records:PlacementRecord",
-    "manifest": "pipeline.runs.directory:ManifestRecord",
+    "result": "pipeline.result.records:ResultRecord",
+    "placement": "pipeline.result.records:PlacementRecord",
+    "manifest": "pipeline.result.directory:ManifestRecord",
     "split": "runtime.executor.placed.manifest:SplitManifest",
-    "where": "pipeline.runs.where:WhereRecord",
-    "where-outputs": "pipeline.runs.where_outputs:WhereOutputsRecord",
-    "compare": "pipeline.runs.compare:ComparisonRecord",
-    "calibration": "pipeline.runs.records:CalibrationRecord",
+    "where": "pipeline.deploy.where:WhereRecord",
+    "where-outputs": "pipeline.deploy.where_outputs:WhereOutputsRecord",
+    "compare": "pipeline.deploy.compare:ComparisonRecord",
+    "calibration": "pipeline.result.records:CalibrationRecord",
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",

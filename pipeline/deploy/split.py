@@ -15,12 +15,12 @@ from pipeline.core.errors import OutputMismatchError, StoreError, UsageError
 from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.deployment import SPLIT, Deployment
-from pipeline.runs.directory import MANIFEST
-from pipeline.runs.plan import look_at_model
-from pipeline.runs.records import RegisteredRecord, from_json
+from pipeline.result.deployment import SPLIT, Deployment
+from pipeline.result.directory import MANIFEST
+from pipeline.result.records import RegisteredRecord, from_json
 from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder, load_by_kind
 from pipeline.shared.payload import load_graph, read_json
+from pipeline.stages.plan import look_at_model
 
 logger = logging.getLogger(__name__)
 CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long
@@ -140,9 +140,9 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
     Raises:
         OutputMismatchError: they do not; their manifest is gone.
     """
-    from pipeline.runs.departures import judged_outputs
-    from pipeline.runs.faithful import allowances
-    from pipeline.runs.two_runs import outputs_of_segments
+    from pipeline.deploy.departures import judged_outputs
+    from pipeline.deploy.two_runs import outputs_of_segments
+    from pipeline.stages.faithful import allowances
     from runtime.measuring.child import ChildError
     from runtime.measuring.outputs import Reference, percent
     from runtime.measuring.quality import limits_for
@@ -189,7 +189,7 @@ def _read(
     from coarsen.reading.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
     from coarsen.reading.shapes import InputShapes
-    from pipeline.runs.faithful import read_faithfully, source_of
+    from pipeline.stages.faithful import read_faithfully, source_of
 
     known, limits = look_at_model(model), ReadLimits()
 

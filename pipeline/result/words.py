@@ -11,7 +11,7 @@ from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.rows import MeasuredRow
-from pipeline.runs.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord, SearchRecord
+from pipeline.result.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord, SearchRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.figures import bytes_text
-from pipeline.runs.accuracy import both_answers
-from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
+from pipeline.result.accuracy import both_answers
+from pipeline.result.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
 from runtime.measuring.claims import mean_interval
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)

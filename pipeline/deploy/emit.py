@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
-from pipeline.runs.annotated import onnx_session
-from pipeline.runs.deployment import EVERYTHING, Deployment, PlainTarget
-from pipeline.runs.rendering import rendered
-from pipeline.runs.served import server_pipeline
+from pipeline.deploy.annotated import onnx_session
+from pipeline.deploy.rendering import rendered
+from pipeline.deploy.served import server_pipeline
+from pipeline.result.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.store.store import write_json, write_text
 from pipeline.system.private import copy_whole, make_alike
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipeline.core.devices import DATAFLOW
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs.directory import RunDirectory
-from pipeline.runs.records import PlacementRecord, RegisteredRecord, from_json
+from pipeline.result.directory import RunDirectory
+from pipeline.result.records import PlacementRecord, RegisteredRecord, from_json
 from pipeline.shared.payload import read_json
 
 PLACEMENT = "placement.json"

@@ -19,12 +19,12 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Measurer, Subject
 from pipeline.placing.journal import Journal
-from pipeline.runs.execution import execute
-from pipeline.runs.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
-from pipeline.runs.records import CalibrationRecord, FitRecord, PredictedRecord, Role
+from pipeline.result.records import CalibrationRecord, FitRecord, PredictedRecord, Role
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.stages.execution import execute
+from pipeline.stages.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
 from pipeline.store.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.store.task import Outcome, Progress
 from pipeline.system.machine_lock import measuring_alone

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.where import Wanted, refused_instead
+from pipeline.deploy.where import Wanted, refused_instead
 from pipeline.shared.checks import CHECKS, OUTPUTS, load_by_kind
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.variant import Variant, described

@@ -20,11 +20,10 @@ from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
-from pipeline.runs.accuracy import judged_on
-from pipeline.runs.deployment import SPLIT, Deployment, in_segments
-from pipeline.runs.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
-from pipeline.runs.plan import HostMachine, ModelFile, installed
-from pipeline.runs.records import (
+from pipeline.result.accuracy import judged_on
+from pipeline.result.deployment import SPLIT, Deployment, in_segments
+from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
+from pipeline.result.records import (
     CandidateRecord,
     ContestRecord,
     DeviceRecord,
@@ -39,13 +38,14 @@ from pipeline.runs.records import (
     from_json,
     to_json,
 )
-from pipeline.runs.verdict import Limits, decide, predicted
-from pipeline.runs.words import about, time_shares
+from pipeline.result.verdict import Limits, decide, predicted
+from pipeline.result.words import about, time_shares
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.stages.plan import HostMachine, ModelFile, installed
 from pipeline.store.store import Entry, file_digest, write_json
 from pipeline.store.task import Outcome
 from pipeline.system.private import copy_whole

@@ -18,7 +18,7 @@ from pipeline.core.errors import DeviceError, ModelError, OutputMismatchError, S
 from pipeline.core.figures import MB
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings
-from pipeline.runs.departures import (
+from pipeline.deploy.departures import (
     UP,
     Allowed,
     Comparison,
@@ -29,15 +29,15 @@ from pipeline.runs.departures import (
     judged_outputs,
     result_sizes,
 )
-from pipeline.runs.deployment import Deployment
-from pipeline.runs.directory import RunDirectory
-from pipeline.runs.faithful import allowances
-from pipeline.runs.plan import look_at_model
-from pipeline.runs.two_runs import SOURCE, Arrays, RunOfSource, RunOnDevices
-from pipeline.runs.where import LocatedRecord, Wanted, locate_in, wanted_by, wanted_on
+from pipeline.deploy.two_runs import SOURCE, Arrays, RunOfSource, RunOnDevices
+from pipeline.deploy.where import LocatedRecord, Wanted, locate_in, wanted_by, wanted_on
+from pipeline.result.deployment import Deployment
+from pipeline.result.directory import RunDirectory
 from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
+from pipeline.stages.faithful import allowances
+from pipeline.stages.plan import look_at_model
 from runtime.measuring.child import ChildError
 from runtime.measuring.outputs import OutputDifference, Reference, percent
 from runtime.measuring.quality import limits_for

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.accuracy import Accuracy
-from pipeline.runs.records import CandidateRecord, ContestRecord
-from pipeline.runs.words import compared
+from pipeline.result.records import CandidateRecord, ContestRecord
+from pipeline.result.words import compared
 from pipeline.shared.model_inputs import NOISE
 
 

@@ -11,9 +11,9 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import StoreError
-from pipeline.runs.plan import HostMachine, ModelFile
 from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
+from pipeline.stages.plan import HostMachine, ModelFile
 from pipeline.store.store import write_json
 from pipeline.store.task import Outcome, Task
 

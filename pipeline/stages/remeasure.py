@@ -9,7 +9,7 @@ from pipeline.store.store import Store, digest
 from pipeline.store.task import Task
 
 if TYPE_CHECKING:
-    from pipeline.runs.execution import Forecast
+    from pipeline.stages.execution import Forecast
 
 WHY = "--remeasure"
 

@@ -21,7 +21,7 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def _template(name: str) -> str:
-    return files("pipeline.runs").joinpath("emitted", name).read_text(encoding="utf-8")
+    return files("pipeline.deploy").joinpath("emitted", name).read_text(encoding="utf-8")
 
 
 def python_literal(value: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.runs.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
+from pipeline.result.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
 from pipeline.store.store import write_json
 from pipeline.system.private import copy_whole, make_alike
 
@@ -51,7 +51,7 @@ def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Pat
         StoreError: those that were measured are damaged.
     """
     from coarsen.reading.shapes import InputShapes
-    from pipeline.runs.split import split
+    from pipeline.deploy.split import split
     from runtime.executor.placed.errors import ManifestError
     from runtime.executor.placed.manifest import read_manifest
 

@@ -11,7 +11,7 @@
     measure     candidates and baselines, against one another    (measured)
 
 `plan` writes down every stage as a Task whose key follows from what goes in, so that nothing has to run to know what
-would. `pipeline.runs.execution` executes the tasks against the store.
+would. `pipeline.stages.execution` executes the tasks against the store.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""From a finished run to what runs elsewhere: emit, split, where, compare."""

@@ -1,0 +1,1 @@
+"""What a run found: its records, its verdict in words, its folder."""
