@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.common import ROOT, Figure, figure, layered_model, say, silent, timed
 from coarsen.reading.read import save_model
-from pipeline.batch.jobs import Job, read_jobs
-from pipeline.batch.run import WORKER, plan_jobs, run_batch
+from pipeline.fleet.batch import WORKER, plan_jobs, run_batch
+from pipeline.fleet.jobs import Job, read_jobs
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for
 from pipeline.store.store import Store

@@ -34,8 +34,8 @@ def batch(
 
     Exit code 5 if a job failed, 3 if all that failed have a model that cannot be read; causes stand in their rows.
     """
-    from pipeline.batch.jobs import read_jobs
-    from pipeline.batch.run import WORKER, run_batch
+    from pipeline.fleet.batch import WORKER, run_batch
+    from pipeline.fleet.jobs import read_jobs
     from pipeline.fleet.target import engine_for
 
     listed = read_jobs(jobs)

@@ -17,11 +17,11 @@ import pytest
 
 from coarsen.reading.files import model_sha256
 from coarsen.reading.read import save_model
-from pipeline.batch.jobs import read_jobs
-from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.fleet import pool
+from pipeline.fleet.batch import COLUMNS
+from pipeline.fleet.jobs import read_jobs
 from pipeline.stages import worker as carry
 from pipeline.system.start import PACKAGES
 from pipeline.system.workers import Answer, Workers, answered

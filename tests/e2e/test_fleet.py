@@ -13,11 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.batch.jobs import Job, read_jobs
-from pipeline.batch.run import run_batch
 from pipeline.core.errors import DeviceError, UsageError
+from pipeline.fleet.batch import run_batch
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine
+from pipeline.fleet.jobs import Job, read_jobs
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
 from pipeline.store.store import Store

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.batch.jobs import Job, read_jobs
-from pipeline.batch.run import COLUMNS, run_batch
 from pipeline.core.errors import UsageError
+from pipeline.fleet.batch import COLUMNS, run_batch
+from pipeline.fleet.jobs import Job, read_jobs
 from pipeline.result.result import Result
 from pipeline.stages import worker
 from pipeline.store.store import Store

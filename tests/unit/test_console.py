@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.batch.run import Batch
 from pipeline.cli import console
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
+from pipeline.fleet.batch import Batch
 from pipeline.progress.notice import COMPILING, Notice, tell_of_compiling
 
 
@@ -131,7 +131,7 @@ def test_the_table_of_a_batch_has_an_interval_for_every_gain(
         return {"job": job, "best": "CPU", "median_s": 2.5e-5, "failed": "", **ends}
 
     rows = [row("faster", 1.5, 1.3, 1.7), row("same", 1.0, 1.0, 1.0)]
-    monkeypatch.setattr("pipeline.batch.run.run_batch", lambda *_, **__: Batch(rows, 0))
+    monkeypatch.setattr("pipeline.fleet.batch.run_batch", lambda *_, **__: Batch(rows, 0))
     (tmp_path / "jobs.toml").write_text('[[jobs]]\nmodels = ["zoo:resnet50"]\n')
     assert run(["batch", str(tmp_path / "jobs.toml"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
     told = capsys.readouterr().out

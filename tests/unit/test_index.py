@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from pipeline.batch.run import COLUMNS
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
+from pipeline.fleet.batch import COLUMNS
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.index import write_index
 from pipeline.report.run_page import write_report

@@ -9,12 +9,12 @@ from xml.dom import minidom
 
 import pytest
 
-from pipeline.batch.run import comparisons as of_jobs
 from pipeline.bench import exact
 from pipeline.bench.exact import ExactRow
 from pipeline.bench.intervals import of_cases, over_graphs
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError
+from pipeline.fleet.batch import comparisons as of_jobs
 from pipeline.report.comparison import (
     DRAWN,
     RECORD,

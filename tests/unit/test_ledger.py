@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.batch.jobs import Job
-from pipeline.batch.ledger import Chain, JobProgress, Ledger
+from pipeline.fleet.jobs import Job
+from pipeline.fleet.ledger import Chain, JobProgress, Ledger
 from pipeline.result.directory import RunDirectory
 from pipeline.settings.config import Settings
 from pipeline.store.store import Store

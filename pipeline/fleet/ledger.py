@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.batch.jobs import Job
 from pipeline.core.errors import PlacewrightError
+from pipeline.fleet.jobs import Job
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory
 from pipeline.result.result import write_result

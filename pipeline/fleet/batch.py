@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.api import model_path
-from pipeline.batch.jobs import EVERY, Job, file_stems
-from pipeline.batch.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
+from pipeline.fleet.jobs import EVERY, Job, file_stems
+from pipeline.fleet.ledger import Chain, JobProgress, Ledger, Say
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons

@@ -1,1 +1,0 @@
-"""Many jobs over one store."""
