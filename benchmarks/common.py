@@ -16,7 +16,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from coarsen.reading.read import read_model, save_model, to_graph
+from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.core.graph import Graph
 from runtime import zoo
 

@@ -16,7 +16,7 @@ from openvino import opset13 as op
 
 from benchmarks.common import Figure, figure, say, timed
 from benchmarks.usual_settings import tuned
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.core.errors import UsageError
 
 BUDGETS_S = (10.0, 30.0, 90.0)

@@ -19,7 +19,7 @@ import openvino as ov
 from openvino import opset13 as op
 
 from benchmarks.common import Figure, figure, say, silent
-from coarsen.reading.read import to_graph
+from coarsen.reading.model.read import to_graph
 from pipeline.api import advance, model_path
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import Figure, figure, layered_model, say, silent, zoo_model
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec

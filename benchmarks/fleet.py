@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import ROOT, Figure, figure, layered_model, say, silent, timed
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.fleet.batch import WORKER, plan_jobs, run_batch
 from pipeline.fleet.jobs import Job, read_jobs
 from pipeline.fleet.pool import PoolEngine

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.common import Figure, figure, layered_model, parts, say, timed
 from coarsen.colocate import Colocate
 from coarsen.fold import Fold
-from coarsen.reading.read import read_model, save_model, to_graph
+from coarsen.reading.model.read import read_model, save_model, to_graph
 from embed.features import node_features
 from pipeline.core.graph import contract
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.common import Figure, figure, median_s, say
-from coarsen.reading.read import read_model, to_graph
+from coarsen.reading.model.read import read_model, to_graph
 from pipeline.core.graph import Graph
 from runtime import zoo
 

@@ -26,8 +26,8 @@ import numpy as np
 import openvino as ov
 
 from benchmarks.common import Figure, figure, say
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import openvino as ov
 
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.core.devices import DeviceSpec
 from pipeline.placing.comparison import latency_of
 from pipeline.result.records import (

@@ -11,7 +11,7 @@ import openvino as ov
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
-from coarsen.reading.read import to_graph
+from coarsen.reading.model.read import to_graph
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement

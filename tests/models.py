@@ -9,7 +9,7 @@ import openvino as ov
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
-from coarsen.reading.read import read_model, save_model
+from coarsen.reading.model.read import read_model, save_model
 
 
 def constant(values: object, name: str, dtype: type[np.generic] = np.float32) -> ov.Node:

@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from coarsen.reading.read import read_model, save_model, to_graph
+from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Subject

@@ -19,13 +19,13 @@ from typing import IO, Any
 
 import psutil
 
-from coarsen.reading.files import CHECK_FILE, RUNNING, model_files, unchanged
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.results_order import ResultsOrder
-from coarsen.reading.rewrites import Rewrites
-from coarsen.reading.shapes import InputShapes
-from coarsen.reading.tries import Tries
-from coarsen.reading.ways import USUAL, Way
+from coarsen.reading.model.files import CHECK_FILE, RUNNING, model_files, unchanged
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.results_order import ResultsOrder
+from coarsen.reading.model.tries import Tries
+from coarsen.reading.model.ways import USUAL, Way
+from coarsen.reading.rewriting.rewrites import Rewrites
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.shared.checks import ReferenceOrder
@@ -53,11 +53,11 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
-    `coarsen.reading.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
+    `coarsen.reading.model.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
     is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. unfit: sizes
     that were read before, as `described` tells them, and what is wrong with them; others are chosen. reference: what is
     run once the model is read, on the inputs in `CHECKS`, which are drawn where `out` has none; see
-    `coarsen.reading.reference`. A fault there leaves its files out and raises nothing.
+    `coarsen.reading.reference.reference`. A fault there leaves its files out and raises nothing.
 
     Raises:
         UsageError: the shapes that are given do not fit the model.
@@ -92,7 +92,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
 def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: ReadLimits, *, seconds: float) -> str:
     """Return the first operation of a normalised model that departs from the source, "" where that cannot be told.
 
-    path: of the source. The rest is that of `coarsen.reading.departing.first_departure`.
+    path: of the source. The rest is that of `coarsen.reading.reference.departing.first_departure`.
     """
     asked = {"folder": str(folder), "source": str(path), "kind": kind, "output": output, "seconds": seconds}
     file_bytes = sum(file.stat().st_size for file in model_files(path))

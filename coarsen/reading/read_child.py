@@ -67,15 +67,15 @@ def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
 
 
 def _first_departure(asked: dict[str, Any]) -> str:
-    from coarsen.reading.departing import first_departure
+    from coarsen.reading.reference.departing import first_departure
 
     folder, source = Path(asked["folder"]), Path(asked["source"])
     return first_departure(folder, source, asked["kind"], asked["output"], asked["seconds"])
 
 
 def _source_results(asked: dict[str, Any]) -> dict[str, Any]:
-    from coarsen.reading.results_order import ResultsOrder
-    from coarsen.reading.source_results import write_source_results
+    from coarsen.reading.model.results_order import ResultsOrder
+    from coarsen.reading.reference.source_results import write_source_results
 
     return write_source_results(ResultsOrder(**asked))
 
@@ -86,17 +86,17 @@ def _nothing() -> None:
 
 def _read(command: dict[str, Any]) -> Afterwards:
     """Read the model and write what was asked for; return what is to be done once that is said."""
-    from coarsen.reading import read
-    from coarsen.reading.forms import write_forms
-    from coarsen.reading.given_inputs import save_inputs
-    from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.reference import CheckInputs, write_outputs
-    from coarsen.reading.rewrites import REWRITTEN, Rewrites
-    from coarsen.reading.rewriting import rewrite
-    from coarsen.reading.shapes import InputShapes
-    from coarsen.reading.size_arrays import save_size_arrays
-    from coarsen.reading.tries import Tries
-    from coarsen.reading.ways import Way, expose
+    from coarsen.reading.model import read
+    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.model.size_arrays import save_size_arrays
+    from coarsen.reading.model.tries import Tries
+    from coarsen.reading.model.ways import Way, expose
+    from coarsen.reading.reference.reference import CheckInputs, write_outputs
+    from coarsen.reading.rewriting.forms import write_forms
+    from coarsen.reading.rewriting.rewrites import REWRITTEN, Rewrites
+    from coarsen.reading.rewriting.rewriting import rewrite
+    from coarsen.reading.sizes.given_inputs import save_inputs
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.shared.checks import ReferenceOrder
     from pipeline.shared.model_inputs import SEQUENCE
     from pipeline.shared.payload import save_graph
@@ -136,7 +136,7 @@ def _read(command: dict[str, Any]) -> Afterwards:
 
 def _say_what_runs() -> None:
     """Write to standard error what is about to run, for whoever reads the last words of this process."""
-    from coarsen.reading import trial
+    from coarsen.reading.model import trial
 
     trial.logger.setLevel(logging.INFO)
     trial.logger.addHandler(logging.StreamHandler())

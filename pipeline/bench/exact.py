@@ -264,7 +264,7 @@ def figures(row: ExactRow) -> tuple[str, str, str, str, str]:
 
 
 def _is_graph(path: Path) -> bool:
-    from coarsen.reading.msr import is_msr
+    from coarsen.reading.graph.msr import is_msr
 
     try:
         return is_msr(read_object(path, "a graph"))

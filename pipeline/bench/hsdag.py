@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.files import is_written_as_path
+from coarsen.reading.model.files import is_written_as_path
 from pipeline.api import model_path
 from pipeline.bench import methods as table
 from pipeline.bench import paper_tables

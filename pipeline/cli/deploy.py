@@ -23,7 +23,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.figures import share_text, shares_of
 
 if TYPE_CHECKING:
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.deploy.where import WhereRecord
     from pipeline.deploy.where_outputs import WhereOutputsRecord
 
@@ -149,7 +149,7 @@ def where(
 
     The figures are the device's own counters, and the names those of the model once constants are folded.
     """  # noqa: D301  click wants the real backspace character
-    from coarsen.reading.shapes import InputShapes, inputs_sha256
+    from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
     from pipeline.api import model_path
     from pipeline.deploy import where as locating
 

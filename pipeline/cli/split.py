@@ -46,7 +46,7 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     The folder runs with openvino and numpy alone: `import placed; placed.load("split/")` in it, or
     `pipeline.load("split/")`; docs/executor.md says how.
     """  # noqa: D301  click wants the real backspace character
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.api import model_path
     from pipeline.deploy.split import split as write
     from runtime.executor.splitting import how_to_run

@@ -70,7 +70,7 @@ def _onnx() -> Any:
 
 def _source(deployment: Deployment) -> Path:
     """Return the ONNX file that a run was made of."""
-    from coarsen.reading.files import model_sha256
+    from coarsen.reading.model.files import model_sha256
 
     manifest = RunDirectory(deployment.path).manifest()
     path = Path(manifest["model"]["path"]) if manifest is not None else deployment.model
@@ -168,7 +168,7 @@ def _annotate(graph: Any, devices: list[str]) -> None:
 
 def _with_weights(source: Path, out: Path, content: bytes) -> list[Path]:
     """Write a model, and its external data under the names that it calls them; return the paths."""
-    from coarsen.reading.files import model_files
+    from coarsen.reading.model.files import model_files
 
     beside = {file: out / file.relative_to(source.parent) for file in model_files(source)[1:]}
     try:

@@ -50,7 +50,7 @@ def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Pat
     Raises:
         StoreError: those that were measured are damaged.
     """
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.deploy.split import split
     from runtime.executor.placed.errors import ManifestError
     from runtime.executor.placed.manifest import read_manifest

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long
 
 if TYPE_CHECKING:
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor.placed import PlacedModel, SplitManifest
     from runtime.executor.splitting import HowToRun
 
@@ -68,7 +68,7 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
         UsageError: the run leaves it to AUTO or HETERO where operations run.
         PlacedError: the segments are damaged, or a device refuses one.
     """
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor import placed
     from runtime.executor.segments import segmentation
     from runtime.executor.splitting import HowToRun, how_to_run, placed_in_memory
@@ -186,9 +186,9 @@ def _read(
     Raises:
         OutputMismatchError: its outputs depart whichever way it is read.
     """
-    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.model.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.stages.faithful import read_faithfully, source_of
 
     known, limits = look_at_model(model), ReadLimits()

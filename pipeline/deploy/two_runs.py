@@ -125,9 +125,9 @@ class RunOfSource:
     def _ask(
         self, kinds: Sequence[str], operations: Sequence[str], within_s: float
     ) -> dict[str, dict[str, dict[str, npt.NDArray[Any]]]]:
-        from coarsen.reading.growth import ReadLimits
+        from coarsen.reading.model.growth import ReadLimits
+        from coarsen.reading.model.results_order import ResultsOrder
         from coarsen.reading.read_apart import source_results
-        from coarsen.reading.results_order import ResultsOrder
 
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             paths = _paths(Path(scratch), kinds)

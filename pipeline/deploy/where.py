@@ -18,7 +18,7 @@ from pipeline.result.result import Result
 from pipeline.stages.plan import look_at_model
 
 if TYPE_CHECKING:
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
     from runtime.measuring.child import Child, ChildError
 
 NAMELESS = re.compile(r"(?P<plugin>\w+)(\.\d+)?\{[^{}]*\}")  # a device with properties
@@ -104,7 +104,7 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
         DeviceError: the machine does not have it, or it refuses operations.
         ChildError: the model could not be run.
     """
-    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.model.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
 
     wanted, known = wanted_on(device), look_at_model(model)

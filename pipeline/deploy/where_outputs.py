@@ -43,7 +43,7 @@ from runtime.measuring.outputs import OutputDifference, Reference, percent
 from runtime.measuring.quality import limits_for
 
 if TYPE_CHECKING:
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
 
 BUDGET_S = 30.0
 HELD_BYTES = 256 * MB  # of results that are made outputs at a time
@@ -161,7 +161,7 @@ def departing_run(
 
     model: the source, None for the one that the run was made of. The rest, and what is raised, as `departing_model`.
     """
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
 
     deployment = Deployment.load(run)
     deployment.check_whole("which OpenVINO does not see as one")
@@ -295,7 +295,7 @@ def _check_source(source: Path, run: Path, sha256: str) -> None:
 
 def _read(path: Path, sha256: str, folder: Path, shapes: InputShapes, *, with_source: bool) -> None:
     """Read a model the usual way, whatever its outputs are then; leave inputs of all kinds beside it."""
-    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.model.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
 
     order = ReferenceOrder(source=with_source, seconds=BUDGET_S / 3, limit_s=BUDGET_S, inferences=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from coarsen.reading.files import model_files
+from coarsen.reading.model.files import model_files
 from pipeline.core.errors import StoreError, told_error
 from pipeline.fleet.engine import Command
 from pipeline.store.store import Entry, Store, digest, file_digest, writing

@@ -19,7 +19,7 @@ from pipeline.shared.contiguity import backward_operations
 from pipeline.store.store import write_json
 
 if TYPE_CHECKING:
-    from coarsen.reading.msr_files import OfficialLoads
+    from coarsen.reading.graph.msr_files import OfficialLoads
 
 CLOSE = 1e-4  # the share by which a stated load may differ: costs of edges become whole bytes
 MS = 1e-3
@@ -32,7 +32,7 @@ def official_document(graph: str) -> Mapping[str, Any]:
     Raises:
         UsageError: the graph is something else.
     """
-    from coarsen.reading.msr import is_msr
+    from coarsen.reading.graph.msr import is_msr
 
     document = read_object(Path(graph), "a graph") if graph.endswith(".json") else {}
     if not is_msr(document):
@@ -50,7 +50,7 @@ def write_official(path: Path, case: LoadedScenario, placement: Placement) -> No
         UsageError: the graph is not in the official format.
         StoreError: the file cannot be written.
     """
-    from coarsen.reading.msr_files import official_result
+    from coarsen.reading.graph.msr_files import official_result
 
     loads, _ = _counted(case, placement)
     document = official_document(case.scenario.graph)
@@ -64,7 +64,7 @@ def read_official(path: Path, case: LoadedScenario) -> tuple[Placement, Official
     Raises:
         UsageError: it is no such result, or of another graph.
     """
-    from coarsen.reading.msr_files import placed_by
+    from coarsen.reading.graph.msr_files import placed_by
 
     document = official_document(case.scenario.graph)
     calls = _calls(case)
@@ -89,7 +89,7 @@ def _calls(case: LoadedScenario) -> int:
 
 def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads, list[str]]:
     """Return (what a placement comes to as the official tools say it, what is wrong with it, in words)."""
-    from coarsen.reading.msr_files import OfficialLoads
+    from coarsen.reading.graph.msr_files import OfficialLoads
 
     device, names = placement.device.tolist(), case.topology.names
     execution = case.scenario.measurer().execution

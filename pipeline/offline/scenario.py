@@ -26,10 +26,10 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 
 if TYPE_CHECKING:
-    from coarsen.reading.graph_file import GraphFile
-    from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.rewrites import Rewrites
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.graph.graph_file import GraphFile
+    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.rewriting.rewrites import Rewrites
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.core.workload import Workload
 
 SETTABLE = ("place", "measure")
@@ -96,9 +96,9 @@ class Scenario:
         Raises:
             UsageError: a value is wrong.
         """
-        from coarsen.reading.growth import ReadLimits
-        from coarsen.reading.rewrites import Rewrites
-        from coarsen.reading.shapes import InputShapes
+        from coarsen.reading.model.growth import ReadLimits
+        from coarsen.reading.rewriting.rewrites import Rewrites
+        from coarsen.reading.sizes.shapes import InputShapes
 
         settings = Settings().updated(self.settings, "the settings").coarsen
         return {
@@ -245,7 +245,7 @@ def read_graph(scenario: Scenario) -> GraphFile:
         UsageError: the zoo has no such graph, or an option is wrong.
         ModelError: the file cannot be read.
     """
-    from coarsen.reading.graph_file import GraphFile, read_graph
+    from coarsen.reading.graph.graph_file import GraphFile, read_graph
 
     if not scenario.graph.startswith("zoo:"):
         return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, **scenario.reading())

@@ -240,7 +240,7 @@ def bound(
     if write_costs is not None:
         write(Path(write_costs), case.costs)
     if write_graph is not None:
-        from coarsen.reading.msr_files import to_msr
+        from coarsen.reading.graph.msr_files import to_msr
 
         write_json(Path(write_graph), to_msr(case.graph, case.costs, case.topology))
     simulator = case.simulator()

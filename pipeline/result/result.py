@@ -272,7 +272,7 @@ def write_result(
 
 def _assumption(read: Outcome, graph: Graph) -> str:
     """Return the sentence on sizes of inputs that nobody gave; "" if there are none."""
-    from coarsen.reading.shapes import assumption_of
+    from coarsen.reading.sizes.shapes import assumption_of
 
     inputs = [i for i, kind in enumerate(graph.op_type) if graph.type_names[kind] == "Parameter"]
     is_open = any(-1 in graph.shape(i)[1:] for i in inputs)  # the first counts inferences
@@ -284,7 +284,8 @@ def _notes(
     read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
-    from coarsen.reading import rewrites, shapes
+    from coarsen.reading.rewriting import rewrites
+    from coarsen.reading.sizes import shapes
 
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)

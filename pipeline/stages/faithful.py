@@ -2,7 +2,7 @@
 
 The normalised model, its shapes concrete and its constants folded, is run on the CPU in f32, and its outputs are
 compared with those of the source by an executor that shares as little as possible with it
-(`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: leave one dimension open,
+(`coarsen.reading.reference.reference`). Where they depart, what is known to help is tried in order: leave one dimension open,
 leave all open, do not fold constants, make the first operation that departs an output of its own. The first way that
 gives the right outputs is used, and what it costs is told; where none does, the model is refused with the first
 operation that departs.
@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.growth import ReadLimits
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.ways import USUAL, Way
 from coarsen.reading.read_apart import locate_departure, read_apart
-from coarsen.reading.shapes import ChosenShape, InputShapes, described
-from coarsen.reading.ways import USUAL, Way
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, described
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed

@@ -93,7 +93,7 @@ def look_at_model(path: Path) -> ModelFile:
     Raises:
         ModelError: there is no such file.
     """
-    from coarsen.reading.files import model_sha256
+    from coarsen.reading.model.files import model_sha256
 
     return ModelFile(path, model_sha256(path))
 
@@ -285,7 +285,7 @@ def _is_seeded(stage: str, version: Mapping[str, int | str]) -> bool:
 
 def _shapes(settings: Settings) -> dict[str, Any]:
     """Return what decides the shapes of the inputs, and the arrays they are measured with."""
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.sizes.shapes import InputShapes
 
     shapes, size = InputShapes.of(settings.coarsen), settings.measure.dynamic_size
     open_ones: dict[str, Any] = (
@@ -304,7 +304,7 @@ def _shapes(settings: Settings) -> dict[str, Any]:
 
 def _rewrites(settings: Settings) -> dict[str, Any]:
     """Return what is rewritten in the model; nothing if nothing is, so that what was read before stays read."""
-    from coarsen.reading.rewrites import Rewrites
+    from coarsen.reading.rewriting.rewrites import Rewrites
 
     asked = Rewrites.of(settings.coarsen)
     return {} if asked == Rewrites() else {"rewrites": asdict(asked)}
@@ -312,7 +312,7 @@ def _rewrites(settings: Settings) -> dict[str, Any]:
 
 def _reading(model: ModelFile, settings: Settings) -> dict[str, Any]:
     """Return what reads a model and does not change what is read: where it and its arrays lie, and the limits."""
-    from coarsen.reading.growth import ReadLimits
+    from coarsen.reading.model.growth import ReadLimits
 
     limits = asdict(ReadLimits.of(settings.coarsen))
     return {"model": str(model.path), "input": settings.coarsen.input, "limits": limits}

@@ -52,9 +52,9 @@ def read(work: StepContext) -> None:
 
     Beside it stand checks.npz and reference.npz: what its outputs are compared with, by kind of inputs.
     """
-    from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.rewrites import Rewrites
-    from coarsen.reading.shapes import InputShapes
+    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.rewriting.rewrites import Rewrites
+    from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.stages.faithful import read_faithfully, source_of
     from pipeline.stages.plan import ModelFile
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coarsen.reading import read_apart, read_child
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.cli.main import run
 from pipeline.store.store import Store
 from tests.models import two_towers

@@ -15,7 +15,7 @@ from openvino import opset13 as op
 
 import runtime.measuring.profile
 from coarsen.reading import read_apart
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline import api
 from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError

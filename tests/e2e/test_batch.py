@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.read import save_model
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.read import save_model
 from pipeline.cli.main import run
 from pipeline.core.errors import UsageError
 from pipeline.fleet import pool

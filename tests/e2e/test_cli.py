@@ -17,7 +17,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline import tune
 from pipeline.cli.main import COMMANDS, run
 from pipeline.core.deadline import Deadline

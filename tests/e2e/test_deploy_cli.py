@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.read import read_model, save_model
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.read import read_model, save_model
 from pipeline.cli.main import run
 from pipeline.deploy.emit import TARGETS
 from pipeline.result.result import Result

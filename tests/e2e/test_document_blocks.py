@@ -16,7 +16,7 @@ import openvino as ov
 import pytest
 
 import pipeline
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.deploy.split import split
 from tests.e2e.conftest import DEVICES, QUICK, Warm
 from tests.models import chain

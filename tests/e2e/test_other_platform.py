@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.system.start import HOME
 from tests.e2e.conftest import DEVICES, QUICK
 from tests.models import two_towers

@@ -12,7 +12,7 @@ import openvino as ov
 import pytest
 
 import pipeline
-from coarsen.reading.read import save_model, to_graph
+from coarsen.reading.model.read import save_model, to_graph
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.result import result

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.rewrites import notes_of
+from coarsen.reading.rewriting.rewrites import notes_of
 from pipeline.shared.model_inputs import make_inputs
 from pipeline.shared.payload import read_json
 from runtime import zoo

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coarsen.reading.read import read_shaped, to_graph
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.model.read import read_shaped, to_graph
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.shared.partition import colocated, join

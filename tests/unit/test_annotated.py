@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.read import read_shaped
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.read import read_shaped
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.deploy.emit import emit
 from pipeline.shared.model_inputs import make_inputs

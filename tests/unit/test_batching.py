@@ -9,8 +9,8 @@ import openvino as ov
 import openvino.opset13 as op
 import pytest
 
-from coarsen.reading.read import read_shaped, save_model, to_graph
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.model.read import read_shaped, save_model, to_graph
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.batching import batch, repeated, save_batched
 from runtime.measuring.pairs import PairBench, Start

@@ -9,11 +9,11 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.compression import compress_weights
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.rewrites import Rewrites
+from coarsen.reading.rewriting.compression import compress_weights
+from coarsen.reading.rewriting.rewrites import Rewrites
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_forms import FORMS, INT8_WEIGHTS, ModelForm

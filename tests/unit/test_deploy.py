@@ -10,7 +10,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from coarsen.reading.read import save_model
+from coarsen.reading.model.read import save_model
 from pipeline.core.devices import DeviceSpec
 from runtime.machines.devices import parse_devices
 from runtime.measuring.affinity import hetero_target

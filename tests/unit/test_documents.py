@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from coarsen.reading.document import read_document, to_document
-from coarsen.reading.graph_file import read_graph
-from coarsen.reading.msr import LINK_BYTES_PER_S, read_msr
-from coarsen.reading.read import save_model
+from coarsen.reading.graph.document import read_document, to_document
+from coarsen.reading.graph.graph_file import read_graph
+from coarsen.reading.graph.msr import LINK_BYTES_PER_S, read_msr
+from coarsen.reading.model.read import save_model
 from pipeline.core.errors import CyclicGraphError, ModelError, UsageError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.workload import Tags, Workload

@@ -19,9 +19,9 @@ import openvino as ov
 import pytest
 from pydantic import BaseModel
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.read import read_model, read_shaped
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.read import read_model, read_shaped
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.deploy.emit import TARGETS, emit

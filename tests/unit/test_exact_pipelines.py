@@ -336,7 +336,7 @@ def test_bad_files_end_in_one_line(
 
 
 def test_any_graph_can_be_written_in_the_official_format_and_read_again(tmp_path: Path) -> None:
-    from coarsen.reading.msr_files import to_msr
+    from coarsen.reading.graph.msr_files import to_msr
 
     first = load(Scenario("zoo:chainmm", "accelerators:2x1", evaluator="pipelined"))
     path = written(tmp_path / "g.json", to_msr(first.graph, first.costs, first.topology))

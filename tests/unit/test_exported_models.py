@@ -10,8 +10,8 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.read import read_shaped, save_model, to_graph
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.model.read import read_shaped, save_model, to_graph
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.devices import Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement

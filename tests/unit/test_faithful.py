@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coarsen.reading.shapes import ChosenShape, InputShapes
-from coarsen.reading.ways import Way
+from coarsen.reading.model.ways import Way
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError
 from pipeline.result.notes import reference_notes

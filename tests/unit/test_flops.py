@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coarsen.reading.flops import (
+from coarsen.reading.model.flops import (
     ATTRIBUTED,
     DATA_MOVEMENT,
     FORMULAS,

@@ -12,11 +12,11 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import save_model
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import save_model
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes, inputs_sha256
+from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.settings.config import Settings

@@ -10,8 +10,8 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.growth import FACTOR, Growth, ReadLimits, check_growth, growth
-from coarsen.reading.read import _keep_packed, models_within, read_model, save_model
+from coarsen.reading.model.growth import FACTOR, Growth, ReadLimits, check_growth, growth
+from coarsen.reading.model.read import _keep_packed, models_within, read_model, save_model
 from pipeline.core.errors import ModelError
 from tests.models import SMALL, broadcast_model, constant
 

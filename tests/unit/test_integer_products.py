@@ -14,8 +14,8 @@ import pytest
 from onnx import numpy_helper
 from openvino import opset13 as op
 
-from coarsen.reading.integer_products import dequantise, in_8_bits, integer_products
-from coarsen.reading.read import read_model
+from coarsen.reading.model.read import read_model
+from coarsen.reading.rewriting.integer_products import dequantise, in_8_bits, integer_products
 from tests.exported_models import FLOAT, OnnxGraph
 from tests.quantised_models import KINDS, WAYS, float_model, float_twin, quantised
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coarsen.reading.read import read_model, save_model, to_graph
+from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.cli.main import run
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.placement import Placement

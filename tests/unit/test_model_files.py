@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from coarsen.reading.files import model_files, model_sha256, unchanged
-from coarsen.reading.read import read_model, save_model
+from coarsen.reading.model.files import model_files, model_sha256, unchanged
+from coarsen.reading.model.read import read_model, save_model
 from pipeline.core.errors import ModelError
 from tests import models
 from tests.models import names, types

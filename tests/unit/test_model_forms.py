@@ -13,10 +13,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.forms import compressed_products
-from coarsen.reading.growth import ReadLimits
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
+from coarsen.reading.rewriting.forms import compressed_products
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError

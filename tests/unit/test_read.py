@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.read import name_the_nameless, read_model, save_model, to_graph
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.read import name_the_nameless, read_model, save_model, to_graph
 from tests import models
 from tests.models import SMALL, names, through_file, types
 from tests.onnx_models import convolution_onnx, relu_onnx

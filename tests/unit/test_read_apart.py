@@ -12,11 +12,12 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading import growth, read_apart
-from coarsen.reading.files import RUNNING, model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import read_model, save_model, to_graph
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading import read_apart
+from coarsen.reading.model import growth
+from coarsen.reading.model.files import RUNNING, model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import read_model, save_model, to_graph
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.shared.payload import load_graph, save_graph
 from tests.models import broadcast_model, dynamic, quantised, two_towers

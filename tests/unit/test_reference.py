@@ -12,14 +12,14 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
-from coarsen.reading import reference
-from coarsen.reading.departing import first_departure
-from coarsen.reading.files import model_sha256
-from coarsen.reading.float_twin import float_twin
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import save_model
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import save_model
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.reference import reference
+from coarsen.reading.reference.departing import first_departure
+from coarsen.reading.reference.float_twin import float_twin
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.checks import (

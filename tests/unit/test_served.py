@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 from pydantic import BaseModel, Field
 
-from coarsen.reading.read import to_graph
+from coarsen.reading.model.read import to_graph
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.deploy.emit import emit
 from pipeline.deploy.split import split

@@ -11,11 +11,11 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import read_shaped, save_model
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import read_shaped, save_model
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes, concretes, notes_of
+from coarsen.reading.sizes.shapes import InputShapes, concretes, notes_of
 from pipeline.core.devices import Topology
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.graph import Grouping

@@ -10,11 +10,11 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import InputShapes
-from coarsen.reading.size_ranges import between, parse_range, points_of
+from coarsen.reading.sizes.shapes import InputShapes
+from coarsen.reading.sizes.size_ranges import between, parse_range, points_of
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings

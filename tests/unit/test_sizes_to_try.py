@@ -14,16 +14,16 @@ import pytest
 from onnx import helper, numpy_helper
 from openvino import opset13 as op
 
-from coarsen.reading import choosing, trial
-from coarsen.reading.dimensions import AxisRole, dimension_names, role_of
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import read_shaped, save_model
+from coarsen.reading.model import choosing, trial
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import read_shaped, save_model
+from coarsen.reading.model.trial import try_sizes
+from coarsen.reading.model.tries import Tries
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.shapes import ChosenShape, InputShapes, assumption_of, described, notes_of
-from coarsen.reading.stated_sizes import numbers_in, stated_sides
-from coarsen.reading.trial import try_sizes
-from coarsen.reading.tries import Tries
+from coarsen.reading.sizes.dimensions import AxisRole, dimension_names, role_of
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, assumption_of, described, notes_of
+from coarsen.reading.sizes.stated_sizes import numbers_in, stated_sides
 from pipeline.core.errors import ModelError
 from tests.models import constant, with_state
 from tests.open_models import (

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coarsen.reading.colocation import Operations, ties
+from coarsen.reading.model.colocation import Operations, ties
 from pipeline.core.arrays import Bool, Int32
 
 Pairs = list[tuple[int, int]]

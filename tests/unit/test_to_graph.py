@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.read import to_graph
+from coarsen.reading.model.read import to_graph
 from pipeline.core.graph import Graph, topological_order
 from tests import models
 from tests.models import SMALL, names, through_file, types

@@ -15,15 +15,15 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
-from coarsen.reading import source_results
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.read import save_model, to_graph
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.read import save_model, to_graph
+from coarsen.reading.model.results_order import ResultsOrder
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.reference import AS_READ
-from coarsen.reading.results_order import ResultsOrder
-from coarsen.reading.shapes import InputShapes
-from coarsen.reading.source_results import write_source_results
+from coarsen.reading.reference import source_results
+from coarsen.reading.reference.reference import AS_READ
+from coarsen.reading.reference.source_results import write_source_results
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.cli.main import run
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, StoreError

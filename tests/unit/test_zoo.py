@@ -12,7 +12,7 @@ import pytest
 
 from coarsen.colocate import Colocate
 from coarsen.fold import Fold
-from coarsen.reading.read import read_model, to_graph
+from coarsen.reading.model.read import read_model, to_graph
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract
 from pipeline.settings import registry

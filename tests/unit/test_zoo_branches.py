@@ -8,7 +8,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.read import read_model, to_graph
+from coarsen.reading.model.read import read_model, to_graph
 from pipeline.core.graph import Graph
 from pipeline.shared.model_inputs import make_inputs
 from runtime import zoo

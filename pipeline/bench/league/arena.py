@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from coarsen.reading.files import is_written_as_path
+from coarsen.reading.model.files import is_written_as_path
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.protocol import LeagueInstance
 from pipeline.core.devices import CostTable, Topology

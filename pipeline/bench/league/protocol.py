@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from coarsen.reading.files import is_written_as_path
+from coarsen.reading.model.files import is_written_as_path
 from pipeline.core.errors import ModelError, UnknownNameError, UsageError
 
 Split = Literal["train", "choose", "test"]

@@ -17,9 +17,9 @@ from typing import Any
 import numpy.typing as npt
 import openvino as ov
 
-from coarsen.reading.reference import ONNXRUNTIME, by_evaluate, on_cpu
-from coarsen.reading.results_order import ResultsOrder
-from coarsen.reading.source_results import write_source_results
+from coarsen.reading.model.results_order import ResultsOrder
+from coarsen.reading.reference.reference import ONNXRUNTIME, by_evaluate, on_cpu
+from coarsen.reading.reference.source_results import write_source_results
 from pipeline.core.errors import ModelError
 from pipeline.shared.checks import CHECKS, REFERENCE, load_by_kind, relative_l2
 from pipeline.shared.departing import first_departure_before

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.size_ranges import parse_range, points_of
-from coarsen.reading.trial import refusal_of
-from coarsen.reading.tries import Tries
+from coarsen.reading.model.trial import refusal_of
+from coarsen.reading.model.tries import Tries
+from coarsen.reading.sizes.size_ranges import parse_range, points_of
 from pipeline.core.errors import UsageError
 from pipeline.shared.measured_sizes import ARRAYS, MeasuredSize, save_sizes
 from pipeline.shared.model_inputs import GIVEN, input_name, make_inputs

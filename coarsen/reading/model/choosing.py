@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coarsen.reading.shapes import ChosenShape, InputShapes, described
-from coarsen.reading.trial import SizeTrial, refusal, try_sizes
-from coarsen.reading.tries import Tries
+from coarsen.reading.model.trial import SizeTrial, refusal, try_sizes
+from coarsen.reading.model.tries import Tries
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, described
 from pipeline.core.errors import ModelError, listed
 from pipeline.shared.model_inputs import input_name
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.shapes import SCALAR, keeps_outputs
+from coarsen.reading.sizes.shapes import SCALAR, keeps_outputs
 from pipeline.core.errors import UsageError, listed
 from pipeline.shared.model_inputs import GIVEN, Inputs, input_name
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from coarsen.reading.files import RUNNING
+from coarsen.reading.model.files import RUNNING
 from pipeline.shared.model_inputs import Inputs, input_name, make_inputs
 from pipeline.shared.runtime_words import in_words
 from pipeline.system.processors import usable_processors

@@ -12,8 +12,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.integer_products import QuantisedWeights, constant_value, unpacked
-from coarsen.reading.portions import named
+from coarsen.reading.rewriting.integer_products import QuantisedWeights, constant_value, unpacked
+from coarsen.reading.rewriting.portions import named
 from pipeline.core.arrays import Float32
 
 LEAST_WEIGHTS = 1 << 12  # of a matrix; smaller ones stay in the caches as they are

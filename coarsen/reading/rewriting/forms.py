@@ -9,9 +9,9 @@ from typing import Any
 
 import openvino as ov
 
-from coarsen.reading.compression import compress_weights
-from coarsen.reading.integer_products import dequantise, integer_products
-from coarsen.reading.read import models_within, save_model, to_graph
+from coarsen.reading.model.read import models_within, save_model, to_graph
+from coarsen.reading.rewriting.compression import compress_weights
+from coarsen.reading.rewriting.integer_products import dequantise, integer_products
 from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_graph
 from pipeline.shared.payload import save_graph
 

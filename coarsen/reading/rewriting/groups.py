@@ -13,8 +13,8 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.portions import is_packed, join, named, portions
-from coarsen.reading.rewrites import Rewritten
+from coarsen.reading.rewriting.portions import is_packed, join, named, portions
+from coarsen.reading.rewriting.rewrites import Rewritten
 
 ENDS = ("first", "second")
 CHANNELS, GROUPS, HEADS = 1, 0, 1  # dimensions: of a tensor, of a convolution's weights, of queries, keys and values

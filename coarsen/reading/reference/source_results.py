@@ -16,9 +16,10 @@ from typing import Any
 
 import openvino as ov
 
-from coarsen.reading.files import model_files
-from coarsen.reading.read import name_the_nameless
-from coarsen.reading.reference import (
+from coarsen.reading.model.files import model_files
+from coarsen.reading.model.read import name_the_nameless
+from coarsen.reading.model.results_order import ResultsOrder
+from coarsen.reading.reference.reference import (
     AS_READ,
     EVALUATE,
     ONNXRUNTIME,
@@ -29,7 +30,6 @@ from coarsen.reading.reference import (
     on_cpu,
     onnxruntime_version,
 )
-from coarsen.reading.results_order import ResultsOrder
 from pipeline.core.errors import MissingPackageError, ModelError
 from pipeline.shared.checks import CHECKS, EVALUATED, OUTPUTS, ByKind, load_by_kind, relative_l2, save_by_kind
 from pipeline.shared.model_outputs import expose

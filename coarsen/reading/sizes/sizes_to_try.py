@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coarsen.reading.dimensions import AxisRole, Names, roles_of
-from coarsen.reading.lines import reads_line, tiles
-from coarsen.reading.stated_sizes import (
+from coarsen.reading.sizes.dimensions import AxisRole, Names, roles_of
+from coarsen.reading.sizes.lines import reads_line, tiles
+from coarsen.reading.sizes.stated_sizes import (
     TABLE_SIDES,
     meets_table,
     metadata_of,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.flops import elements
+from coarsen.reading.model.flops import elements
 from pipeline.core.errors import ModelError
 from pipeline.core.figures import bytes_text
 from pipeline.core.settings import CoarsenSettings

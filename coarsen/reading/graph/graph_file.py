@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from coarsen.fold import Fold
-from coarsen.reading.document import read_document
-from coarsen.reading.files import model_sha256
-from coarsen.reading.growth import ReadLimits
-from coarsen.reading.msr import is_msr, read_msr
+from coarsen.reading.graph.document import read_document
+from coarsen.reading.graph.msr import is_msr, read_msr
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.read_apart import read_apart
-from coarsen.reading.rewrites import Rewrites
-from coarsen.reading.shapes import InputShapes
+from coarsen.reading.rewriting.rewrites import Rewrites
+from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload

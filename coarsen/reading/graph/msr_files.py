@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Required
 import numpy as np
 from typing_extensions import TypedDict
 
-from coarsen.reading.msr import MS, TYPES, node_names
+from coarsen.reading.graph.msr import MS, TYPES, node_names
 from pipeline.core.arrays import Int32
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError, listed

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.portions import named
-from coarsen.reading.read import models_within
+from coarsen.reading.model.read import models_within
+from coarsen.reading.rewriting.portions import named
 from pipeline.core.arrays import Float32, Int32
 
 logger = logging.getLogger(__name__)

@@ -18,14 +18,16 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
-from coarsen.reading.choosing import Suitable, first_that_runs
-from coarsen.reading.colocation import Operations, ties
-from coarsen.reading.dimensions import dimension_names
-from coarsen.reading.files import CHECK_FILE, check_exists, check_ir
-from coarsen.reading.flops import ATTRIBUTED, Shape, elements, operation_flops
-from coarsen.reading.given_inputs import check_inputs, load_inputs, shape_texts
-from coarsen.reading.growth import ReadLimits, check_growth, growth
-from coarsen.reading.shapes import (
+from coarsen.reading.model.choosing import Suitable, first_that_runs
+from coarsen.reading.model.colocation import Operations, ties
+from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
+from coarsen.reading.model.flops import ATTRIBUTED, Shape, elements, operation_flops
+from coarsen.reading.model.growth import ReadLimits, check_growth, growth
+from coarsen.reading.model.trial import refusal
+from coarsen.reading.model.tries import Tries
+from coarsen.reading.sizes.dimensions import dimension_names
+from coarsen.reading.sizes.given_inputs import check_inputs, load_inputs, shape_texts
+from coarsen.reading.sizes.shapes import (
     ChosenShape,
     InputShapes,
     concretes,
@@ -36,8 +38,6 @@ from coarsen.reading.shapes import (
     shown,
     with_given,
 )
-from coarsen.reading.trial import refusal
-from coarsen.reading.tries import Tries
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side

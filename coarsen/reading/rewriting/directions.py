@@ -15,8 +15,8 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.portions import join, named, portions
-from coarsen.reading.rewrites import Rewritten
+from coarsen.reading.rewriting.portions import join, named, portions
+from coarsen.reading.rewriting.rewrites import Rewritten
 
 WAYS = ("forward", "reverse")
 BY_STATE, BY_WEIGHT = 1, 0  # the dimension of directions

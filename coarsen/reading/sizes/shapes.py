@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.dimensions import Names
-from coarsen.reading.size_ranges import parse_range, points_of
-from coarsen.reading.sizes_to_try import Guess, Shapes, guesses
+from coarsen.reading.sizes.dimensions import Names
+from coarsen.reading.sizes.size_ranges import parse_range, points_of
+from coarsen.reading.sizes.sizes_to_try import Guess, Shapes, guesses
 from pipeline.core.errors import UsageError, listed
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_inputs import input_name

@@ -1,0 +1,1 @@
+"""Reads graphs from files that hold no model."""

@@ -1,0 +1,1 @@
+"""Reads a model: its files, its operations, their work."""

@@ -1,0 +1,1 @@
+"""Rewrites of a model that compute the same, or tell what they change."""

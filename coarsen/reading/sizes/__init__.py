@@ -1,0 +1,1 @@
+"""Sizes of open dimensions: stated, guessed, tried, in ranges."""
