@@ -34,10 +34,10 @@ from runtime.executor.placed import PlacedModel, SegmentCompiler
 from runtime.executor.segments import segmentation
 from runtime.executor.splitting import how_to_run, placed_in_memory
 from runtime.machines.devices import discover, make_spec, parse_devices
-from runtime.measuring.affinity import affinities
-from runtime.measuring.dataflow import executor_variant
-from runtime.measuring.pairs import PairBench
-from runtime.measuring.variant import Variant, hetero_variant
+from runtime.measuring.contest.dataflow import executor_variant
+from runtime.measuring.contest.pairs import PairBench
+from runtime.measuring.contest.variant import Variant, hetero_variant
+from runtime.measuring.process.affinity import affinities
 
 ONE_THREAD = "CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
 DEVICES = f"A={ONE_THREAD},B={ONE_THREAD}"

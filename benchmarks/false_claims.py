@@ -29,11 +29,11 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.answers import CheckedLoad
-from runtime.measuring.claims import TWIN
-from runtime.measuring.contest import Contest, contest
-from runtime.measuring.pairs import PairBench, Part, Start
-from runtime.measuring.variant import Variant
+from runtime.measuring.contest.claims import TWIN
+from runtime.measuring.contest.contest import Contest, contest
+from runtime.measuring.contest.pairs import PairBench, Part, Start
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.process.answers import CheckedLoad
 
 NETWORK = "inception-v3"
 OPERATIONS = 1000  # of the small model

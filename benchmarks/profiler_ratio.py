@@ -12,8 +12,8 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.machines.devices import discover, make_spec
-from runtime.measuring.profile import profile
-from runtime.measuring.variant import Variant, start
+from runtime.measuring.contest.variant import Variant, start
+from runtime.measuring.profile.profile import profile
 
 NETWORK = "resnet50"
 INFERENCES = 200
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
         "profiler_ratio",
         statistics.median(ours / plain for ours, plain in pairs),
         "1",
-        f"runtime.measuring.profile with {ProfileSettings().inferences} inferences over child start, compilation and "
+        f"runtime.measuring.profile.profile with {ProfileSettings().inferences} inferences over child start, compilation and "
         f"{INFERENCES} plain inferences; {how}",
         target=TARGET,
     )

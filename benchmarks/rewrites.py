@@ -36,13 +36,13 @@ from pipeline.shared.model_inputs import input_name
 from pipeline.shared.payload import read_json
 from pipeline.system.process import cpu_count
 from runtime.machines.devices import discover
-from runtime.measuring.baselines import baselines
-from runtime.measuring.child import ChildError
-from runtime.measuring.inputs import inputs_of
-from runtime.measuring.pairs import REST_AFTER_REALTIME
-from runtime.measuring.space import Space
-from runtime.measuring.variant import Variant, outputs_of, start
-from runtime.measuring.worker import RealtimeScheduling, realtime
+from runtime.measuring.contest.baselines import baselines
+from runtime.measuring.contest.pairs import REST_AFTER_REALTIME
+from runtime.measuring.contest.space import Space
+from runtime.measuring.contest.variant import Variant, outputs_of, start
+from runtime.measuring.outputs.inputs import inputs_of
+from runtime.measuring.process.child import ChildError
+from runtime.measuring.process.worker import RealtimeScheduling, realtime
 from tests.quantised_models import convolutions, quantised, recurrent, transformer
 
 STARTS, ROUNDS, TURN_S = 3, 12, 0.05

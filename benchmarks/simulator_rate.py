@@ -23,7 +23,7 @@ from pipeline.core.simulation import LocalSearch, Moves, SequentialModel
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.settings.registry import build
 from pipeline.shared.partition import colocated, join
-from runtime.measuring.fusion import cpu_kernels
+from runtime.measuring.profile.fusion import cpu_kernels
 from runtime.simulators.sequential import Sequential, SequentialEvaluator
 
 NETWORK = "inception-v3"

@@ -27,9 +27,9 @@ from pipeline.shared.payload import read_json
 from pipeline.store.store import Store
 from pipeline.system.process import cpu_count
 from runtime import zoo
-from runtime.measuring.contest import Contest, contest
-from runtime.measuring.pairs import PairBench
-from runtime.measuring.variant import Variant
+from runtime.measuring.contest.contest import Contest, contest
+from runtime.measuring.contest.pairs import PairBench
+from runtime.measuring.contest.variant import Variant
 from tests.exported_models import EXPORTED
 
 BUDGET_S = 40.0

@@ -1,8 +1,8 @@
 """Devices, measuring on them, simulating them."""
 
 TABLE = {
-    "dataflow": "runtime.measuring.dataflow:Dataflow",
-    "hetero": "runtime.measuring.hetero:Hetero",
+    "dataflow": "runtime.measuring.contest.dataflow:Dataflow",
+    "hetero": "runtime.measuring.contest.hetero:Hetero",
     "latency": "runtime.simulators.latency:SingleInference",
     "listsched": "runtime.simulators.listsched:ListSched",
     "pipelined": "runtime.simulators.pipelined:Pipelined",

@@ -24,7 +24,7 @@ from pipeline.result.records import (
     SpeedupRecord,
     to_json,
 )
-from runtime.measuring.affinity import HETERO_PROPERTIES, hetero_target
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
 
 
 def deployed(

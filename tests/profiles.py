@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.measuring.profile
+import runtime.measuring.profile.profile
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
-from runtime.measuring.profile import Profile
+from runtime.measuring.profile.profile import Profile
 
 
 def make_up_profiles(patch: pytest.MonkeyPatch) -> None:
@@ -25,5 +25,5 @@ def make_up_profiles(patch: pytest.MonkeyPatch) -> None:
         topology = Topology.uniform(tuple(devices), bytes_per_s=1e9, latency_s=1e-6)
         return Profile(costs, topology, dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), {})
 
-    patch.setattr(runtime.measuring.profile, "profile", profile)
-    patch.setattr(runtime.measuring.profile, "slowdown", lambda *_, **__: {})
+    patch.setattr(runtime.measuring.profile.profile, "profile", profile)
+    patch.setattr(runtime.measuring.profile.profile, "slowdown", lambda *_, **__: {})

@@ -21,7 +21,7 @@ from pipeline.result.records import to_json
 from pipeline.result.result import candidate_rows
 from pipeline.store.store import digest, write_json
 from pipeline.store.task import Progress
-from runtime.measuring.claims import ratio_of
+from runtime.measuring.contest.claims import ratio_of
 
 SCHEMA = "placewright.bench-final/2"
 FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise
@@ -73,7 +73,7 @@ def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Pla
     """Return method -> its placement of least value over the seeds, normalised as by the runtime; single devices left
     out.
     """
-    from runtime.measuring.affinity import normalised
+    from runtime.measuring.process.affinity import normalised
 
     graph, devices = case.subject.graph, case.devices
     best: dict[str, Placement] = {}

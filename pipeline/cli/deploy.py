@@ -211,7 +211,7 @@ def _where_outputs(
 def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
     """Write the first operation that departs, the others, the outputs, and what is not known."""
     from pipeline.deploy.where_outputs import difference_words, first_sentence, not_known
-    from runtime.measuring.outputs import percent
+    from runtime.measuring.outputs.outputs import percent
 
     console.show(first_sentence(found))
     shown = found.operations if every else found.operations[:SLOWEST]

@@ -254,7 +254,7 @@ def show_result(result: Result) -> None:
         warnings,
         winner_text,
     )
-    from runtime.measuring.claims import TWIN
+    from runtime.measuring.contest.claims import TWIN
 
     record = result.record
     rows = []

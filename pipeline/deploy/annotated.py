@@ -34,7 +34,7 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
         UsageError: the model is not an ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
         StoreError: the model is not there any more, or has changed.
     """
-    from runtime.measuring.tensor_names import input_shapes
+    from runtime.measuring.outputs.tensor_names import input_shapes
 
     if deployment.record.rewrite:
         raise UsageError(
@@ -119,7 +119,7 @@ def _designators(deployment: Deployment) -> dict[str, str]:
 
 def _devices(deployment: Deployment, graph: Any) -> list[str]:
     """Return the device of every node of a graph, in its order, "" where nothing tells."""
-    from runtime.measuring.tensor_names import producers
+    from runtime.measuring.outputs.tensor_names import producers
 
     placement, gives = deployment.record.placement, producers(deployment.model)
     devices = ["" for _ in graph.node]

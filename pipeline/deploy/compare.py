@@ -14,7 +14,7 @@ from pipeline.result.deployment import PLACEMENT
 from pipeline.result.records import PlacementRecord, from_json
 from pipeline.result.result import Result
 from pipeline.shared.payload import read_json
-from runtime.measuring.claims import mean_interval, unpaired_ratio
+from runtime.measuring.contest.claims import mean_interval, unpaired_ratio
 
 LEVEL = 0.95
 ENOUGH = 3  # starts, for the interval of one run

@@ -19,8 +19,8 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.deploy.two_runs import Arrays
 from pipeline.shared.departing import FirstDeparture, first_departure_before
 from pipeline.stages.faithful import SAME_INDICES
-from runtime.measuring.child import ChildError
-from runtime.measuring.outputs import OutputDifference, channels_of, differences
+from runtime.measuring.outputs.outputs import OutputDifference, channels_of, differences
+from runtime.measuring.process.child import ChildError
 
 GRACE_S = 10.0  # for what was begun before the time was up
 SKIPPED = frozenset({"Parameter", "Constant", "Result", "Assign", "ReadValue"})

@@ -143,9 +143,9 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
     from pipeline.deploy.departures import judged_outputs
     from pipeline.deploy.two_runs import outputs_of_segments
     from pipeline.stages.faithful import allowances
-    from runtime.measuring.child import ChildError
-    from runtime.measuring.outputs import Reference, percent
-    from runtime.measuring.quality import limits_for
+    from runtime.measuring.outputs.outputs import Reference, percent
+    from runtime.measuring.outputs.quality import limits_for
+    from runtime.measuring.process.child import ChildError
 
     if not (folder / REFERENCE).exists():
         why = " ".join(read_json(folder / FACTS)["why_not"])

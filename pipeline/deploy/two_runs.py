@@ -13,8 +13,8 @@ import numpy.typing as npt
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.where import Wanted, refused_instead
 from pipeline.shared.checks import CHECKS, OUTPUTS, load_by_kind
-from runtime.measuring.child import Child, ChildError
-from runtime.measuring.variant import Variant, described
+from runtime.measuring.contest.variant import Variant, described
+from runtime.measuring.process.child import Child, ChildError
 
 SOURCE = "source"  # what a run is compared with unless another one is named
 
@@ -24,7 +24,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 class RunOnDevices:
     """A model as devices run it, in a measuring process that lives as long as nothing goes wrong.
 
-    precisions, producers: see `runtime.measuring.exposed`, once `outputs` was asked for.
+    precisions, producers: see `runtime.measuring.process.exposed`, once `outputs` was asked for.
     """
 
     def __init__(self, name: str, model: Path, wanted: Wanted, folder: Path) -> None:

@@ -19,7 +19,7 @@ from pipeline.stages.plan import look_at_model
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes
-    from runtime.measuring.child import Child, ChildError
+    from runtime.measuring.process.child import Child, ChildError
 
 NAMELESS = re.compile(r"(?P<plugin>\w+)(\.\d+)?\{[^{}]*\}")  # a device with properties
 SECONDS = 1.0  # of inferences over which the counters are averaged
@@ -150,8 +150,8 @@ def wanted_on(text: str) -> Wanted:
         DeviceError: the machine does not have a device.
     """
     from runtime.machines.devices import discover, make_spec, parse_devices
-    from runtime.measuring.affinity import HETERO_PROPERTIES
-    from runtime.measuring.baselines import AUTO_PROPERTIES
+    from runtime.measuring.contest.baselines import AUTO_PROPERTIES
+    from runtime.measuring.process.affinity import HETERO_PROPERTIES
 
     mode, _, rest = text.partition(":")
     plugins = discover()
@@ -203,8 +203,8 @@ def locate_in(model: Path, wanted: Wanted, *, name: str, seconds: float, minimum
         DeviceError: the device refuses operations.
         ChildError: the model could not be run.
     """
-    from runtime.measuring.child import Child, ChildError
-    from runtime.measuring.variant import Variant, described
+    from runtime.measuring.contest.variant import Variant, described
+    from runtime.measuring.process.child import Child, ChildError
 
     settings = MeasureSettings()
     variant = Variant("located", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity)
@@ -235,7 +235,7 @@ def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted
 
 
 def record_of(answer: Mapping[str, Any], wanted: Wanted, *, model: str) -> WhereRecord:
-    """Return the record of what `runtime.measuring.located` answers.
+    """Return the record of what `runtime.measuring.process.located` answers.
 
     HETERO does not say which device runs a sub-model. It is the one that most of the sub-model's operations go by, as
     long as that is among those the compiled model says it runs on.
@@ -358,7 +358,7 @@ class _Rows:
 
     def _names(self, openvino_names: Sequence[str]) -> list[str]:
         """Return the user's names of devices."""
-        from runtime.measuring.variant import Variant, executed_names
+        from runtime.measuring.contest.variant import Variant, executed_names
 
         return list(executed_names(Variant("", "where", self.wanted.target, self.wanted.devices), openvino_names))
 

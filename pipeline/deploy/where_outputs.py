@@ -38,9 +38,9 @@ from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.stages.faithful import allowances
 from pipeline.stages.plan import look_at_model
-from runtime.measuring.child import ChildError
-from runtime.measuring.outputs import OutputDifference, Reference, percent
-from runtime.measuring.quality import limits_for
+from runtime.measuring.outputs.outputs import OutputDifference, Reference, percent
+from runtime.measuring.outputs.quality import limits_for
+from runtime.measuring.process.child import ChildError
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes

@@ -28,12 +28,12 @@ from pipeline.shared.payload import EvaluationDocument
 from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
-    from runtime.measuring.claims import Ratio
-    from runtime.measuring.contest import Contest
-    from runtime.measuring.entrants import Entrant
-    from runtime.measuring.pairs import PairBench
-    from runtime.measuring.ranges import RangeBench
-    from runtime.measuring.variant import Variant
+    from runtime.measuring.contest.claims import Ratio
+    from runtime.measuring.contest.contest import Contest
+    from runtime.measuring.contest.entrants import Entrant
+    from runtime.measuring.contest.pairs import PairBench
+    from runtime.measuring.contest.ranges import RangeBench
+    from runtime.measuring.contest.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
 MEDIAN = 50.0  # the percentile of which the rate of one request is the inverse
@@ -79,9 +79,9 @@ def on_devices(
     Raises:
         ChildError: the reference cannot be run on the CPU.
     """
-    from runtime.measuring.contest import contest
-    from runtime.measuring.ranges import bench_of
-    from runtime.measuring.starts import Written
+    from runtime.measuring.contest.contest import contest
+    from runtime.measuring.contest.ranges import bench_of
+    from runtime.measuring.contest.starts import Written
 
     if subject.model is None:
         raise ValueError("a graph alone cannot be measured")
@@ -103,9 +103,9 @@ def on_devices(
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
     """Return the baselines and the settings to try, and what gives the neighbours of settings."""
     from runtime.machines.devices import discover
-    from runtime.measuring.baselines import baselines
-    from runtime.measuring.precisions import without
-    from runtime.measuring.space import Space
+    from runtime.measuring.contest.baselines import baselines
+    from runtime.measuring.contest.space import Space
+    from runtime.measuring.profile.precisions import without
 
     settings = terms.settings
     plugins = without(discover(), terms.tried)
@@ -159,8 +159,8 @@ def _by_hetero(subject: Subject, row: FinalistRow, placement: Placement, objecti
 
     Where throughput counts, as many requests are in flight as the runtime advises.
     """
-    from runtime.measuring.affinity import affinities, normalised
-    from runtime.measuring.variant import hetero_variant
+    from runtime.measuring.contest.variant import hetero_variant
+    from runtime.measuring.process.affinity import affinities, normalised
 
     graph, devices = subject.graph, subject.topology.devices
     variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities(graph, placement, devices))
@@ -173,7 +173,7 @@ def _nothing_around(variant: Variant) -> list[Variant]:
 
 def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
-    from runtime.measuring.quality import metric_file
+    from runtime.measuring.outputs.quality import metric_file
 
     told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source}
     told |= {name: getattr(settings, name) for name in TOLD_BY_STARTS}
@@ -190,7 +190,7 @@ def _alone(
     progress: Callable[[str], None],
 ) -> dict[str, list[float]]:
     """Return the latencies of the likely answer and of the control, running on their own; none of whoever fails."""
-    from runtime.measuring.child import ChildError
+    from runtime.measuring.process.child import ChildError
 
     claimed = contest.judgement.claimed if contest.judgement is not None else ()
     names = [name for name in dict.fromkeys((*claimed[:1], contest.control)) if name]
@@ -215,7 +215,7 @@ def _entrant_row(
     settings: MeasureSettings,
 ) -> MeasuredRow:
     """Return the row of a variant."""
-    from runtime.measuring.hetero import measured
+    from runtime.measuring.contest.hetero import measured
 
     entry, result = contest.entries[name], contest.entries[name].failed
     if result is not None or not entry.starts:
@@ -267,7 +267,7 @@ def _measured_row(variant: VariantRow, said: EvaluationDocument, standing: Compa
 
 def latency_of(samples_s: Sequence[float]) -> IntervalRow:
     """Return the geometric mean of what the starts gave, with its interval if there are enough of them."""
-    from runtime.measuring.claims import mean_interval
+    from runtime.measuring.contest.claims import mean_interval
 
     mean, low, high = mean_interval(np.log(np.maximum(samples_s, 1e-12)).tolist(), 0.95)
     enough = len(samples_s) >= ENOUGH_STARTS
@@ -292,7 +292,7 @@ def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]
 
     They hold for latencies that do not depend on one another.
     """
-    from runtime.measuring.claims import quantile_interval
+    from runtime.measuring.contest.claims import quantile_interval
 
     intervals = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
     return {share: ends for share, ends in intervals.items() if ends is not None}
@@ -324,7 +324,7 @@ def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
 
 def _over(contest: Contest, reference: str) -> dict[str, RatioRow]:
     """Return how many times as fast as a reference every variant of the final is, with an interval."""
-    from runtime.measuring.claims import ratio_of
+    from runtime.measuring.contest.claims import ratio_of
 
     if not reference or contest.judgement is None:
         return {}
@@ -343,8 +343,8 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Final
 
     See `on_devices`; there is no contest.
     """
-    from runtime.measuring.affinity import HETERO_PROPERTIES, normalised
-    from runtime.measuring.variant import Variant
+    from runtime.measuring.contest.variant import Variant
+    from runtime.measuring.process.affinity import HETERO_PROPERTIES, normalised
 
     graph, topology = subject.graph, subject.topology
     asked: list[tuple[Variant, Placement, Placement | None]] = []

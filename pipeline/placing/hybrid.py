@@ -33,7 +33,7 @@ from runtime.calibration.calibrate import median_error, relative_noise
 from runtime.calibration.plausible import plausible_placements
 from runtime.calibration.ridge import fit
 from runtime.calibration.terms import Terms
-from runtime.measuring.affinity import normalised
+from runtime.measuring.process.affinity import normalised
 
 KAPPA = 1.0  # standard deviations by which a prediction is taken to be too high
 SEARCH_SHARE = 0.5  # of a round's seconds, for all placers together

@@ -14,7 +14,7 @@ from pipeline.core.stages import Candidate, Evaluator, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 
 if TYPE_CHECKING:
-    from runtime.measuring.variant import Variant
+    from runtime.measuring.contest.variant import Variant
 
 SEGMENT_S = 3e-5  # what a segment takes beyond its operations; docs/executor.md
 # Worth trying, the most promising first; all but that with the best finalist alone.
@@ -29,8 +29,8 @@ def in_segments(
     Where throughput counts, every device has a request to work on and one that waits. first: whether it is the best
     finalist. A placement that parts operations that must run in one sub-model has none.
     """
-    from runtime.measuring.dataflow import executor_variant
-    from runtime.measuring.variant import Variant
+    from runtime.measuring.contest.dataflow import executor_variant
+    from runtime.measuring.contest.variant import Variant
 
     graph, devices = subject.graph, subject.topology.devices
     variants = []
@@ -78,7 +78,7 @@ def _count(graph: Graph, placement: Placement) -> int:
 def _moves(graph: Graph, placement: Placement) -> list[Placement]:
     """Return the placements in which one segment has another device."""
     from runtime.executor.segments import segmentation
-    from runtime.measuring.affinity import normalised
+    from runtime.measuring.process.affinity import normalised
 
     index = {name: i for i, name in enumerate(graph.names)}
     moves = []
@@ -92,7 +92,7 @@ def _moves(graph: Graph, placement: Placement) -> list[Placement]:
 
 def executed(variant: Variant, graph: Graph, placement: Placement) -> Placement:
     """Return the placement as segments run it: what lies between operations that must not be parted is with them."""
-    from runtime.measuring.affinity import normalised
+    from runtime.measuring.process.affinity import normalised
 
     index = {name: i for i, name in enumerate(graph.names)}
     device = placement.device.copy()

@@ -85,7 +85,7 @@ class Remembered:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the answer for each placement, measured now unless it is known."""
-        from runtime.measuring.affinity import normalised
+        from runtime.measuring.process.affinity import normalised
 
         self.evaluations += len(placements)
         graph, grouping = self._subject.graph, self._subject.grouping

@@ -17,8 +17,8 @@ import numpy as np
 from pipeline.placing.rows import SlowStartsRow
 
 if TYPE_CHECKING:
-    from runtime.measuring.contest import Contest
-    from runtime.measuring.pairs import Start
+    from runtime.measuring.contest.contest import Contest
+    from runtime.measuring.contest.pairs import Start
 
 Key = TypeVar("Key", str, int)
 
@@ -43,7 +43,7 @@ class OwnSeconds:
 
 def own_seconds(contest: Contest, name: str) -> OwnSeconds:
     """Return what a variant takes that has had a start."""
-    from runtime.measuring.claims import TWIN
+    from runtime.measuring.contest.claims import TWIN
 
     entry = contest.entries[name]
     control_s = control_seconds(contest)
@@ -97,7 +97,7 @@ def slow_starts(contest: Contest) -> dict[str, SlowStartsRow]:
     The control is loaded once for a round of starts, and once for the screening: what all variants of a round share is
     the control's. What is usual is told by the screening and by the final apart: the machine changes between them.
     """
-    from runtime.measuring.claims import TWIN
+    from runtime.measuring.contest.claims import TWIN
 
     screened: list[tuple[str, int, float]] = []  # configuration, round, log ratio
     final: list[tuple[str, int, float]] = []

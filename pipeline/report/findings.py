@@ -17,7 +17,7 @@ from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord
 from pipeline.result.words import compared, disturbed_text, failure_text, is_first_sight, is_untried
-from runtime.measuring.claims import TWIN
+from runtime.measuring.contest.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
 

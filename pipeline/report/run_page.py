@@ -19,7 +19,7 @@ from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result
 from pipeline.result.words import alone_text, pipelines_text, search_text, warnings, winner_text
-from runtime.measuring.claims import TWIN
+from runtime.measuring.contest.claims import TWIN
 
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn

@@ -13,7 +13,7 @@ from pipeline.report.run import RunRecords
 from pipeline.report.text import change_text, seconds_text, value_text
 from pipeline.result.records import CandidateRecord
 from pipeline.result.words import is_first_sight
-from runtime.measuring.claims import TWIN, unpaired_ratio
+from runtime.measuring.contest.claims import TWIN, unpaired_ratio
 
 LEAST = 0.02
 STARTS = 3  # of each run, for an interval

@@ -16,7 +16,7 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
     outcomes: by stage, `profile` among them.
     """
-    from runtime.measuring.left_out import notes
+    from runtime.measuring.profile.left_out import notes
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
     sentences = notes(profile["left_out"])

@@ -116,7 +116,7 @@ class Result:
         Raises:
             UsageError: it runs in segments; `pipeline.load` runs those.
         """
-        from runtime.measuring.deploy import compile_placed
+        from runtime.measuring.process.deploy import compile_placed
 
         Deployment.load(self.path).check_whole("which one compiled model cannot")
         return compile_placed(self.path / "placed.xml", payload.read_json(self.path / "placement.json"))
@@ -297,7 +297,7 @@ def _notes(
         assumed += form_notes([ModelForm.from_json(row) for row in payload.read_json(read.entry.path(FORMS))])
     if precisions is None:
         return assumed
-    from runtime.measuring.precisions import notes
+    from runtime.measuring.profile.precisions import notes
 
     return assumed + notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
 
@@ -355,7 +355,7 @@ def write_placed(
     """
     model = form_file(Path("model.xml"), best.get("rewrite", "")).name
     if best.get("batch", 1) > 1:
-        from runtime.measuring.batching import save_batched
+        from runtime.measuring.process.batching import save_batched
 
         names = save_batched(read.path(model), path / "placed.xml", best["batch"])
     else:

@@ -1,6 +1,6 @@
 """The answer of a run: what to use, and what may be said of it.
 
-On devices it rests on the starts of a contest (`runtime.measuring.contest`): a gain is claimed over the best baseline
+On devices it rests on the starts of a contest (`runtime.measuring.contest.contest`): a gain is claimed over the best baseline
 of one device or not at all. Without devices there is only what a simulator predicts.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pipeline.core.figures import bytes_text
 from pipeline.result.accuracy import both_answers
 from pipeline.result.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
-from runtime.measuring.claims import mean_interval
+from runtime.measuring.contest.claims import mean_interval
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
 MANY = 5  # starts in all of which a split must be faster than one device to go before it

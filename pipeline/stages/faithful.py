@@ -43,7 +43,7 @@ from pipeline.shared.checks import (
 )
 from pipeline.shared.model_inputs import GIVEN, ZEROS
 from pipeline.stages.plan import ModelFile
-from runtime.measuring.outputs import OutputDifference, channels_of, differences
+from runtime.measuring.outputs.outputs import OutputDifference, channels_of, differences
 
 SHAPES = "shapes.json"
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read

@@ -106,7 +106,7 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
         UsageError: a device is not written as it should be.
     """
     from runtime.machines import devices as available
-    from runtime.measuring.precisions import FULL, low_precisions
+    from runtime.measuring.profile.precisions import FULL, low_precisions
 
     plugins = available.discover()
     specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
@@ -365,7 +365,7 @@ def _content_name(text: str, files: dict[str, str], *, metric: bool) -> str:
     if not text or not (metric or Path(text).is_file()):
         return text
     if metric:
-        from runtime.measuring.quality import metric_file
+        from runtime.measuring.outputs.quality import metric_file
 
         path = metric_file(text)
     else:

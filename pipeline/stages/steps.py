@@ -74,7 +74,7 @@ def read(work: StepContext) -> None:
 
 def kernels(work: StepContext) -> None:
     """Write kernels.npz: which operations the CPU runtime runs as one kernel."""
-    from runtime.measuring.fusion import cpu_kernels
+    from runtime.measuring.profile.fusion import cpu_kernels
 
     graph = payload.load_graph(work.read("read", "graph.npz"))
     payload.save_arrays(work.out / "kernels.npz", {"kernel": cpu_kernels(_model(work), graph)})
@@ -82,7 +82,7 @@ def kernels(work: StepContext) -> None:
 
 def precisions(work: StepContext) -> None:
     """Write precisions.json: which low precisions the model tolerates."""
-    from runtime.measuring.precisions import to_json, try_precisions
+    from runtime.measuring.profile.precisions import to_json, try_precisions
 
     pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
     settings = MeasureSettings(**work.task.params["settings"])
@@ -94,9 +94,9 @@ def precisions(work: StepContext) -> None:
 
 def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
-    from runtime.measuring.left_out import to_json
-    from runtime.measuring.profile import profile as measure_profile
-    from runtime.measuring.profile import slowdown
+    from runtime.measuring.profile.left_out import to_json
+    from runtime.measuring.profile.profile import profile as measure_profile
+    from runtime.measuring.profile.profile import slowdown
 
     _check_time(work)
     settings, left_s = ProfileSettings(**work.task.params["settings"]), work.deadline.share(PROFILE_SHARE).left_s
@@ -458,7 +458,7 @@ def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
     if "precisions" not in work.inputs:
         return devices
     from runtime.machines.devices import discover
-    from runtime.measuring.precisions import raised
+    from runtime.measuring.profile.precisions import raised
 
     return raised(devices, work.task.params["open_names"], _tried_precisions(work), discover())
 

@@ -13,7 +13,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-import runtime.measuring.profile
+import runtime.measuring.profile.profile
 from coarsen.reading import read_apart
 from coarsen.reading.model.read import save_model
 from pipeline import api
@@ -296,7 +296,7 @@ def test_a_run_that_fails_leaves_no_result_of_another_beside_its_manifest(
     before = snapshot(copy.run)
     fails(4, *arguments, "--devices", "TPU")
     assert snapshot(copy.run) == before
-    monkeypatch.setattr(runtime.measuring.profile, "_refused", lambda model, device, settings: ("sum",))
+    monkeypatch.setattr(runtime.measuring.profile.profile, "_refused", lambda model, device, settings: ("sum",))
     fails(4, *arguments, "--devices", "CPU")
     manifest = json.loads((copy.run / "manifest.json").read_text(encoding="utf-8"))
     assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU"]
@@ -318,7 +318,9 @@ def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(
     copy: Warm, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = {"A": ("left0", "left1", "sum"), "B": ("left1", "sum", "right0")}
-    monkeypatch.setattr(runtime.measuring.profile, "_refused", lambda model, device, settings: answers[device.name])
+    monkeypatch.setattr(
+        runtime.measuring.profile.profile, "_refused", lambda model, device, settings: answers[device.name]
+    )
     arguments = options(copy.store, profile__inferences=4)
     cause, fix = fails(4, "tune", str(copy.model), "--run", str(copy.run), *arguments)
     assert "2 operation(s) run on none of A, B: left1, sum." in cause

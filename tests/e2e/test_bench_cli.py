@@ -22,7 +22,7 @@ from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.system.workers import Worker
-from runtime.measuring.hetero import Hetero
+from runtime.measuring.contest.hetero import Hetero
 from runtime.simulators.sequential import Sequential
 
 pytestmark = pytest.mark.usefixtures("read_here")

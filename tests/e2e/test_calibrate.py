@@ -19,8 +19,8 @@ from pipeline.core.stages import Evaluator, Subject
 from pipeline.deploy.calibrate import JOURNAL, Journal, Sampling
 from pipeline.result.records import CalibrationRecord
 from runtime.machines import devices
-from runtime.measuring.dataflow import Dataflow
-from runtime.measuring.hetero import Hetero
+from runtime.measuring.contest.dataflow import Dataflow
+from runtime.measuring.contest.hetero import Hetero
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
 from tests.e2e.conftest import DEVICES

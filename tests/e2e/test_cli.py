@@ -26,7 +26,7 @@ from pipeline.result.result import Result, write_placed
 from pipeline.settings import registry
 from pipeline.settings.config import SECTIONS, Settings
 from pipeline.store.store import Store
-from runtime.measuring.hetero import Hetero
+from runtime.measuring.contest.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot
 from tests.e2e.test_calibrate import Lazy
 from tests.models import two_towers
@@ -387,7 +387,7 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     where += ["--set", "place.reward=simulated"]
     assert run(["place", *where]) == 0
     monkeypatch.setattr("pipeline.api.Deadline", Clock)
-    monkeypatch.setattr("runtime.measuring.precisions.check_fits", lambda *_, **more: None)
+    monkeypatch.setattr("runtime.measuring.profile.precisions.check_fits", lambda *_, **more: None)
     assert run(["measure", *where]) == 0
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
     assert f"There was no time to compare anything with {result['best']}" in result["verdict"]

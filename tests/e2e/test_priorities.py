@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.measuring.profile
+import runtime.measuring.profile.profile
 from pipeline.core.problem import Problem
 from pipeline.result.result import Result
 from pipeline.stages import steps
 from pipeline.store.store import Store
-from runtime.measuring.profile import Profile
+from runtime.measuring.profile.profile import Profile
 from tests.e2e.conftest import options
 
 pytestmark = pytest.mark.usefixtures("read_here")
@@ -52,8 +52,8 @@ def test_priorities_reach_every_file_of_a_run_and_the_simulator_that_measures(
         found: Profile = made_up(*given, **named)
         return replace(found, costs=replace(found.costs, op_s=np.full_like(found.costs.op_s, 1e-4)))
 
-    original, made_up = steps.coarse_problem, runtime.measuring.profile.profile
-    monkeypatch.setattr(runtime.measuring.profile, "profile", alike)
+    original, made_up = steps.coarse_problem, runtime.measuring.profile.profile.profile
+    monkeypatch.setattr(runtime.measuring.profile.profile, "profile", alike)
     monkeypatch.setattr(steps, "coarse_problem", ordered)
     listsched = dict.fromkeys(("place__evaluator", "measure__use"), "listsched")
     chosen = options(tmp_path / "store", place__use="heft", place__reward="simulated", place__finalists=3, **listsched)

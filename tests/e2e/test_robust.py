@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import runtime.measuring.profile
+import runtime.measuring.profile.profile
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import FailureKind, MeasurementFailed
-from runtime.measuring.hetero import Hetero
-from runtime.measuring.left_out import COMPILE, LeftOut
-from runtime.measuring.profile import Profile
+from runtime.measuring.contest.hetero import Hetero
+from runtime.measuring.profile.left_out import COMPILE, LeftOut
+from runtime.measuring.profile.profile import Profile
 from tests.e2e.conftest import Warm, options
 from tests.e2e.test_calibrate import Lazy
 
@@ -26,14 +26,14 @@ Ran = Callable[..., Any]
 
 def leaving_out(monkeypatch: pytest.MonkeyPatch, kind: FailureKind, message: str) -> None:
     """Let device B fail while the made-up profile is taken."""
-    made_up = runtime.measuring.profile.profile
+    made_up = runtime.measuring.profile.profile.profile
 
     def profile(model: Path, graph: Graph, devices: Sequence[DeviceSpec], *rest: Any, **named: Any) -> Profile:
         found = made_up(model, graph, [d for d in devices if d.name != "B"], *rest, **named)
         gone = {"B": LeftOut(kind, message, COMPILE)}
         return Profile(found.costs, found.topology, found.latency_s, found.covered, found.refused, gone)
 
-    monkeypatch.setattr(runtime.measuring.profile, "profile", profile)
+    monkeypatch.setattr(runtime.measuring.profile.profile, "profile", profile)
 
 
 def stages_run(document: Any) -> list[str]:

@@ -18,8 +18,8 @@ from pipeline.result.records import CandidateRecord, ContestRecord, from_json
 from pipeline.result.result import candidate_rows
 from pipeline.result.verdict import Limits, decide
 from pipeline.result.words import compared, is_first_sight, milliseconds
-from runtime.measuring.contest import Contest
-from runtime.measuring.pairs import Start
+from runtime.measuring.contest.contest import Contest
+from runtime.measuring.contest.pairs import Start
 from tests.models import two_towers
 from tests.two_cpus import subject_of, write
 

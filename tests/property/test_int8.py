@@ -17,8 +17,8 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.shared.partition import colocated, join
 from runtime.machines.devices import core_for
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities
-from runtime.measuring.kernels import int8_kernels
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities
+from runtime.measuring.process.kernels import int8_kernels
 from tests.exported_models import EXPORTED
 from tests.two_cpus import two_cpus
 

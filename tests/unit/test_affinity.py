@@ -9,7 +9,7 @@ from hypothesis import given
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, leaders, weight_side
 from pipeline.core.placement import Placement
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from tests import models
 from tests.strategies import graph_of, grouped_graphs
 from tests.two_cpus import NAMES, two_cpus

@@ -10,10 +10,10 @@ import openvino as ov
 import pytest
 
 from pipeline.core.devices import DeviceSpec
-from runtime.measuring.alike import likeness
-from runtime.measuring.executable import _reported
-from runtime.measuring.space import settings_variant
-from runtime.measuring.variant import Variant
+from runtime.measuring.contest.alike import likeness
+from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.process.executable import _reported
 from tests.models import two_towers
 
 THREADS, PINNING, PRECISION = "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING", "INFERENCE_PRECISION_HINT"

@@ -19,7 +19,7 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.deploy.emit import emit
 from pipeline.shared.model_inputs import make_inputs
 from runtime.machines.devices import parse_devices
-from runtime.measuring.tensor_names import producers
+from runtime.measuring.outputs.tensor_names import producers
 from tests.deployments import deployed, halves, write
 from tests.exported_models import EXPORTED
 from tests.models import through_file, two_towers

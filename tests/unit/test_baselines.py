@@ -9,9 +9,9 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import discover, make_spec, parse_devices
-from runtime.measuring.baselines import baselines, reference_variant
-from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.variant import Variant, check, executed_names, start
+from runtime.measuring.contest.baselines import baselines, reference_variant
+from runtime.measuring.contest.hetero import reference_outputs
+from runtime.measuring.contest.variant import Variant, check, executed_names, start
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 from tests.unit.test_devices import CPU, GPU, PLUGINS

@@ -12,9 +12,9 @@ import pytest
 from coarsen.reading.model.read import read_shaped, save_model, to_graph
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.batching import batch, repeated, save_batched
-from runtime.measuring.pairs import PairBench, Start
-from runtime.measuring.space import settings_variant
+from runtime.measuring.contest.pairs import PairBench, Start
+from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.process.batching import batch, repeated, save_batched
 from tests.exported_models import dynamic_batch_cnn, lstm_with_state
 from tests.models import two_towers
 from tests.two_cpus import write

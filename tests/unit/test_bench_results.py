@@ -18,7 +18,7 @@ from pipeline.bench.summary import geometric_mean, median_curve, over_models, re
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
-from runtime.measuring.claims import ratio_of
+from runtime.measuring.contest.claims import ratio_of
 from tests.two_cpus import branchy, write
 from tests.unit.test_bench import case_of
 

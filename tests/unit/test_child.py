@@ -18,13 +18,9 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.affinity import HETERO_PROPERTIES
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.child import Child, ChildError, NoReferenceError, speaks_of_memory
-from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.outputs import Reference
-from runtime.measuring.variant import (
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.hetero import reference_outputs
+from runtime.measuring.contest.variant import (
     Variant,
     check,
     hetero_variant,
@@ -32,6 +28,10 @@ from runtime.measuring.variant import (
     start,
     warm_up,
 )
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.affinity import HETERO_PROPERTIES
+from runtime.measuring.process.child import Child, ChildError, NoReferenceError, speaks_of_memory
 from tests.models import two_towers, with_state
 from tests.two_cpus import two_cpus, write
 

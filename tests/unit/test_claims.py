@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runtime.measuring.claims import TWIN, Rules, Spread, judge, mean_interval, quantile_interval, unpaired_ratio
+from runtime.measuring.contest.claims import (
+    TWIN,
+    Rules,
+    Spread,
+    judge,
+    mean_interval,
+    quantile_interval,
+    unpaired_ratio,
+)
 
 RULES = Rules()
 

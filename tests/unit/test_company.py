@@ -18,8 +18,8 @@ from pipeline.shared.payload import load_slowdown
 from pipeline.store.store import Entry, file_digest
 from pipeline.store.task import Outcome
 from pipeline.testing.problems import small_topology
-from runtime.measuring.company import ENOUGH, MOST_ROUNDS, ROUNDS, slowdown
-from runtime.measuring.disturbance import Look
+from runtime.measuring.process.company import ENOUGH, MOST_ROUNDS, ROUNDS, slowdown
+from runtime.measuring.process.disturbance import Look
 from tests.unit.test_keys import tasks
 
 MAIN = threading.main_thread()

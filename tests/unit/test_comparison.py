@@ -17,12 +17,12 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
 from pipeline.placing.comparison import Conditions, in_order, on_devices
-from runtime.measuring import contest, pairs
-from runtime.measuring.child import ChildError
-from runtime.measuring.claims import Judgement, Rules, ratio_of
-from runtime.measuring.entrants import Entrant
-from runtime.measuring.pairs import Start
-from runtime.measuring.variant import Variant, VariantKind
+from runtime.measuring.contest import contest, pairs
+from runtime.measuring.contest.claims import Judgement, Rules, ratio_of
+from runtime.measuring.contest.entrants import Entrant
+from runtime.measuring.contest.pairs import Start
+from runtime.measuring.contest.variant import Variant, VariantKind
+from runtime.measuring.process.child import ChildError
 from tests.models import two_towers
 from tests.reports import accuracy
 from tests.two_cpus import subject_of, write

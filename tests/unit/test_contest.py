@@ -15,12 +15,12 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.child import ChildError
-from runtime.measuring.claims import TWIN, Rules
-from runtime.measuring.contest import Contest, _near, contest
-from runtime.measuring.entrants import QUIETEST, UNSEEN, Entrant, noise_of
-from runtime.measuring.pairs import Part, Start
-from runtime.measuring.variant import Variant, VariantKind
+from runtime.measuring.contest.claims import TWIN, Rules
+from runtime.measuring.contest.contest import Contest, _near, contest
+from runtime.measuring.contest.entrants import QUIETEST, UNSEEN, Entrant, noise_of
+from runtime.measuring.contest.pairs import Part, Start
+from runtime.measuring.contest.variant import Variant, VariantKind
+from runtime.measuring.process.child import ChildError
 from tests.slow import slow_but
 
 REFUSED = MeasurementFailed("refused", "not this model")

@@ -18,10 +18,10 @@ from pipeline.core.stages import Candidate, Subject
 from pipeline.placing import comparison
 from pipeline.placing.in_segments import fewer_segments
 from runtime.executor.segments import segmentation
-from runtime.measuring.child import Child
-from runtime.measuring.dataflow import Dataflow, executor_variant, in_segments
-from runtime.measuring.hetero import Hetero
-from runtime.measuring.variant import Variant, load, outputs_of
+from runtime.measuring.contest.dataflow import Dataflow, executor_variant, in_segments
+from runtime.measuring.contest.hetero import Hetero
+from runtime.measuring.contest.variant import Variant, load, outputs_of
+from runtime.measuring.process.child import Child
 from tests.models import chain, two_towers, with_state
 from tests.two_cpus import NAMES, subject_of, two_cpus, write
 

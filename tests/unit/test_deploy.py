@@ -13,9 +13,9 @@ import pytest
 from coarsen.reading.model.read import save_model
 from pipeline.core.devices import DeviceSpec
 from runtime.machines.devices import parse_devices
-from runtime.measuring.affinity import hetero_target
-from runtime.measuring.deploy import compile_placed
-from runtime.measuring.variant import Variant, executed_names
+from runtime.measuring.contest.variant import Variant, executed_names
+from runtime.measuring.process.affinity import hetero_target
+from runtime.measuring.process.deploy import compile_placed
 from tests import models
 from tests.openvino_calls import RecordingCore
 from tests.unit.test_devices import PLUGINS

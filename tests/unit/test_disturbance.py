@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from runtime.measuring.disturbance import Look, disturbed_share, look, waited_between
+from runtime.measuring.process.disturbance import Look, disturbed_share, look, waited_between
 
 S = 10**9  # nanoseconds
 

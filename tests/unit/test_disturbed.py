@@ -21,13 +21,14 @@ from pipeline.stages.execution import forecast
 from pipeline.stages.remeasure import forget_measured, forgetting, measured_tasks
 from pipeline.store.store import Store
 from pipeline.store.task import Outcome, StepContext, Task, disturbances, look_up, run_task
-from runtime.measuring import again, precisions
-from runtime.measuring.again import asked_again
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.child import ChildError
-from runtime.measuring.outputs import Reference
-from runtime.measuring.precisions import try_precisions
-from runtime.measuring.variant import outputs_of, start
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.variant import outputs_of, start
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process import again
+from runtime.measuring.process.again import asked_again
+from runtime.measuring.process.child import ChildError
+from runtime.measuring.profile import precisions
+from runtime.measuring.profile.precisions import try_precisions
 from tests.models import two_towers
 from tests.two_cpus import write
 

@@ -28,7 +28,7 @@ from pipeline.deploy.emit import TARGETS, emit
 from pipeline.deploy.rendering import cpp_literal, python_literal
 from pipeline.result.deployment import Deployment
 from runtime.machines.devices import discover, make_spec, parse_devices
-from runtime.measuring.deploy import compile_placed
+from runtime.measuring.process.deploy import compile_placed
 from tests.deployments import deployed, halves, write
 from tests.models import constant, dynamic, through_file, two_towers, with_state
 from tests.openvino_calls import RecordingCore

@@ -20,8 +20,8 @@ from pipeline.core.stages import Subject
 from pipeline.shared.model_inputs import make_inputs
 from pipeline.shared.partition import colocated, join
 from runtime.machines.devices import core_for
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
-from runtime.measuring.hetero import Hetero
+from runtime.measuring.contest.hetero import Hetero
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from tests.exported_models import EXPORTED
 from tests.slow import slow_but
 from tests.two_cpus import two_cpus

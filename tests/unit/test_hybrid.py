@@ -26,8 +26,8 @@ from pipeline.settings.config import Settings
 from pipeline.settings.registry import build
 from pipeline.stages.plan import HostMachine, ModelFile, plan
 from pipeline.stages.steps import rounds_within
-from runtime.measuring.affinity import normalised
-from runtime.measuring.hetero import Hetero
+from runtime.measuring.contest.hetero import Hetero
+from runtime.measuring.process.affinity import normalised
 from runtime.simulators.listsched import ListSched
 from runtime.simulators.sequential import Sequential
 from tests.toys import toy_graph, toy_problem, toy_topology

@@ -17,7 +17,7 @@ from pipeline.core.errors import ModelError
 from pipeline.shared.model_inputs import GIVEN, KINDS, make_checks, make_inputs
 from pipeline.shared.signals import text_ids
 from pipeline.system.process import python_command
-from runtime.measuring.inputs import inputs_of
+from runtime.measuring.outputs.inputs import inputs_of
 from tests.exported_models import VOCABULARY, dynamic_batch_cnn, text_classifier, uint8_images
 from tests.models import constant
 

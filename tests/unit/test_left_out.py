@@ -15,12 +15,12 @@ from pipeline.core.errors import DeviceError, MeasurementError, OutputMismatchEr
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from runtime.measuring import profile as module
-from runtime.measuring.child import ChildError
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.left_out import COMPILE, RUN, LeftOut, UnfitError, notes, to_json
-from runtime.measuring.outputs import Reference
-from runtime.measuring.profile import Profile, profile
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.child import ChildError
+from runtime.measuring.profile import profile as module
+from runtime.measuring.profile.left_out import COMPILE, RUN, LeftOut, UnfitError, notes, to_json
+from runtime.measuring.profile.profile import Profile, profile
 from tests.models import two_towers
 from tests.strategies import graph_of
 from tests.two_cpus import two_cpus, write

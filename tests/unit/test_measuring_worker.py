@@ -15,9 +15,9 @@ import pytest
 from openvino import opset15 as op
 
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring import worker
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.variant import outputs_of, start
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.variant import outputs_of, start
+from runtime.measuring.process import worker
 from tests.exported_models import lstm_with_state
 
 

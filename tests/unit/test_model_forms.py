@@ -29,11 +29,11 @@ from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, Mode
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.store.store import Entry, file_digest
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.outputs import Reference
-from runtime.measuring.space import ROW, Space, settings_variant
-from runtime.measuring.variant import Variant, check, outputs_of, start
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.space import ROW, Space, settings_variant
+from runtime.measuring.contest.variant import Variant, check, outputs_of, start
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
 from tests.models import two_towers
 from tests.quantised_models import float_model, quantised
 from tests.unit.test_devices import CPU
@@ -170,7 +170,7 @@ def test_the_precision_of_kept_keys_is_an_axis_where_a_model_keeps_some() -> Non
 
 
 def test_threads_and_streams_of_a_rewritten_form_are_varied_around_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.measuring.space.cpu_count", lambda: 4)
+    monkeypatch.setattr("runtime.measuring.contest.space.cpu_count", lambda: 4)
     first = space(COMPRESSED).first()[0]
     threads = [v.devices[0].properties["INFERENCE_NUM_THREADS"] for v in space(COMPRESSED).around(first)]
     assert threads.count("3") == 1

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.shared.checks import relative_l2
-from runtime.measuring.outputs import (
+from runtime.measuring.outputs.outputs import (
     OutputDifference,
     Reference,
     alike,

@@ -19,15 +19,15 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import CHECKS, load_by_kind, save_by_kind
 from pipeline.shared.checks import REFERENCE as REFERENCE_FILE
 from pipeline.shared.model_inputs import make_checks
-from runtime.measuring import pairs as module
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.child import Child
-from runtime.measuring.hetero import reference_outputs
-from runtime.measuring.outputs import Reference
-from runtime.measuring.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
-from runtime.measuring.space import settings_variant
-from runtime.measuring.starts import Written
-from runtime.measuring.variant import InSegments, Variant, check
+from runtime.measuring.contest import pairs as module
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.hetero import reference_outputs
+from runtime.measuring.contest.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
+from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.contest.starts import Written
+from runtime.measuring.contest.variant import InSegments, Variant, check
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.child import Child
 from tests.models import two_towers
 from tests.two_cpus import two_cpus, write
 

@@ -17,12 +17,12 @@ from pipeline.settings.config import Settings
 from pipeline.stages.plan import HostMachine, ModelFile, plan
 from runtime.machines import devices
 from runtime.machines.devices import default_devices, make_spec, with_precision
-from runtime.measuring import precisions
-from runtime.measuring.baselines import baselines
-from runtime.measuring.child import ChildError
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.outputs import Reference
-from runtime.measuring.precisions import (
+from runtime.measuring.contest.baselines import baselines
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.child import ChildError
+from runtime.measuring.profile import precisions
+from runtime.measuring.profile.precisions import (
     check_fits,
     low_precisions,
     notes,

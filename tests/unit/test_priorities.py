@@ -26,9 +26,9 @@ from pipeline.placing.finals import distinct_finalists
 from pipeline.result.result import Result, write_placed
 from pipeline.stages.steps import _row
 from pipeline.store.store import Entry, file_digest
-from runtime.measuring import contest
-from runtime.measuring.claims import Rules
-from runtime.measuring.entrants import Entrant
+from runtime.measuring.contest import contest
+from runtime.measuring.contest.claims import Rules
+from runtime.measuring.contest.entrants import Entrant
 from runtime.simulators.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 

@@ -11,11 +11,11 @@ import pytest
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from runtime.measuring import profile as module
-from runtime.measuring.fusion import cpu_kernels
-from runtime.measuring.links import fit_link
-from runtime.measuring.outputs import Reference
-from runtime.measuring.profile import BYTES_PER_FLOP, Profile, kernel_labels, profile, share_out
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.links import fit_link
+from runtime.measuring.profile import profile as module
+from runtime.measuring.profile.fusion import cpu_kernels
+from runtime.measuring.profile.profile import BYTES_PER_FLOP, Profile, kernel_labels, profile, share_out
 from tests.models import two_towers
 from tests.strategies import graph_of
 from tests.two_cpus import two_cpus, write

@@ -7,8 +7,8 @@ from pathlib import Path
 import openvino as ov
 
 from runtime.machines.devices import discover
-from runtime.measuring.properties import LEFT, TUNED, properties_table, unknown_properties
-from runtime.measuring.space import CACHES, FURTHER_GROUPS, GROUPS
+from runtime.measuring.contest.properties import LEFT, TUNED, properties_table, unknown_properties
+from runtime.measuring.contest.space import CACHES, FURTHER_GROUPS, GROUPS
 
 REWRITES = Path(__file__).parents[2] / "docs" / "rewrites.md"
 

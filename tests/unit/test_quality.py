@@ -15,9 +15,9 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.outputs import Reference
-from runtime.measuring.quality import accepted, limits_for, load_metric, loss, most_allowed
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.outputs.quality import accepted, limits_for, load_metric, loss, most_allowed
 
 TOP = "def right(outputs): return float((outputs['output_0'].argmax(axis=1) == [0, 1]).mean())\n"
 EXPECTED = {TIMED: {"output_0": np.array([[2.0, 1.0], [1.0, 2.0]])}}

@@ -24,7 +24,7 @@ from pipeline.report.side_by_side import side_by_side
 from pipeline.result.result import Result
 from pipeline.result.words import warnings
 from pipeline.settings.config import Settings, parse_assignment
-from runtime.measuring.claims import TWIN
+from runtime.measuring.contest.claims import TWIN
 from tests.reports import HOSTILE, Page, finished, write
 
 LIMIT = 1_000_000  # bytes of a page but for its data

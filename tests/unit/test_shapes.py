@@ -24,8 +24,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.shared.model_inputs import SEQUENCE
 from pipeline.shared.payload import load_graph
-from runtime.measuring.hetero import Hetero
-from runtime.measuring.inputs import sequence_length
+from runtime.measuring.contest.hetero import Hetero
+from runtime.measuring.outputs.inputs import sequence_length
 from tests.exported_models import text_recogniser
 from tests.models import constant, dynamic, growing_cache, with_state
 from tests.two_cpus import two_cpus

@@ -21,11 +21,11 @@ from pipeline.core.settings import CoarsenSettings, MeasureSettings
 from pipeline.settings.config import Settings
 from pipeline.shared.measured_sizes import SIZES, MeasuredSize, load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
-from runtime.measuring import ranges as module
-from runtime.measuring.baselines import reference_variant
-from runtime.measuring.inputs import TIMED
-from runtime.measuring.pairs import PairBench, Start
-from runtime.measuring.ranges import RangeBench, bench_of, together
+from runtime.measuring.contest import ranges as module
+from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.pairs import PairBench, Start
+from runtime.measuring.contest.ranges import RangeBench, bench_of, together
+from runtime.measuring.outputs.inputs import TIMED
 from tests.exported_models import text_classifier
 from tests.open_models import any_frames, line_reader
 from tests.reports import accuracy

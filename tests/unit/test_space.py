@@ -11,9 +11,9 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.cpu_topology import Core, CpuTopology
 from runtime.machines.devices import PRECISION, Plugin, discover
-from runtime.measuring import space as module
-from runtime.measuring.space import Space, settings_variant, thread_counts
-from runtime.measuring.variant import start
+from runtime.measuring.contest import space as module
+from runtime.measuring.contest.space import Space, settings_variant, thread_counts
+from runtime.measuring.contest.variant import start
 from tests.models import two_towers
 from tests.two_cpus import write
 from tests.unit.test_devices import CPU, GPU

@@ -14,7 +14,7 @@ from coarsen.fold import Fold
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from runtime.machines.devices import core_for
-from runtime.measuring.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
 from runtime.simulators.subgraphs import count_by_device, split
 from tests import models
 from tests.slow import slow_where

@@ -1,0 +1,1 @@
+"""Comparing variants by turns: the space of settings, starts, the final, claims."""

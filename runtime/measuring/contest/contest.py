@@ -1,0 +1,297 @@
+"""Which of many variants is the fastest, and by how much: screened, raced, and compared start by start.
+
+    screening   every variant, the most promising first: a short start beside the first baseline that runs. Baselines
+                that may be the best have further starts, as one can be bad. Then those that are close to the leader
+                have another start each, fewer every time, until few are left
+    final       the plug-in's default is the control, or a baseline of one device that was faster in several starts. It
+                meets its twin, the default, the baselines near it and the contenders, one fresh start each, again and
+                again; whoever can no longer win leaves, but never the default
+
+What is claimed rests on the starts of the final alone: the control and the contenders were chosen by others. It is a
+gain over every baseline that stayed; where one of these turns out to be better than the control, ratios are to that.
+Variants that a plug-in reports to run alike are one.
+
+Source: Karnin, Koren, Somekh, Almost optimal exploration in multi-armed bandits (2013), for halving by rounds.
+Different: who leaves is decided by the distance to the leader, so that the clearly slower leave at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+import numpy as np
+
+from pipeline.core.deadline import Clock, Deadline
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.contest.alike import likeness
+from runtime.measuring.contest.claims import TWIN, Judgement, Rules
+from runtime.measuring.contest.entrants import LEAST_PAIRS, NEAR, SCREEN_S, Entrant, Say, begin, log_ratios_to, noise_of
+from runtime.measuring.contest.final import LEAST_START_S, Chosen, Final
+from runtime.measuring.contest.pairs import SCREEN_PAIRS, Bench
+from runtime.measuring.contest.variant import Variant, VariantKind
+from runtime.measuring.process.child import ChildError
+
+SCREENING = 0.4  # of the time, at most
+STEPS = 2  # from the best settings to their neighbours
+ROUNDS = 4  # of the screening
+REACH = math.log(2.5)  # behind the best baseline, within which another may be as good: bad starts take twice as long
+UNLIKE = math.log(1.2)  # between two starts of a baseline, beyond which a third tells which is the bad one
+SEVERAL = 2  # starts of the screening without which no baseline takes the place of the default as control
+REUSED = 0.5  # what loading takes of a model that was compiled before, over compiling it: 0.38 s of 0.8 s were measured
+
+KINDS: tuple[VariantKind, ...] = get_args(VariantKind)  # baselines first, the plainest before the others
+
+Explore = Callable[[Variant], Sequence[Variant]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What a contest has come to.
+
+    entries: of every variant, by its name. control, default, hint: names of the best baseline, of the plug-in's
+    default and of the best hint; "" where there is none. judgement: of the final, None where there was no time for one.
+    missing_s: seconds more that screening the untried and a final would have taken, roughly, where nothing that is
+    searched was compared. beside: the name of the
+    variant that all took turns with, the control unless the final showed another baseline to be better.
+    """
+
+    entries: Mapping[str, Entrant]
+    control: str
+    default: str
+    hint: str
+    judgement: Judgement | None
+    rules: Rules
+    missing_s: float = 0.0
+    beside: str = ""
+
+    def standing(self, name: str) -> float:
+        """Return the log of how many times as fast as the control a variant seems to be; -inf where that is unknown.
+
+        Of the screening it is a first sight alone, and no interval goes with it.
+        """
+        entry = self.entries[name]
+        between = [] if name == self.control else list(self.between(name, self.control).values())
+        if between:
+            return float(np.mean(between))
+        return entry.advance - self.entries[self.control].advance if entry.screened else -math.inf
+
+    def between(self, name: str, other: str) -> dict[int, float]:
+        """Return, by its number, log(time of the other / time of `name`) of each start of the final both have had."""
+        beside = self.beside or self.control
+        present = self.entries[other].failed is None and (other == beside or bool(self.entries[other].final))
+        return log_ratios_to(other, self.entries, beside).get(name, {}) if present else {}
+
+
+def contest(
+    variants: Sequence[Variant],
+    explore: Explore,
+    bench: Bench,
+    settings: MeasureSettings,
+    deadline: Deadline,
+    *,
+    say: Say,
+    everyone: bool = False,
+) -> Contest:
+    """Return how the variants compare, found out before the deadline; the control is "" if none of them runs.
+
+    variants: baselines first, then what is searched, in the order in which they are worth trying; with distinct names.
+    explore: gives the neighbours of settings, which are tried around the best. everyone: all that is searched goes on
+    to the final and stays until its end.
+    """
+    names = [v.name for v in variants]
+    if len({*names, TWIN}) != len(names) + 1:
+        raise ValueError("variants must have different names")
+    rules = Rules(settings.level, settings.least, settings.least_starts)
+    entries = {v.name: Entrant(v) for v in variants}
+    most = len(variants) if everyone else settings.finalists
+    screening = _Screening(entries, explore, bench, deadline.share(SCREENING), most, say, everyone)
+    first = screening.first()
+    if first is not None:
+        needed_s = _needed_s(entries, most, rules)
+        if needed_s > deadline.left_s:
+            say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
+        screening.run(first.variant)
+    chosen = _chosen(entries)
+    if everyone:
+        chosen = replace(chosen, rival="")  # all that is searched meets the best of the devices, and nobody else
+    if not chosen.control:
+        return Contest(entries, "", "", "", None, rules)
+    final = Final(entries, chosen, bench, replace(settings, finalists=most), rules, deadline, say, everyone)
+    control, judgement = final.run()
+    twin = {name: entry for name, entry in final.twin.items() if entry.final}
+    compared = judgement is not None and any(not entries[n].variant.baseline for n in judgement.ratios)
+    missing_s = 0.0 if compared else max(0.0, _needed_s(entries, most, rules) - deadline.left_s)
+    return Contest(entries | twin, control, chosen.default, chosen.hint, judgement, rules, missing_s, chosen.control)
+
+
+def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
+    """Return what the starts that were left out would take, those of the final among them, roughly."""
+    ran = [e for e in entries.values() if e.screened]
+    ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
+    untried = sum(not e.screened and e.failed is None for e in entries.values())
+    present = most + 1  # the twin; the control is loaded beside all of them
+    final = rules.look * ((present + 1) * REUSED * ready_s + present * max(LEAST_PAIRS * pair_s, LEAST_START_S))
+    return untried * (ready_s + max(SCREEN_PAIRS * pair_s, SCREEN_S)) + final
+
+
+@dataclass(slots=True)
+class _Screening:
+    """A short start of every variant, of the neighbours of the best, and further ones of those near the leader.
+
+    everyone: variants that are alike are compared nevertheless.
+    """
+
+    entries: dict[str, Entrant]
+    explore: Explore
+    bench: Bench
+    deadline: Deadline
+    most: int
+    say: Say
+    everyone: bool = False
+    longest_s: float = 0.0
+    known: dict[str, Entrant] = field(default_factory=dict)
+
+    def first(self) -> Entrant | None:
+        """Return the first variant that runs, after a start beside itself; None if there is none."""
+        entry = _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
+        if entry is not None:
+            self._merge(entry)
+        return entry
+
+    def run(self, control: Variant) -> None:
+        """Screen the others beside the control until few are left, or the time is used up."""
+        self._screen([e for e in self.entries.values() if e.variant is not control], control, 1)
+        for _ in range(STEPS):
+            self._screen(self._neighbours(), control, 1)
+        self._baselines_again(control)
+        if len(self.entries) <= self.most:
+            return
+        for number in range(2, ROUNDS + 1):
+            again = [e for e in _near(list(self.entries.values()), number - 1) if not e.variant.baseline]
+            if len(again) <= self.most or self.deadline.left_s < self.longest_s * len(again):
+                return
+            self._screen(again, control, number)
+
+    def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
+        for entry in entries:
+            if self.deadline.left_s < self.longest_s * (1 + self._owed(entry)):
+                entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
+                continue
+            begun = self.deadline.clock()
+            self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
+            begin(entry, control, self.bench, self.deadline.clock, "screening", number)
+            self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
+            if number == 1 and entry.failed is None:
+                self._merge(entry)
+
+    def _owed(self, entry: Entrant) -> int:
+        """Return how many starts of baselines go before the first of a variant.
+
+        Those are the first ones of all of one device, since a gain over the best of them is claimed; once a few
+        variants had theirs also the second ones of those in reach.
+        """
+        if entry.variant.baseline or entry.screened:
+            return 0
+        baselines = [e for e in self.entries.values() if e.variant.baseline and e.variant.single and not e.failed]
+        untried = sum(not e.screened for e in baselines)
+        tried = sum(bool(e.screened) and not e.variant.baseline for e in self.entries.values())
+        again = sum(len(e.screened) < SEVERAL for e in self._in_reach()) if tried >= self.most else 0
+        return untried + again
+
+    def _merge(self, entry: Entrant) -> None:
+        """Let a variant leave that is one with another; its start is one more of that. Baselines go before others."""
+        key = "" if self.everyone else likeness(entry.variant, entry.screened[1].loaded)
+        other = self.known.setdefault(key, entry) if key else entry
+        if other is entry:
+            return
+        before = KINDS.index(entry.variant.kind) < KINDS.index(other.variant.kind)
+        kept, gone = (entry, other) if before else (other, entry)
+        self.known[key] = kept
+        for same in self.entries.values():
+            if same is gone or same.same_as == gone.variant.name:
+                same.left, same.same_as = f"the same as {kept.variant.name}", kept.variant.name
+        for start in gone.screened.values():
+            kept.screened[max(kept.screened) + 1] = start
+
+    def _in_reach(self) -> list[Entrant]:
+        """Return the baselines of one device that may be the best; none where there is but one."""
+        ran = [e for e in _single_baselines(self.entries) if e.variant.kind != "own choice"]
+        best = max([e.advance for e in ran], default=0.0)
+        near = [e for e in ran if e.advance > best - REACH]
+        return near if len(near) > 1 else []
+
+    def _baselines_again(self, control: Variant) -> None:
+        """Give the baselines that may be the best a second start, and a third where two are too unlike."""
+        self._screen([e for e in self._in_reach() if len(e.screened) < SEVERAL], control, 2)
+        unlike = [e for e in self._in_reach() if len(e.screened) == SEVERAL and e.apart > UNLIKE]
+        self._screen(unlike, control, 3)
+
+    def _neighbours(self) -> list[Entrant]:
+        """Return new entries of the settings one step from the best of them so far."""
+        ran = [e for e in self.entries.values() if e.screened and not e.failed and e.variant.kind == "settings"]
+        if not ran:
+            return []
+        best = max(ran, key=lambda e: e.advance).variant
+        entrants = [Entrant(v) for v in self.explore(best) if v.name not in self.entries]
+        self.entries |= {e.variant.name: e for e in entrants}
+        return entrants
+
+
+def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
+    """Return the first variant that runs, after a start beside itself; baselines come first."""
+    for entry in entries:
+        say(f"screening {entry.variant.name}")
+        try:
+            begin(entry, entry.variant, bench, clock, "screening", 1)
+        except ChildError as error:
+            entry.failed, entry.left = error.failed, "failed"
+        if entry.failed is None:
+            return entry
+    return None
+
+
+def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
+    """Return the variants near the leader, the fastest first; the others leave."""
+    ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
+    if not ran:
+        return []
+    spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
+    leader = ran[0].advance
+    for entry in ran:
+        if entry.advance < leader - spread and not entry.left and not entry.variant.baseline:
+            entry.left = "clearly slower"
+    return [e for e in ran if not e.left]
+
+
+def _single_baselines(entries: Mapping[str, Entrant]) -> list[Entrant]:
+    """Return the baselines of one device that have run, the fastest of the screening first; of equal ones one."""
+    ran = (e for e in entries.values() if e.failed is None and e.screened and not e.same_as)
+    return sorted((e for e in ran if e.variant.baseline and e.variant.single), key=lambda e: -e.advance)
+
+
+def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
+    """Return the control and the baselines that meet it, by the starts of the screening.
+
+    The control is the plug-in's default, the fastest of several, unless another baseline of one device was faster in
+    several starts.
+    """
+    ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
+    baselines = _single_baselines(entries)
+
+    def first(*kinds: str) -> str:
+        return next((e.variant.name for e in ran if e.variant.kind in kinds and not e.same_as), "")
+
+    default, hint = first("default"), first("hint")
+    fastest = baselines[0] if baselines else next((e for e in ran if e.variant.single), ran[0] if ran else None)
+    if fastest is None:
+        return Chosen("", "", "", "")
+    control = fastest
+    if default and min(len(fastest.screened), len(entries[default].screened)) < SEVERAL:
+        control = entries[default]
+    near = control.advance - NEAR * noise_of([*entries.values()])
+    rivals = [e.variant.name for e in baselines if e.variant.name not in (control.variant.name, default)]
+    rival = next((n for n in rivals if entries[n].advance > near), "")
+    return Chosen(control.variant.name, default, hint, rival)

@@ -1,0 +1,241 @@
+"""The final of a contest: start after start beside the control, until it is decided or the time is used up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.contest.claims import TWIN, Judgement, Rules, Spread, judge
+from runtime.measuring.contest.entrants import (
+    LEAST_PAIRS,
+    NEAR,
+    QUIETEST,
+    Entrant,
+    Say,
+    begin,
+    log_ratios_to,
+    noise_of,
+)
+from runtime.measuring.contest.pairs import Bench
+
+GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
+LEAST_START_S = 0.5  # seconds of turns in it
+FEW = 2  # contenders that may have the least number of starts
+SHORT_START_S = 0.2  # the same where a few could not be compared otherwise
+SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
+DISTANT = 0.1  # log ratio of a baseline that is told by few starts
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Who meets in the final, by name, "" for nobody: the control, and the baselines beside it.
+
+    rival: another baseline of one device that is near the control. default and rival stay to the end.
+    """
+
+    control: str
+    default: str
+    hint: str
+    rival: str
+
+
+@dataclass(slots=True)
+class Final:
+    """The final: start after start until it is decided, or the time or the starts are used up."""
+
+    entries: Mapping[str, Entrant]
+    chosen: Chosen
+    bench: Bench
+    settings: MeasureSettings
+    rules: Rules
+    deadline: Deadline
+    say: Say
+    everyone: bool = False
+    twin: dict[str, Entrant] = field(default_factory=dict)
+
+    def run(self) -> tuple[str, Judgement | None]:
+        """Return the best baseline, and what the starts have come to beside it; None where there was no time for one.
+
+        That is the control, unless another turned out to be better.
+        """
+        first = self.entries[self.chosen.control]
+        control = first.variant
+        ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
+        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
+        kept, hints = (
+            [self.entries[n] for n in dict.fromkeys(names) if n not in ("", self.chosen.control)]
+            for names in ((self.chosen.default, self.chosen.rival), (self.chosen.hint,))
+        )
+        hints = [e for e in hints if e not in kept]
+        seconds, contenders, hints = self._that_fit([twin, *kept], self._contenders(), hints)
+        if seconds is None:
+            return self.chosen.control, None
+        baselines = [*kept, *hints]
+        judgement: Judgement | None = None
+        took_s = 0.0
+        for number in range(1, self.settings.starts + 1):
+            if number > 1 and self.deadline.left_s < took_s:
+                fits_s = self._round_that_fits([twin, *baselines], contenders, seconds)
+                if fits_s is None and (number > self.settings.least_starts or took_s > GRACE_S):
+                    break
+                seconds = seconds if fits_s is None else fits_s
+            begun = self.deadline.clock()
+            self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
+            present = [twin, *baselines, *contenders]
+            for entry in present if number % 2 else reversed(present):
+                if not entry.left:
+                    begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
+            took_s = self.deadline.clock() - begun
+            judgement = self._judge(control.name, baselines, len(contenders))
+            if self._decided(judgement, contenders, hints, number):
+                break
+        best = self.chosen.control if judgement is None or self.everyone else self._best(baselines)
+        return best, self._judge(best, [*baselines, first], len(contenders))
+
+    def _best(self, baselines: Sequence[Entrant]) -> str:
+        """Return the best baseline by the starts of the final; of those that are equal by what counts the plainest.
+
+        That is the default, then the control. The median decides, since one start can be bad, and of those that have
+        two starts or more.
+        """
+        control, default = self.chosen.control, self.chosen.default
+        there = {e.variant.name for e in baselines if e.failed is None and e.variant.single and len(e.final) > 1}
+        order = [n for n in dict.fromkeys((default, control, *sorted(there))) if n in there or n == control]
+        gains = self._log_ratios_to(control)
+        middle = {n: 0.0 if n == control else float(np.median(list(gains[n].values()))) for n in order}
+        most = max(middle.values())
+        return next(n for n in order if middle[n] > most - math.log1p(self.rules.least))
+
+    def _contenders(self) -> list[Entrant]:
+        """Return the fastest of what is searched, and an own choice of the runtime's that is close.
+
+        Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
+        time is short, and settings are the simpler answer.
+        """
+        ran = [e for e in self.entries.values() if e.failed is None and e.screened and e.variant.name != TWIN]
+        noise = noise_of(ran)
+        ran.sort(key=lambda e: -(e.advance + noise * e.variant.single))
+        searched = [e for e in ran if not e.variant.baseline]
+        contenders = [e for e in searched if not e.left][: self.settings.finalists]
+        own = [e for e in ran if e.variant.baseline and not e.variant.single]
+        leader = max([e.advance for e in contenders], default=0.0)
+        contenders += [e for e in own if e.advance > leader - NEAR * noise][:1]
+        for entry in searched:
+            if entry not in contenders and not entry.left:
+                entry.left = "slower than those compared"
+        return contenders
+
+    def _that_fit(
+        self, kept: list[Entrant], contenders: list[Entrant], hints: list[Entrant]
+    ) -> tuple[float | None, list[Entrant], list[Entrant]]:
+        """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
+
+        Starts tell more than longer turns in fewer of them. Where not all can have as many as a decision wants, hints
+        go first, then contenders, the slowest first, down to a few; these may have the least number of starts. Where
+        nobody is left but those who are kept in any case, starts may be shorter; at last these alone remain, so that
+        what the control takes is known.
+        """
+        ordered = [*contenders, *hints]
+        wanted = [(count, self.rules.look, LEAST_START_S) for count in range(len(ordered), FEW, -1)]
+        few = range(min(FEW, len(ordered)), 0, -1)
+        wanted += [(n, self.settings.least_starts, s) for n in few for s in (LEAST_START_S, SHORT_START_S)]
+        wanted += [(n, self.settings.least_starts, SHORTEST_START_S) for n in few]
+        for count, fewest, shortest_s in wanted:
+            seconds = self._seconds_of_starts((*kept, *ordered[:count]), shortest_s, fewest)
+            if seconds is not None:
+                _leave(ordered[count:])
+                return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
+        _leave(ordered)
+        return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
+
+    def _round_that_fits(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], seconds: float) -> float | None:
+        """Return the seconds of turns with which a last round fits in the time that is left; None if none does.
+
+        The slowest contenders leave until it does; one at least stays.
+        """
+        staying = [e for e in kept if not e.left]
+        alive = sorted((e for e in contenders if not e.left), key=lambda e: -float(np.mean(e.log_ratios)))
+        for count in range(len(alive), 0, -1):
+            present = [*staying, *alive[:count]]
+            turns_s = (self.deadline.left_s - sum(e.ready_s for e in present)) / len(present)
+            if turns_s >= max(SHORTEST_START_S, *(LEAST_PAIRS * e.pair_s for e in present)):
+                for entry in alive[count:]:
+                    entry.left = "no time for further starts"
+                return min(seconds, turns_s)
+        return None
+
+    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float, fewest: int) -> float | None:
+        """Return the seconds of turns in a start if all have so many starts at least; None if they cannot."""
+        ready_s = sum(e.ready_s for e in present)
+        least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
+        for starts in range(self.settings.starts, fewest - 1, -1):
+            turns_s = self.deadline.left_s / starts - ready_s
+            if turns_s >= least_s:
+                return min(self.settings.start_s, turns_s / len(present))
+        return None
+
+    @property
+    def _all(self) -> dict[str, Entrant]:
+        return {**self.entries, **self.twin}
+
+    def _judge(self, control: str, baselines: Sequence[Entrant], contenders: int) -> Judgement:
+        """Return what the starts say beside one baseline; a gain must be one over all that are still there."""
+        there = [e.variant.name for e in baselines if e.failed is None and not e.left]
+        present = [n for n in there if n == self.chosen.control or self.entries[n].final]
+        tables = {
+            name: {n: list(ratios.values()) for n, ratios in self._log_ratios_to(name).items()}
+            for name in (control, *present)
+        }
+        over = {name: tables[name] for name in present if name != control}
+        return judge(tables[control], self.rules, contenders=contenders, over=over)
+
+    def _log_ratios_to(self, name: str) -> dict[str, dict[int, float]]:
+        return log_ratios_to(name, self._all, self.chosen.control)
+
+    def _decided(
+        self, judgement: Judgement, contenders: Sequence[Entrant], hints: Sequence[Entrant], number: int
+    ) -> bool:
+        """Let those leave that cannot win any more; return whether more starts would change nothing."""
+        if self.everyone:
+            return False
+        if number >= self.settings.least_starts:
+            for entry in hints:
+                ratio = judgement.ratios.get(entry.variant.name)
+                if ratio is not None and not entry.left and np.log(ratio.high) < -DISTANT:
+                    entry.left = "clearly slower"
+        if number < self.rules.look:
+            self._race(contenders, number)
+            return not any(not e.left for e in contenders) and number >= self.settings.least_starts
+        for entry in contenders:
+            name = entry.variant.name
+            if not entry.left and name not in judgement.claimed and name not in judgement.open:
+                entry.left = "no faster than the best baseline"
+        alive = [e for e in contenders if not e.left]
+        if number > self.rules.look or not judgement.claimed:
+            return not alive
+        best = judgement.ratios[judgement.claimed[0]]
+        return all(
+            judgement.ratios[e.variant.name].high < best.low for e in alive if e.variant.name != judgement.claimed[0]
+        )
+
+    def _race(self, contenders: Sequence[Entrant], number: int) -> None:
+        """Let those leave that lie far behind the leader after two starts or more."""
+        alive = [e for e in contenders if not e.left]
+        if number < 2 or not alive:
+            return
+        means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
+        noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
+        leader = max(means.values())
+        for entry in alive:
+            if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
+                entry.left = "clearly slower"
+
+
+def _leave(entries: Sequence[Entrant]) -> None:
+    for entry in entries:
+        entry.left = entry.left or "no time to compare it"

@@ -1,0 +1,1 @@
+"""Comparing the outputs of two computations of a model."""

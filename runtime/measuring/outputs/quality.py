@@ -1,0 +1,302 @@
+"""Whether outputs count as right: by how far they are from the reference's, or by a user's own measure of quality."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.accuracy import LOW_TOLERANCE, Accuracy, AccuracyLimits
+from pipeline.core.errors import UsageError
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from pipeline.shared.model_inputs import ZEROS
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import (
+    OutputDifference,
+    Outputs,
+    OutputsByKind,
+    Reference,
+    differences,
+    flip_share,
+    holds_nan,
+    percent,
+)
+
+SLACK = 3.0  # times what other right outputs differ by, of which a few are known at most
+ROUNDING = 1.25  # times what rounding activations does to the reference: other roundings come to about as much
+INT8_TOLERANCE = 1e-2  # what two right runtimes differ by that round activations to int8: 0.4 % were measured
+ENOUGH_DECISIONS = 20  # on one kind of inputs, for the share that flips to tell something
+
+Metric = Callable[[Outputs], float]
+
+
+@dataclass(frozen=True, slots=True)
+class KindDifference:
+    """An output on a kind of inputs: how far from the reference's, and how far both are from the float's if known.
+
+    slack: what other outputs differ by that are right, too; None where none are known.
+    """
+
+    kind: str
+    apart: OutputDifference
+    slack: OutputDifference | None = None
+    from_float: OutputDifference | None = None
+    rounding: OutputDifference | None = None
+
+    def worst(self, limits: AccuracyLimits) -> tuple[float, str]:
+        """Return how near it is to the limits, where 1 is at one of them and more is beyond, and in words what is.
+
+        What is no further from the float outputs than the reference is, and the limits, is right as well.
+        """
+        strain, words = worst_share(self.apart, self.kind, limits, (self.slack, SLACK))
+        if self.from_float is not None:
+            strain = min(strain, worst_share(self.from_float, self.kind, limits, (self.rounding, ROUNDING))[0])
+        return strain, words
+
+
+def worst_share(
+    apart: OutputDifference, kind: str, limits: AccuracyLimits, besides: tuple[OutputDifference | None, float]
+) -> tuple[float, str]:
+    """Return the largest of what an output differs by, each over what is allowed, and what that is in words.
+
+    Zeros make ties: indices, rows and decisions do not count on them, nor do few decisions anywhere. besides: what is
+    allowed besides the limits, times a factor.
+    """
+    more, factor = besides[0] or OutputDifference(apart.name, apart.kind, 0.0), besides[1]
+    tied, of_values = kind == ZEROS, apart.kind == "values"
+    told: list[tuple[float, float, str]] = []
+    if of_values:
+        words = f"outputs differ by {percent(apart.difference)} from the reference"
+        told.append((apart.difference, limits.output + factor * more.difference, words))
+    elif not tied:
+        words = f"{percent(apart.difference)} of the entries differ"
+        told.append((apart.difference, limits.indices + factor * more.difference, words))
+    if not tied:
+        words = f"{percent(apart.unmatched)} of the rows have no match"
+        told.append((apart.unmatched, limits.rows + factor * more.unmatched, words))
+    if not tied and apart.decisions >= ENOUGH_DECISIONS:
+        words = f"{apart.flips} of {apart.decisions} decisions flip"
+        told.append((flip_share(apart), limits.flips + factor * flip_share(more), words))
+    where = apart.name + (f" on {kind}" if kind != TIMED else "")
+    each = [(_over(value, allowed), f"{words} ({percent(allowed)} allowed; {where})") for value, allowed, words in told]
+    return max(each, default=(0.0, ""))
+
+
+def _over(value: float, allowed: float) -> float:
+    if math.isinf(allowed):  # a change of the inputs as small as rounding may lead anywhere
+        return 0.0
+    return value / allowed if allowed else (math.inf if value else 0.0)
+
+
+def accepted(
+    actual: OutputsByKind, reference: Reference, precisions: Mapping[str, str], settings: MeasureSettings
+) -> Accuracy | MeasurementFailed:
+    """Return how far outputs are from the reference's, or why that is too much.
+
+    actual: on the kinds of inputs of the reference, or on some of them, which are then all that counts. precisions:
+    that they were computed in, by device. With a metric quality counts, and not the distance; see `loss`.
+
+    Raises:
+        UsageError: the metric is not there, or fails.
+    """
+    accuracy = accuracy_of(actual, reference, limits_for(precisions, reference, settings), settings)
+    if isinstance(accuracy, MeasurementFailed) or not accuracy.why_not:
+        return accuracy
+    return MeasurementFailed("wrong_output", accuracy.why_not)
+
+
+def accuracy_of(
+    actual: OutputsByKind, reference: Reference, limits: AccuracyLimits, settings: MeasureSettings
+) -> Accuracy | MeasurementFailed:
+    """Return how far outputs are from the reference's, whatever is allowed, or why they cannot be compared.
+
+    Raises:
+        UsageError: the metric is not there, or fails.
+    """
+    kinds = [kind for kind in reference.outputs if kind in actual]
+    compared = compare_by_kind(actual, reference, kinds)
+    if isinstance(compared, MeasurementFailed):
+        return compared
+    strains = [c.worst(limits) for c in compared]
+    at = int(np.argmax([strain for strain, _ in strains])) if strains else -1
+    worst = compared[at] if strains else None
+    strict = AccuracyLimits.of(exact_tolerance(reference, settings))
+    lost = loss({kind: actual[kind] for kind in kinds}, reference.outputs, settings) if settings.metric else None
+    if lost is not None:
+        why_not = _metric_fault(lost, settings)
+    else:
+        why_not = strains[at][1] if worst and strains[at][0] > 1 else ""
+    each = [c.apart for c in compared]
+    values = [d for d in each if d.kind == "values"]
+    channel = max(values, key=lambda d: d.channel_difference, default=None)
+    from_float, own = (
+        [d.difference for d in more if d is not None and d.kind == "values"]
+        for more in ([c.from_float for c in compared], [c.rounding for c in compared])
+    )
+    return Accuracy(
+        output=worst.apart.name if worst else "",
+        kind=worst.kind if worst else "",
+        difference=_finite(max((d.difference for d in values), default=0.0)),
+        mean=_finite(float(np.mean([d.difference for d in values] or [0.0]))),
+        channel=f"{channel.name}[{channel.channel}]" if channel and channel.channel is not None else "",
+        channel_difference=_finite(channel.channel_difference if channel else 0.0),
+        indices=max((d.difference for d in each if d.kind == "indices"), default=0.0),
+        rows=max((d.unmatched for d in each), default=0.0),
+        flips=sum(d.flips for d in each),
+        decisions=sum(d.decisions for d in each),
+        flip_share=max((flip_share(d) for d in each if d.decisions >= ENOUGH_DECISIONS), default=0.0),
+        exact=all(c.worst(strict)[0] <= 1 for c in compared),
+        kinds=tuple(kinds),
+        limits=limits,
+        from_float=_finite(max(from_float)) if from_float else None,
+        reference_from_float=_finite(max(own)) if own else None,
+        lost=lost,
+        why_not=why_not,
+    )
+
+
+def compare_by_kind(
+    actual: OutputsByKind, reference: Reference, kinds: Sequence[str]
+) -> list[KindDifference] | MeasurementFailed:
+    """Return how far every output is from the reference's on every kind of inputs, or why they cannot be compared.
+
+    A kind that makes the reference NaN tells nothing of that output, unless it is the first.
+    """
+    compared: list[KindDifference] = []
+    for kind in kinds:
+        expected = reference.outputs[kind]
+        apart = differences(actual[kind], expected, reference.channels, kind=kind)
+        if isinstance(apart, MeasurementFailed):
+            return apart
+        slack, rounding = reference.slack.get(kind, {}), reference.rounding.get(kind, {})
+        floats = differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
+        # Where the float model has other rows than this one, it tells nothing of these outputs.
+        from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
+        compared += [
+            KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name))
+            for d in apart
+            if kind == kinds[0] or not holds_nan(expected[d.name])
+        ]
+    return compared
+
+
+def exact_tolerance(reference: Reference, settings: MeasureSettings) -> float:
+    """Return what outputs in f32 may differ by; a model that is int8 itself is rounded by every runtime its own way."""
+    return max(settings.tolerance, INT8_TOLERANCE) if reference.int8_kernels else settings.tolerance
+
+
+def limits_for(precisions: Mapping[str, str], reference: Reference, settings: MeasureSettings) -> AccuracyLimits:
+    """Return what is allowed in the precisions that a model really runs in."""
+    exact = exact_tolerance(reference, settings)
+    return AccuracyLimits.of(exact if set(precisions.values()) <= {"f32"} else low_tolerance(settings, exact))
+
+
+def low_tolerance(settings: MeasureSettings, exact: float) -> float:
+    """Return what outputs in a low precision may differ by: what is set, or what goes with the accuracy asked for."""
+    if settings.low_tolerance is not None:
+        return settings.low_tolerance
+    return max(exact, LOW_TOLERANCE[settings.accuracy])
+
+
+def most_allowed(reference: Reference, settings: MeasureSettings) -> float:
+    """Return the figure up to which outputs of a low precision count as right: a difference, or a metric's loss."""
+    return settings.metric_drop if settings.metric else low_tolerance(settings, exact_tolerance(reference, settings))
+
+
+def affordable(kinds: Sequence[str], each_s: float, seconds: float) -> list[str]:
+    """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; one at least.
+
+    each_s: seconds that one takes.
+
+    >>> affordable(["noise", "smooth", "zeros"], 1.0, 2.5), affordable(["noise", "smooth"], 1.0, 0.0)
+    (['noise', 'smooth'], ['noise'])
+    """
+    count = seconds / each_s if each_s > 0 else (math.inf if seconds > 0 else 0.0)
+    return list(kinds[: max(1, int(min(count, len(kinds))))])
+
+
+def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float:
+    """Return the largest share by which the user's metric falls from the reference's outputs on any kind of inputs.
+
+    Infinite where it is no number; 0 where it does not fall.
+
+    Raises:
+        UsageError: the metric is not there, or fails.
+    """
+    metric = load_metric(settings.metric)
+    lost = [0.0]
+    for kind, outputs in actual.items():
+        whole, ours = (_asked(metric, each, settings.metric) for each in (expected[kind], outputs))
+        lost.append(math.inf if math.isnan(ours) else max(0.0, whole - ours) / (abs(whole) or 1.0))
+    return max(lost)
+
+
+def _metric_fault(lost: float, settings: MeasureSettings) -> str:
+    if lost <= settings.metric_drop:
+        return ""
+    name = settings.metric.rpartition(":")[2]
+    return f"{name} falls by {percent(lost)} from the reference ({percent(settings.metric_drop)} allowed)"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def load_metric(text: str) -> Metric:
+    """Return the function that FILE.py:FUNCTION names.
+
+    Raises:
+        UsageError: it is not written so, or there is no such file or function.
+    """
+    name, _, function = text.rpartition(":")
+    path = Path(name)
+    if path.suffix != ".py" or not function:
+        raise UsageError(f"{text!r} names no function.", "Write it as in --metric quality.py:top1.")
+    if not path.is_file():
+        raise UsageError(f"There is no file {name}.", "Write the metric as in --metric quality.py:top1.")
+    spec = importlib.util.spec_from_file_location(f"placewright_metric_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{name} cannot be loaded.", "Write the metric as in --metric quality.py:top1.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # what a user's file does when it is loaded, may be anything
+        raise UsageError(f"{name} cannot be loaded: {_in_a_line(error)}.", "Correct the file.") from error
+    metric = getattr(module, function, None)
+    if not callable(metric):
+        raise UsageError(f"{name} has no function {function}.", f"It has: {', '.join(_functions(module)) or 'none'}.")
+    return metric  # type: ignore[no-any-return]
+
+
+def metric_file(text: str) -> Path:
+    """Return the file of a metric, which is loaded to see that it can be.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    load_metric(text)
+    return Path(text.rpartition(":")[0])
+
+
+def _asked(metric: Metric, outputs: Outputs, text: str) -> float:
+    try:
+        return float(metric(dict(outputs)))
+    except Exception as error:  # a user's function may raise anything
+        raise UsageError(
+            f"The metric {text} failed: {_in_a_line(error)}.",
+            'It is given {"output_0": array, ...} and returns one number; the larger, the better.',
+        ) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__} {' '.join(str(error).split())[:200]}".strip()
+
+
+def _functions(module: Any) -> list[str]:
+    return sorted(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))

@@ -1,0 +1,1 @@
+"""The measuring process: what it loads, runs and answers."""

@@ -1,0 +1,23 @@
+"""Starts the measuring child: from the first moment on, standard output belongs to its answers alone.
+
+Native libraries print when they are loaded, too. So what they take for standard output is standard error before any
+of them is.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def main() -> None:
+    """Answer commands until standard input ends."""
+    os.environ["CI"] = "true"  # keeps `import openvino` from reporting home: measuring must not touch the network
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    from runtime.measuring.process.worker import serve
+
+    serve(answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What operations cost on the devices, and which precisions a model tolerates."""
