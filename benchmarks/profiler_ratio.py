@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
         "profiler_ratio",
         statistics.median(ours / plain for ours, plain in pairs),
         "1",
-        f"runtime.measuring.profile.profile with {ProfileSettings().inferences} inferences over child start, compilation and "
+        f"The profiler with {ProfileSettings().inferences} inferences over child start, compilation and "
         f"{INFERENCES} plain inferences; {how}",
         target=TARGET,
     )

@@ -53,7 +53,7 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
     """Write the graph of a model, graph.npz, and shapes.json into `out`; with `save` the normalised model, too.
 
     source: sha256 of the model's files, see `model_sha256`; that of another moment is refused. What is written is what
-    `coarsen.reading.model.read` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
+    `model/read.py` makes of the model. shapes: what becomes of dynamic inputs; the usual if None. rewrites: what
     is rewritten, nothing if None; what was, is written as rewritten.json. dynamic_cuts: see `to_graph`. unfit: sizes
     that were read before, as `described` tells them, and what is wrong with them; others are chosen. reference: what is
     run once the model is read, on the inputs in `CHECKS`, which are drawn where `out` has none; see

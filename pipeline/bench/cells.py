@@ -15,11 +15,11 @@ from pipeline.bench.methods import SINGLE, BenchMethod, policy_of, prepared, ver
 from pipeline.core.errors import DeviceError, PlacewrightError
 from pipeline.core.figures import times_as_fast
 from pipeline.core.learning import Snapshot
+from pipeline.core.params import canonical
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Placer
 from pipeline.placing.setup import recipe_of
-from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.store.store import digest, write_json
 
@@ -80,7 +80,7 @@ class BenchCell:
             "source": self.case.subject.graph.source,
             "case": dict(self.case.identity),
             "placer": self.method.placer,
-            "params": registry.canonical(self.placer),
+            "params": canonical(self.placer),
             "versions": versions_of(self.method, self.placer),
             "coarsen": list(self.method.coarsen) if recipe is None else None,
             "recipe": None if recipe is None else asdict(recipe),

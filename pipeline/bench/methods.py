@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.bench.cases import BenchCase
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping
+from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
 from pipeline.placing.recipes import chained, for_placer
@@ -133,7 +134,7 @@ def policy_of(placer: Placer) -> list[Any] | None:
         return None
     chosen = Settings()
     built = (registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use))
-    return [list(chosen.embed.blocks), *(registry.canonical(part) for part in built)]
+    return [list(chosen.embed.blocks), *(canonical(part) for part in built)]
 
 
 def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:

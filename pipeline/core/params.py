@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import Any
 
 
@@ -13,3 +13,8 @@ def param(default: Any, text: str, *, file: bool = False, least: float = 0.0) ->
     least; users cannot set it to less, nor to what is not finite.
     """
     return field(default=default, metadata={"help": text, "file": file, "least": least})
+
+
+def canonical(implementation: Any) -> dict[str, Any]:
+    """Return the parameters of a built implementation as plain JSON values, for its cache key."""
+    return asdict(implementation)

@@ -1,7 +1,7 @@
 """The Protocols behind which every implementation of a stage stands.
 
 An implementation is a frozen dataclass whose fields are its parameters. It is registered by one line in the literal
-TABLE of its folder's __init__.py and built by `pipeline.settings.registry.build`. `version` is raised by hand whenever the
+TABLE of its folder's __init__.py and built by `registry.build`. `version` is raised by hand whenever the
 output changes for equal input; it is part of the cache key.
 
     coarsen    Graph -> Grouping                                       Coarsener

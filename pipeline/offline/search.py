@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.params import canonical
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import DataflowModel, PipelineModel
@@ -366,8 +367,8 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
     folder = Path(effort.checkpoint)
     check_writable(folder / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
-    params = registry.canonical(placer)
+    params = canonical(placer)
     called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
     asked = (effort.placer, placer.version, params, scenario.seed, *called)
-    rules = (scenario.evaluator, measurer.version, registry.canonical(measurer))
+    rules = (scenario.evaluator, measurer.version, canonical(measurer))
     return replace(case, problem=kept(case.problem, folder, *asked, *rules))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -46,7 +46,7 @@ class IntervalRow(TypedDict):
 
 
 class ComparedRow(TypedDict, total=False):
-    """What a variant's starts came to, and how it compares; `CandidateRecord` of `pipeline.runs` says more.
+    """What a variant's starts came to, and how it compares; `CandidateRecord` of `pipeline.result` says more.
 
     latencies_s, alone_s: of single inferences, in turns with others and alone. What is missing has not been asked: of
     those that failed, and where a simulator was.
@@ -118,3 +118,33 @@ class Compared(TypedDict):
 
     rows: Sequence[MeasuredRow]
     contest: ContestRow | None
+
+
+class RoundRecord(TypedDict):
+    """A round of a hybrid search."""
+
+    evaluations: int
+    measurements: int
+    failed: int
+    error: float | None
+
+
+class SearchRecord(TypedDict):
+    """What a placer's search came to; the last keys are of hybrid searches only."""
+
+    placer: str
+    reward: Literal["simulated", "measured", "hybrid"]
+    evaluator: str
+    evaluations: int
+    found_by: str
+    value_s: float | None
+    lower_bound_s: float
+    gap: float | None
+    proven: bool
+    bound_by: str
+    measurements: NotRequired[int]  # this and the next: missing in early results only
+    measured_s: NotRequired[float | None]
+    predicted_s: NotRequired[float | None]
+    used: NotRequired[int]
+    refused: NotRequired[str | None]
+    rounds: NotRequired[list[RoundRecord]]

@@ -6,12 +6,13 @@ The names of the fields are the keys of the files, in the order in which they ar
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NotRequired, TypeVar
+from typing import Any, Literal, TypeVar
 
 from typing_extensions import TypedDict
 
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
+from pipeline.placing.rows import SearchRecord
 from pipeline.shared.payload import FailureDocument
 
 Kind = TypeVar("Kind")
@@ -185,36 +186,6 @@ class StageRecord:
     ran: bool
     why: str
     seconds: float
-
-
-class RoundRecord(TypedDict):
-    """A round of a hybrid search."""
-
-    evaluations: int
-    measurements: int
-    failed: int
-    error: float | None
-
-
-class SearchRecord(TypedDict):
-    """What a placer's search came to; the last keys are of hybrid searches only."""
-
-    placer: str
-    reward: Literal["simulated", "measured", "hybrid"]
-    evaluator: str
-    evaluations: int
-    found_by: str
-    value_s: float | None
-    lower_bound_s: float
-    gap: float | None
-    proven: bool
-    bound_by: str
-    measurements: NotRequired[int]  # this and the next: missing in early results only
-    measured_s: NotRequired[float | None]
-    predicted_s: NotRequired[float | None]
-    used: NotRequired[int]
-    refused: NotRequired[str | None]
-    rounds: NotRequired[list[RoundRecord]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

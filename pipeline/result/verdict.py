@@ -1,6 +1,6 @@
 """The answer of a run: what to use, and what may be said of it.
 
-On devices it rests on the starts of a contest (`runtime.measuring.contest.contest`): a gain is claimed over the best baseline
+On devices it rests on the starts of a contest (`runtime.measuring.contest`): a gain is claimed over the best baseline
 of one device or not at all. Without devices there is only what a simulator predicts.
 """
 

@@ -10,8 +10,8 @@ from pipeline.core.devices import CostTable, DeviceDocument
 from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
-from pipeline.placing.rows import MeasuredRow
-from pipeline.result.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord, SearchRecord
+from pipeline.placing.rows import MeasuredRow, SearchRecord
+from pipeline.result.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",

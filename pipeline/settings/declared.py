@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError
+from pipeline.core.params import canonical
 from pipeline.core.stages import CompositePlacer, LearningPlacer
 from pipeline.settings import registry
 from pipeline.store.store import digest, write_text
@@ -135,4 +136,4 @@ def _declaration(stage: str, built: Any) -> Declaration:
     real, learns = stage == "measure" and built.real, isinstance(built, LearningPlacer)
     files = registry.file_parameters(built)
     seeded = bool(getattr(built, "seeded", True))
-    return Declaration(built.version, registry.canonical(built), files, real, brought, placers, learns, seeded)
+    return Declaration(built.version, canonical(built), files, real, brought, placers, learns, seeded)

@@ -109,8 +109,3 @@ def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any
 def file_parameters(obj: Any) -> list[str]:
     """Return the names of the parameters of an implementation, built or not, whose values are paths of files."""
     return [f.name for f in dataclasses.fields(obj) if f.metadata.get("file")]
-
-
-def canonical(obj: Any) -> dict[str, Any]:
-    """Return the parameters of a built implementation as plain JSON values, for its cache key."""
-    return dataclasses.asdict(obj)

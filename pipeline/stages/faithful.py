@@ -2,7 +2,7 @@
 
 The normalised model, its shapes concrete and its constants folded, is run on the CPU in f32, and its outputs are
 compared with those of the source by an executor that shares as little as possible with it
-(`coarsen.reading.reference.reference`). Where they depart, what is known to help is tried in order: leave one dimension open,
+(`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: leave one dimension open,
 leave all open, do not fold constants, make the first operation that departs an output of its own. The first way that
 gives the right outputs is used, and what it costs is told; where none does, the model is refused with the first
 operation that departs.

@@ -27,11 +27,11 @@ from pipeline.placing.in_segments import fewer_segments
 from pipeline.placing.journal import Journal, Remembered, disturbed_rows
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rows import RoundRecord, SearchRecord
 from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.progress.interruption import apart
 from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
-from pipeline.result.records import RoundRecord, SearchRecord
 from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder

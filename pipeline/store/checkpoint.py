@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
+from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
-from pipeline.settings.registry import canonical
 from pipeline.store.store import canonical_json, digest
 from pipeline.system.private import make_alike, write_whole
 

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import torch
 
+from pipeline.core.params import canonical
 from pipeline.progress.interruption import apart
 from pipeline.settings import registry
 
@@ -89,7 +90,7 @@ def check_declaration(implementation: object) -> None:
             bool(parameter.help), implementation, f"has no help text for {parameter.name}; use param(default, text)"
         )
         require(parameter.default is not dataclasses.MISSING, implementation, f"has no default for {parameter.name}")
-    values = registry.canonical(implementation)
+    values = canonical(implementation)
     named = sorted(values) == sorted(parameter.name for parameter in parameters)
     require(named, implementation, "has a field that is no parameter")
     try:

@@ -21,7 +21,8 @@ from coarsen.reading.model.read import save_model
 from pipeline import tune
 from pipeline.cli.main import COMMANDS, run
 from pipeline.core.deadline import Deadline
-from pipeline.result.records import SearchRecord, from_json
+from pipeline.placing.rows import SearchRecord
+from pipeline.result.records import from_json
 from pipeline.result.result import Result, write_placed
 from pipeline.settings import registry
 from pipeline.settings.config import SECTIONS, Settings

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import UnknownNameError
+from pipeline.core.params import canonical
 from pipeline.settings import declared as module
 from pipeline.settings import registry
 from pipeline.settings.declared import declared, recalled, source_digest
@@ -41,7 +42,7 @@ def test_what_is_declared_is_what_is_built_and_is_known_without_building_it_agai
     built = registry.build(stage, name)
     first = declared(stage, name)
     assert first.version == built.version
-    assert first.params == json.loads(json.dumps(registry.canonical(built)))
+    assert first.params == json.loads(json.dumps(canonical(built)))
     assert first.real is getattr(built, "real", False)
     monkeypatch.setattr(registry, "build", lambda *_: pytest.fail("built again"))
     assert declared(stage, name) == first

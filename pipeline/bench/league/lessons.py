@@ -16,8 +16,8 @@ from pipeline.bench.league.protocol import LeagueInstance
 from pipeline.bench.methods import prepared
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.learning import Snapshot
+from pipeline.core.params import canonical
 from pipeline.core.problem import Budget, Progress
-from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
 from pipeline.store.store import digest, write_json
@@ -91,7 +91,7 @@ def _step(
     hook = partial(_hook, check)
     placer.place(problem, case.bind(grouping), budget, seed=0, progress=hook)
     seconds = time.monotonic() - begun + (0.0 if before is None else before.seconds)
-    told = {"key": key, "placer": entry.method.placer, "params": registry.canonical(placer)}
+    told = {"key": key, "placer": entry.method.placer, "params": canonical(placer)}
     write_json(step / TOLD, {**told, "instance": instance.name, "seconds": seconds})
     return _on_file(step, key)
 
