@@ -17,7 +17,8 @@ from pipeline.result.directory import ManifestRecord, RunDirectory, previous_par
 from pipeline.result.result import Result, write_result
 from pipeline.settings.config import Settings, from_environment
 from pipeline.stages.execution import Forecast, execute, forecast
-from pipeline.stages.plan import HostMachine, look_at_machine, look_at_model, plan
+from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
+from pipeline.stages.plan import plan
 from pipeline.stages.remeasure import forget_measured, forgetting
 from pipeline.store.store import Store, default_store, leaving_nothing
 from pipeline.store.task import Outcome, Progress

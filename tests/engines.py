@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import DeviceError
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
-from pipeline.stages.plan import HostMachine, look_at_machine
+from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.system.workers import Answer, answered
 
 

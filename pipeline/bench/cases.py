@@ -23,7 +23,8 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.stages.execution import execute
-from pipeline.stages.plan import look_at_machine, look_at_model, plan
+from pipeline.stages.host import look_at_machine, look_at_model
+from pipeline.stages.plan import plan
 from pipeline.store.store import Entry, Store, digest
 from pipeline.store.task import Progress
 

@@ -31,7 +31,7 @@ from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import look_at_machine
+from pipeline.stages.host import look_at_machine
 from pipeline.store.store import Store, write_json, write_text
 from pipeline.store.task import Progress
 from pipeline.system.machine_lock import measuring_alone

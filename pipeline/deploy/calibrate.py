@@ -23,8 +23,10 @@ from pipeline.result.records import CalibrationRecord, FitRecord, PredictedRecor
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.stages.choices import measurer_of
 from pipeline.stages.execution import execute
-from pipeline.stages.plan import HostMachine, look_at_machine, look_at_model, measurer_settings, plan
+from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
+from pipeline.stages.plan import plan
 from pipeline.store.store import Store, digest, leaving_nothing, write_json, write_text
 from pipeline.store.task import Outcome, Progress
 from pipeline.system.machine_lock import measuring_alone
@@ -88,7 +90,7 @@ def calibrate(
         machine = look_at_machine(settings.devices)
         subject, slowdown, context = _subject(model, settings, machine, store, progress)
     concurrent = settings.measure.runtime == "dataflow"
-    name, params = measurer_settings(settings, "dataflow" if concurrent else settings.measure.use)
+    name, params = measurer_of(settings, "dataflow" if concurrent else settings.measure.use)
     measurer: Measurer = registry.build("measure", name, params)
     evaluator = measurer.bind(subject)
     depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])

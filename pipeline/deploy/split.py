@@ -20,7 +20,7 @@ from pipeline.result.directory import MANIFEST
 from pipeline.result.records import RegisteredRecord, from_json
 from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder, load_by_kind
 from pipeline.shared.payload import load_graph, read_json
-from pipeline.stages.plan import look_at_model
+from pipeline.stages.host import look_at_model
 
 logger = logging.getLogger(__name__)
 CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long

@@ -15,7 +15,7 @@ from pipeline.core.errors import DeviceError, FallbackError, PlacewrightError, S
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.deployment import Deployment
 from pipeline.result.result import Result
-from pipeline.stages.plan import look_at_model
+from pipeline.stages.host import look_at_model
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes

@@ -37,7 +37,7 @@ from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, loa
 from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.stages.faithful import allowances
-from pipeline.stages.plan import look_at_model
+from pipeline.stages.host import look_at_model
 from runtime.measuring.outputs.outputs import OutputDifference, Reference, percent
 from runtime.measuring.outputs.quality import limits_for
 from runtime.measuring.process.child import ChildError

@@ -29,7 +29,8 @@ from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, wr
 from pipeline.result.directory import RunDirectory, previous_parts
 from pipeline.result.result import Result
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import HostMachine, ModelFile, look_at_model, plan, with_seed
+from pipeline.stages.host import HostMachine, ModelFile, look_at_model
+from pipeline.stages.plan import plan, with_seed
 from pipeline.stages.remeasure import forget_measured, measured_tasks
 from pipeline.store.store import Store, digest, write_json, write_text
 from pipeline.store.task import FILES, Task

@@ -30,7 +30,7 @@ from pipeline.fleet.courier import Courier
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.fleet.member import machine_of, refusal, remarks, traits
 from pipeline.fleet.residents import Residents, exchange, execute, rest
-from pipeline.stages.plan import HostMachine
+from pipeline.stages.host import HostMachine
 from pipeline.store.store import Store, write_text
 from pipeline.system.workers import Answer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from pipeline.stages.plan import HostMachine
+from pipeline.stages.host import HostMachine
 from pipeline.system.workers import Answer
 
 Say = Callable[[str], None]

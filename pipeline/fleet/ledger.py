@@ -16,7 +16,7 @@ from pipeline.fleet.jobs import Job
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory
 from pipeline.result.result import write_result
-from pipeline.stages.plan import HostMachine, ModelFile
+from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.store.store import Entry, Store
 from pipeline.store.task import Outcome, Task, look_up
 from pipeline.system.workers import Answer

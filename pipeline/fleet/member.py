@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.core.errors import listed
 from pipeline.result.result import versions
-from pipeline.stages.plan import HostMachine, look_at_machine
+from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.store.store import Store, default_store
 from pipeline.system.workers import serve
 

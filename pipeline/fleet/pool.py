@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say, silent
-from pipeline.stages.plan import HostMachine, look_at_machine
+from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.system.machine_lock import measuring_alone
 from pipeline.system.workers import Workers
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from pipeline.core.errors import StoreError
 from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
-from pipeline.stages.plan import HostMachine, ModelFile
+from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.store.store import write_json
 from pipeline.store.task import Outcome, Task
 

@@ -45,7 +45,7 @@ from pipeline.shared import payload
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN
-from pipeline.stages.plan import HostMachine, ModelFile, installed
+from pipeline.stages.host import HostMachine, ModelFile, installed
 from pipeline.store.store import Entry, file_digest, write_json
 from pipeline.store.task import Outcome
 from pipeline.system.private import copy_whole

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pipeline.core.deadline import NEVER, Deadline
-from pipeline.stages.steps import STEPS
+from pipeline.stages.plan import STEPS
 from pipeline.store.store import Store
 from pipeline.store.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.system.machine_lock import measuring_alone

@@ -42,7 +42,7 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.model_inputs import GIVEN, ZEROS
-from pipeline.stages.plan import ModelFile
+from pipeline.stages.host import ModelFile
 from runtime.measuring.outputs.outputs import OutputDifference, channels_of, differences
 
 SHAPES = "shapes.json"

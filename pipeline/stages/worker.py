@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipeline.stages.steps import STEPS
+from pipeline.stages.plan import STEPS
 from pipeline.store.store import Store
 from pipeline.store.task import Progress, Task, run_task
 from pipeline.system.machine_lock import measuring_alone

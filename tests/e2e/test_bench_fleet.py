@@ -19,7 +19,7 @@ from pipeline.bench.league.protocol import QUICK
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.cli.main import run
 from pipeline.core.errors import PlacewrightError
-from pipeline.stages.plan import look_at_machine
+from pipeline.stages.host import look_at_machine
 from pipeline.store.store import Store
 from tests.e2e.test_bench_cli import LEARN
 from tests.e2e.test_bench_cli import arguments as hsdag

@@ -14,7 +14,7 @@ import pytest
 import runtime.measuring.profile.profile
 from pipeline.core.problem import Problem
 from pipeline.result.result import Result
-from pipeline.stages import steps
+from pipeline.stages import place
 from pipeline.store.store import Store
 from runtime.measuring.profile.profile import Profile
 from tests.e2e.conftest import options
@@ -52,9 +52,9 @@ def test_priorities_reach_every_file_of_a_run_and_the_simulator_that_measures(
         found: Profile = made_up(*given, **named)
         return replace(found, costs=replace(found.costs, op_s=np.full_like(found.costs.op_s, 1e-4)))
 
-    original, made_up = steps.coarse_problem, runtime.measuring.profile.profile.profile
+    original, made_up = place.coarse_problem, runtime.measuring.profile.profile.profile
     monkeypatch.setattr(runtime.measuring.profile.profile, "profile", alike)
-    monkeypatch.setattr(steps, "coarse_problem", ordered)
+    monkeypatch.setattr(place, "coarse_problem", ordered)
     listsched = dict.fromkeys(("place__evaluator", "measure__use"), "listsched")
     chosen = options(tmp_path / "store", place__use="heft", place__reward="simulated", place__finalists=3, **listsched)
     document = ran("tune", str(model), "--run", str(tmp_path / "run"), *chosen)

@@ -11,7 +11,7 @@ from pipeline import api
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UsageError
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import ModelFile
+from pipeline.stages.host import ModelFile
 from pipeline.store.store import Store
 from pipeline.store.task import Task
 

@@ -20,7 +20,8 @@ PLAN = """
 import sys
 from pathlib import Path
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 settings = Settings().updated({"place.hsdag.patience": 3, "measure.hetero.seconds": 0.2}, "the test")
 print([t.key for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, HostMachine((), {}, "here"))])
 heavy = {"torch", "ortools", "sklearn", "numba", "scipy", "openvino", "matplotlib"}

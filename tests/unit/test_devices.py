@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from pipeline.stages.plan import look_at_machine
+from pipeline.stages.host import look_at_machine
 from runtime.machines import devices
 from runtime.machines.devices import (
     Plugin,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.fleet.dispatch import AGREE, DEATHS, FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, FleetWorker, Reply, Say
 from pipeline.fleet.health import FAILURES, Health
-from pipeline.stages.plan import HostMachine
+from pipeline.stages.host import HostMachine
 from pipeline.system.workers import Answer
 
 FINE: Answer = {"ran": True}

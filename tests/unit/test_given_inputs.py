@@ -21,7 +21,8 @@ from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.settings.config import Settings
 from pipeline.shared.model_inputs import GIVEN
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.outputs.inputs import TIMED
 from tests.exported_models import text_classifier, uint8_images

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
@@ -24,8 +25,9 @@ from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lowered
 from pipeline.settings.config import Settings
 from pipeline.settings.registry import build
-from pipeline.stages.plan import HostMachine, ModelFile, plan
-from pipeline.stages.steps import rounds_within
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.place import PlaceParams, rounds_within
+from pipeline.stages.plan import plan
 from runtime.measuring.contest.hetero import Hetero
 from runtime.measuring.process.affinity import normalised
 from runtime.simulators.listsched import ListSched
@@ -248,7 +250,11 @@ def test_where_little_is_left_of_the_budget_a_single_device_alone_is_measured() 
 
 
 def test_where_next_to_nothing_is_left_of_the_budget_nothing_is_measured() -> None:
-    params = {"rounds": 3, "measurements": 9, "evaluations": 600}
+    settings = Settings().updated({"place.rounds": 3, "place.measurements": 9, "place.evaluations": 600}, "test")
+    task = next(
+        t for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, HostMachine((), {}, "here")) if t.stage == "place"
+    )
+    params = TypeAdapter(PlaceParams).validate_python(task.params)
     assert rounds_within(params, 2.0, 10.0) == Rounds(3, 9, 600, 2.0, 5.0)
     assert rounds_within(params, 2.0, math.inf) == Rounds(3, 9, 600, 2.0, math.inf)
     short = rounds_within(params, 1e-6, 4.0)
@@ -355,7 +361,7 @@ def test_a_reward_that_is_measured_ties_the_artifact_to_the_machine(
     model, machine = ModelFile(Path("m.xml"), "0" * 64), HostMachine((), {}, "here")
     task = next(t for t in plan(model, Settings().updated(values, "test"), machine) if t.stage == "place")
     assert (task.fingerprint, task.measures) == (mark, bool(mark))
-    assert (task.params["reward"], task.params["evaluator"][0], task.params.get("devices", [None])[0]) == asked
+    assert (task.params["reward"], task.params["evaluator"][0], (task.params["devices"] or [None])[0]) == asked
 
 
 def test_what_is_set_of_the_last_measurement_holds_for_those_in_between() -> None:

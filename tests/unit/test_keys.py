@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import pipeline.settings.declared
-import pipeline.stages.plan
+import pipeline.stages.choices
+import pipeline.stages.stage
 from pipeline.bench.methods import BenchMethod, versions_of
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import DataflowModel, LatencyModel, PipelineModel, SequentialModel
@@ -28,7 +29,8 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import is_ours, placers_called
 from pipeline.stages.execution import forecast
-from pipeline.stages.plan import HostMachine, ModelFile, installed, plan, with_seed
+from pipeline.stages.host import HostMachine, ModelFile, installed
+from pipeline.stages.plan import plan, with_seed
 from pipeline.store.store import Entry, Store, file_digest, write_json
 from pipeline.store.task import Outcome, Task, why_not
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
@@ -101,7 +103,8 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
             return found
         return replace(found, files=["table"], params={**found.params, "table": str(tmp_path / "table")})
 
-    monkeypatch.setattr(pipeline.stages.plan, "declared", with_file)
+    for module in (pipeline.stages.stage, pipeline.stages.choices):
+        monkeypatch.setattr(module, "declared", with_file)
     (tmp_path / "table").write_text("1")
     both = {"place__use": ("portfolio", "hsdag")}
     before = tasks(**both)
@@ -275,7 +278,7 @@ def test_what_is_used_is_told_only_where_nothing_else_changed() -> None:
 def test_an_implementation_is_named_with_its_stage() -> None:
     version = tasks(coarsen__use=("metis",))["coarsen"].version
     assert version == {
-        "step": 1,
+        "step": 2,
         "coarsen.fold": 1,
         "coarsen.metis": registry.implementation("coarsen", "metis").version,
     }
@@ -296,7 +299,7 @@ def test_on_halves_of_one_cpu_settings_go_before_placements_unless_a_runtime_is_
     machine = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=halves)
     settings = Settings().updated(changed, "the test")
     found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, machine)}
-    assert ["settings_first" in found[stage] for stage in ("place", "measure")] == [first] * 2
+    assert [found[stage]["settings_first"] for stage in ("place", "measure")] == [first] * 2
     assert not first or found["place"]["reward"] == "simulated"
     asked = Settings().updated({**changed, "place.reward": "measured"}, "the test")
     found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), asked, machine)}
@@ -311,7 +314,7 @@ def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_
     entry = Entry(tmp_path, "", {}, {}, {"searches.json": file_digest(tmp_path / "searches.json")})
     (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0))
     assert "the best placement is predicted to take 2.00 ms, and none can take less than 1.50 ms. So settings" in note
-    plain = replace(task, params={})
+    plain = replace(task, params={**task.params, "settings_first": False})
     assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
 
 

@@ -14,7 +14,8 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 from runtime.machines import devices
 from runtime.machines.devices import default_devices, make_spec, with_precision
 from runtime.measuring.contest.baselines import baselines

@@ -24,7 +24,7 @@ from pipeline.offline.scenario import Scenario, load, read_placement
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import distinct_finalists
 from pipeline.result.result import Result, write_placed
-from pipeline.stages.steps import _row
+from pipeline.stages.place import finalist_row
 from pipeline.store.store import Entry, file_digest
 from runtime.measuring.contest import contest
 from runtime.measuring.contest.claims import Rules
@@ -61,7 +61,7 @@ def subject() -> Subject:
 def rows(subject: Subject, *placements: Placement) -> list[dict[str, Any]]:
     """Return what the place stage writes of placements, and the measure stage reads."""
     found = [Candidate(p, Measurement(np.array([1.0 + i])), "heft") for i, p in enumerate(placements)]
-    made = [_row("heft", rank, c, subject.graph, measured=False) for rank, c in enumerate(found)]
+    made = [finalist_row("heft", rank, c, subject.graph, measured=False) for rank, c in enumerate(found)]
     read: list[dict[str, Any]] = json.loads(json.dumps(made))
     return read
 

@@ -22,7 +22,8 @@ from pipeline.offline.search import Effort, search
 from pipeline.placing.recipes import lifted, prepared
 from pipeline.settings.config import Settings
 from pipeline.settings.registry import implementation
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 from tests.toys import chain_problem, toy_graph, toy_problem
 
 DEVICES = ("A", "B")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -21,6 +22,8 @@ from pipeline.core.settings import CoarsenSettings, MeasureSettings
 from pipeline.settings.config import Settings
 from pipeline.shared.measured_sizes import SIZES, MeasuredSize, load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.stages.host import ModelFile
+from pipeline.stages.plan import plan
 from runtime.measuring.contest import ranges as module
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.pairs import PairBench, Start
@@ -141,12 +144,14 @@ def test_sizes_that_do_not_fit_are_a_usage_error(tmp_path: Path, text: str, word
 
 
 def test_a_range_is_part_of_the_plan_and_only_then(tmp_path: Path):
-    from pipeline.stages.plan import _shapes
+    def planned(settings: Settings) -> dict[str, Any]:
+        (task,) = plan(ModelFile(Path("m.xml"), "0" * 64), settings, None, upto="read")
+        return dict(task.params)
 
-    assert "shape_ranges" not in _shapes(Settings())
-    told = _shapes(Settings().updated({"coarsen.shape_ranges": ("x=1x[2..8]",)}, "test"))
-    assert told["shapes"] == ("x=1x2..8",)
-    assert told["shape_ranges"] == ("x=1x[2..8]",)
+    assert planned(Settings())["shape_ranges"] == []
+    told = planned(Settings().updated({"coarsen.shape_ranges": ("x=1x[2..8]",)}, "test"))
+    assert told["shapes"] == ["x=1x2..8"]
+    assert told["shape_ranges"] == ["x=1x[2..8]"]
 
 
 def start(variant_s: tuple[float, ...], control_s: tuple[float, ...], **given: float) -> Start:

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.errors import StoreError
 from pipeline.result.directory import RunDirectory, take_away_stale
-from pipeline.stages.plan import ModelFile
+from pipeline.stages.host import ModelFile
 
 KEYS = {"read": "a", "place": "b", "measure": "c"}
 MINE = ("notes.txt", "sub/placed.xml")

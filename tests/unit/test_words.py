@@ -31,7 +31,7 @@ from pipeline.result.words import (
     winner_text,
 )
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import _by_runtime
+from pipeline.stages.choices import search_settings
 from tests.toys import toy_graph
 
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}
@@ -215,6 +215,6 @@ def test_rates_of_pipelines_stand_beside_what_was_predicted() -> None:
 @pytest.mark.parametrize(("objective", "asked"), [("latency", "listsched"), ("throughput", "pipelined")])
 def test_segments_are_searched_with_the_simulator_of_what_counts(objective: str, asked: str) -> None:
     given = Settings().updated({"measure.objective": objective, "measure.runtime": "dataflow"}, "a test")
-    assert _by_runtime(given).place.evaluator == asked
+    assert search_settings(given, None).place.evaluator == asked
     chosen = given.updated({"place.evaluator": "sequential", "place.reward": "simulated"}, "a test")
-    assert _by_runtime(chosen).place.evaluator == "sequential"
+    assert search_settings(chosen, None).place.evaluator == "sequential"

@@ -25,7 +25,7 @@ from pipeline.placing.rehearsal import rehearse
 from pipeline.progress.interruption import apart
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
-from pipeline.stages.plan import HostMachine, look_at_machine
+from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.store.store import write_json
 from pipeline.store.task import Progress
 

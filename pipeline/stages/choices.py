@@ -1,0 +1,104 @@
+"""Which implementations a run uses, with all their parameters: what its settings say, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipeline.core.errors import UsageError
+from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
+from pipeline.settings import registry
+from pipeline.settings.config import Settings
+from pipeline.settings.declared import declared, placers_called
+from pipeline.stages.host import HostMachine
+
+Choice = tuple[str, dict[str, Any]]  # the name of an implementation, and all its parameters
+
+# Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
+COMPARED_ALIKE = ("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
+MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
+LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
+
+
+def choice_of(settings: Settings, stage: str, name: str) -> Choice:
+    """Return an implementation of a stage, defaults filled in."""
+    return name, dict(declared(stage, name, settings.params_of(stage, name)).params)
+
+
+def choices_of(settings: Settings, stage: str, names: Sequence[str]) -> tuple[Choice, ...]:
+    """Return implementations of a stage.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if not names:
+        raise UsageError(f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.table(stage))}.")
+    return tuple(choice_of(settings, stage, name) for name in names)
+
+
+def measurer_of(settings: Settings, name: str) -> Choice:
+    """Return an evaluator; what is set of the last measurement holds for it as well."""
+    known = declared("measure", name).params
+    shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
+    return name, dict(declared("measure", name, {**shared, **settings.params_of("measure", name)}).params)
+
+
+def placers_of(settings: Settings) -> tuple[str, ...]:
+    """Return the placers of a run: those chosen; of the defaults, learners only where the budget lets them learn."""
+    chosen = settings.place.use
+    if chosen != PlaceSettings().use or settings.budget_s >= LEARNING_BUDGET_S:
+        return chosen
+    return tuple(name for name in chosen if not declared("place", name).learns)
+
+
+def brought_by_placers(settings: Settings) -> list[tuple[str, str]]:
+    """Return (stage, implementation) of all that placers bring along instead of what the stages have made, or call."""
+    called: list[tuple[str, str]] = []
+    for name in placers_of(settings):
+        values = settings.params_of("place", name)
+        called += [(stage, used) for stage, used in declared("place", name, values).recipe]
+        called += [("place", placer) for placer in placers_called(name, values)]
+    return called
+
+
+def is_learned(settings: Settings) -> bool:
+    """Return whether a placer learns, or the stages that make what it learns from were chosen for themselves."""
+    chosen = settings.embed != EmbedSettings() or settings.group != GroupSettings()
+    set_ = any(settings.params.get(stage) for stage in ("embed", "group"))
+    return chosen or set_ or any(declared("place", name).learns for name in placers_of(settings))
+
+
+def settings_first(settings: Settings, machine: HostMachine | None) -> bool:
+    """Return whether settings are tried before any split: on halves of one CPU that nobody asked for."""
+    real = settings.measure.use == "hetero" and settings.measure.runtime == "hetero" and settings.measure.settings
+    return real and machine is not None and machine.halves
+
+
+def search_settings(settings: Settings, machine: HostMachine | None) -> Settings:
+    """Return the settings with what the placers ask, where the user left that open.
+
+    The usual simulator, and the calibration to measurements, know no two devices that work at the same time: for
+    segments that do, the default is the simulator of a dataflow machine alone, and where throughput counts, that of a
+    pipeline in its steady state. On halves of one CPU, which HETERO runs one after another, a split can hardly pay: no
+    placement is measured while searching, and what that saves goes to the comparison.
+    """
+    place, usual = settings.place, PlaceSettings()
+    if (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
+        return settings
+    if settings.measure.runtime != "hetero":
+        evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
+        return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
+    if settings_first(settings, machine):
+        return replace(settings, place=replace(place, reward="simulated"))
+    return settings
+
+
+def evaluators_of(settings: Settings) -> tuple[str, ...]:
+    """Return what the placers ask, and behind it, where they are calibrated to it round by round, what measures."""
+    place, devices = settings.place, settings.measure.use
+    if place.reward == "measured" and devices == "hetero" and settings.measure.runtime != "hetero":
+        devices = "dataflow"
+    if place.reward == "simulated" or declared("measure", place.evaluator).real:
+        return (place.evaluator,)
+    return (devices,) if place.reward == "measured" else (place.evaluator, devices)

@@ -1,0 +1,81 @@
+"""The model file of a run, and the machine that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """The devices of a run and the hardware they are on.
+
+    facts: see `runtime.machines.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute
+    in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs that.
+    halves: whether the devices are halves of one CPU that nobody asked for.
+    """
+
+    devices: tuple[Mapping[str, Any], ...]
+    facts: Mapping[str, Any]
+    fingerprint: str
+    low: tuple[tuple[str, str], ...] = ()
+    open_names: tuple[str, ...] = ()
+    halves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model file and the sha256 of its content."""
+
+    path: Path
+    sha256: str
+
+
+def look_at_model(path: Path) -> ModelFile:
+    """Return a model file with its hash.
+
+    Raises:
+        ModelError: there is no such file.
+    """
+    from coarsen.reading.model.files import model_sha256
+
+    return ModelFile(path, model_sha256(path))
+
+
+def look_at_machine(devices: Sequence[str]) -> HostMachine:
+    """Return the machine and the devices asked for, or those it has.
+
+    Raises:
+        DeviceError: a device is not there.
+        UsageError: a device is not written as it should be.
+    """
+    from runtime.machines import devices as available
+    from runtime.measuring.profile.precisions import FULL, low_precisions
+
+    plugins = available.discover()
+    specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
+    if devices:
+        available.check_properties(specs)
+    facts = available.hardware(plugins)
+    low = low_precisions(specs, plugins)
+    open_names = () if devices else tuple(d.name for d in specs if d.properties[available.PRECISION] != FULL)
+    documents, fingerprint = tuple(d.to_json() for d in specs), available.fingerprint(facts)
+    halves = not devices and tuple(d.name for d in specs) == available.HALVES
+    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves)
+
+
+def installed(name: str) -> str:
+    """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    return _version(metadata.version, name)
+
+
+@cache
+def _version(ask: Callable[[str], str], name: str) -> str:
+    try:
+        return ask(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,305 @@
+"""The stage `place`: groups -> candidate placements of every placer, best first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import PolicyInputs
+from pipeline.core.measurement import Evaluation, MeasurementFailed
+from pipeline.core.problem import Budget, Problem
+from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
+from pipeline.placing.finals import FinalistRow, shortlist
+from pipeline.placing.in_segments import fewer_segments
+from pipeline.placing.journal import Journal, Remembered
+from pipeline.placing.recipes import for_placer
+from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rows import RoundRecord, SearchRecord
+from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
+from pipeline.placing.setup import coarse_problem, problem_of
+from pipeline.progress.interruption import apart
+from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
+from pipeline.settings import registry
+from pipeline.settings.declared import declared
+from pipeline.shared import payload
+from pipeline.stages.choices import (
+    Choice,
+    brought_by_placers,
+    choice_of,
+    choices_of,
+    evaluators_of,
+    measurer_of,
+    placers_of,
+    search_settings,
+    settings_first,
+)
+from pipeline.stages.inputs import LEAST_S, check_time_left, read_grouping, read_subject, stage_deadline
+from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.store.checkpoint import collect_policies
+from pipeline.store.store import write_json
+from pipeline.store.task import StepContext
+
+if TYPE_CHECKING:
+    from pipeline.placing.hybrid import Proposal, Round, Rounds
+
+OF_LEFT = OF_WHOLE = (
+    0.35  # of what is left of the budget; of the whole where the stage runs apart from a run's deadline
+)
+MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
+FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
+SETTINGS_FIRST = 0.1  # of the time for placing, where settings are decided before any split
+ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
+REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
+# What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not
+# fused, layouts that are changed. Measured on a 2-core machine; docs/executor.md.
+BOUNDARY_S = 5e-5
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceParams:
+    """Which placers search, what they ask, and for how long.
+
+    use: the placers. evaluator: what they ask. devices: what measures, where they are calibrated to it round by round.
+    real: whether anything is measured. segments: whether splits are run as segments, and not by HETERO.
+    settings_first: whether settings are tried before any split.
+    """
+
+    use: tuple[Choice, ...]
+    embedder: Choice
+    grouper: Choice
+    evaluator: Choice
+    devices: Choice | None
+    reward: Literal["simulated", "measured", "hybrid"]
+    real: bool
+    evaluations: int
+    rounds: int
+    measurements: int
+    finalists: int
+    budget_s: float
+    segments: bool
+    settings_first: bool
+
+
+def plan_place(run: RunPlan) -> PlannedStage:
+    """Return what decides the placements."""
+    settings = search_settings(run.settings, run.machine)
+    place, placers, asked = settings.place, placers_of(settings), evaluators_of(settings)
+    real = any(declared("measure", name).real for name in asked)
+    rounds = len(asked) > 1
+    params = PlaceParams(
+        use=choices_of(settings, "place", placers),
+        embedder=choice_of(settings, "embed", settings.embed.use),
+        grouper=choice_of(settings, "group", settings.group.use),
+        evaluator=measurer_of(settings, asked[0]),
+        devices=measurer_of(settings, asked[1]) if rounds else None,
+        reward="hybrid" if rounds else "measured" if declared("measure", asked[0]).real else "simulated",
+        real=real,
+        evaluations=place.evaluations,
+        rounds=place.rounds if rounds else 0,
+        measurements=place.measurements if rounds else 0,
+        finalists=place.finalists,
+        budget_s=settings.budget_s,
+        segments=settings.measure.runtime != "hetero",
+        settings_first=settings_first(settings, run.machine),
+    )
+    return PlannedStage(
+        params=params,
+        inputs=("read", "coarsen", "profile", "embed", "group"),
+        uses=[*(("place", name) for name in placers), *(("measure", name) for name in asked)],
+        called=brought_by_placers(settings),
+        measured=real,
+    )
+
+
+def place(work: StepContext) -> None:
+    """Write candidates.json, every placer's placements, best first, and searches.json, what each search came to.
+
+    Also curve.jsonl, how they went, and policy.safetensors and policy.json if a placer has learned one.
+    """
+    check_time_left(work)
+    params = params_of(PlaceParams, work)
+    subject = read_subject(work, boundary_s=BOUNDARY_S if params.segments else 0.0, slowed=True)
+    search = _hybrid if params.reward == "hybrid" else _one_level
+    placers = [name for name, _ in params.use]
+    compiled_s = apart(lambda _: rehearse(placers, params.evaluator[0], subject.graph.n, say=work.progress))
+    work.compiled_s.append(compiled_s)
+    work = replace(work, deadline=work.deadline.later(compiled_s))
+    with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
+        rows, searches = search(work, params, subject, watch)
+    collect_policies(work.partial, placers, work.out)
+    write_json(work.out / "candidates.json", rows)
+    write_json(work.out / "searches.json", searches)
+
+
+Found = tuple[list[FinalistRow], list[SearchRecord]]
+
+
+def _one_level(work: StepContext, params: PlaceParams, subject: Subject, watch: Watcher) -> Found:
+    """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
+    measured = params.reward == "measured"
+    measurer: Measurer = registry.build("measure", *params.evaluator)
+    bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
+    searchers = _searchers(work, params, subject, bind, watch)
+    seconds = _deadline(work, params, subject).left_s / len(searchers)
+    budget = Budget(params.evaluations, max(LEAST_S, seconds))
+    rows, searches = list[FinalistRow](), list[SearchRecord]()
+    for outcome in in_turn(searchers, subject, None, budget, seed=work.task.seed, say=work.progress):
+        short = shortlist(outcome.answer.candidates, params.finalists)
+        if params.segments and not measured:
+            predicting = measurer.bind(subject)
+            short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
+        rows += [
+            finalist_row(outcome.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)
+        ]
+        row = _search_record(outcome, params, outcome.evaluations)
+        row["measurements"] = outcome.evaluations if measured else 0
+        row["measured_s"] = row["value_s"] if measured else None
+        searches.append(row)
+    return rows, searches
+
+
+def rounds_within(params: PlaceParams, seconds: float, left_s: float) -> Rounds:
+    """Return the rounds of a hybrid search that has so many seconds, of a budget of which `left_s` are left.
+
+    Nothing is measured where not even a first measurement leaves as much time for the comparison as it takes.
+    """
+    from pipeline.placing.hybrid import Rounds
+
+    latest_s = MOST_PLACING * left_s
+    measurements = params.measurements if latest_s >= FIRST_MEASUREMENT_S else 0
+    return Rounds(params.rounds, measurements, params.evaluations, seconds, latest_s)
+
+
+def _hybrid(work: StepContext, params: PlaceParams, subject: Subject, watch: Watcher) -> Found:
+    """Return the rows of the candidates and of the searches where a few placements are measured in between.
+
+    Ranks count over the placers: the placement that is measured to be the best comes first.
+    """
+    from pipeline.placing.hybrid import alternate, every_best_first
+
+    if params.devices is None:
+        raise ValueError("a hybrid search measures, and nothing is named that does")
+    simulator: Measurer = registry.build("measure", *params.evaluator)
+    devices: Measurer = registry.build("measure", *params.devices)
+    searchers = _searchers(work, params, subject, simulator.bind, watch)
+    rounds = rounds_within(params, _deadline(work, params, subject).left_s, work.deadline.left_s)
+    journal = _journal(work, devices.bind(subject))
+    hybrid = alternate(subject, searchers, simulator, journal.ask, rounds, seed=work.task.seed, say=work.progress)
+    searches = []
+    for outcome in hybrid.last:
+        row = _search_record(outcome, params, hybrid.evaluations[outcome.placer])
+        _add_proposals(row, hybrid.of(outcome.placer))
+        row["used"], row["refused"] = hybrid.used, hybrid.refusal
+        row["rounds"] = [_round_record(each) for each in hybrid.rounds]
+        searches.append(row)
+    proposals = every_best_first(hybrid.proposals, [searcher.name for searcher in searchers])
+    short = shortlist([p.candidate for p in proposals], params.finalists)
+    rows = [
+        finalist_row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
+        for rank, (p, c) in enumerate(zip(proposals, short, strict=False))
+    ]
+    return rows, searches
+
+
+def _searchers(work: StepContext, params: PlaceParams, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:
+    """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
+    given = read_grouping(work)
+    problem = _problem(work, params, subject, given)
+    whole = problem_of(subject.graph, subject.topology, subject.costs)
+    searchers = []
+    for name, values in params.use:
+        placer: Placer = registry.build("place", name, values)
+        grouping, own = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
+        searchers.append(Searcher(name, placer, own, grouping, bind, watch, work.partial))
+    return searchers
+
+
+def _problem(work: StepContext, params: PlaceParams, subject: Subject, grouping: Grouping) -> Problem:
+    """Return the problem of placing what the stages before have left."""
+    problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
+    if "group" not in work.inputs:  # no placer learns
+        return problem
+    embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
+    policy = PolicyInputs(
+        features=embedding["features"],
+        embedder=registry.build("embed", *params.embedder),
+        grouper=registry.build("group", *params.grouper),
+        encoder_weights=payload.load_weights(work.read("embed", "encoder.safetensors")),
+        grouper_weights=payload.load_weights(work.read("group", "grouper.safetensors")),
+    )
+    groups = payload.load_grouping(work.read("group", "grouping.npz"))
+    return replace(problem.on(grouping=groups), policy=policy)
+
+
+def _deadline(work: StepContext, params: PlaceParams, subject: Subject) -> Deadline:
+    """Return when placing is to end: sooner where all devices are of one plug-in, so that settings promise more."""
+    until = stage_deadline(work, of_left=OF_LEFT, of_whole=OF_WHOLE, budget_s=params.budget_s)
+    if params.settings_first and params.reward == "simulated":
+        return until.share(SETTINGS_FIRST)
+    return until if len({d.plugin for d in subject.topology.devices}) > 1 else until.share(ONE_PLUGIN)
+
+
+def _journal(work: StepContext, devices: Evaluator) -> Journal:
+    """Return the journal of what the stage measures, with what it holds of an interrupted run."""
+    context = f"{work.task.seed} {devices.fingerprint}"
+    return Journal.of(work.series / "measured.jsonl", context, devices, work.disturbed)
+
+
+def finalist_row(placer: str, rank: int, candidate: Candidate, graph: Graph, *, measured: bool) -> FinalistRow:
+    """Return the record of a placement of the graph's operations."""
+    result: Evaluation = candidate.result
+    return {
+        "placer": placer,
+        "rank": rank,
+        "found_by": candidate.found_by,
+        "measured": measured,
+        "value_s": result.value_s if not isinstance(result, MeasurementFailed) else None,
+        "failed": payload.failure_to_json(result) if isinstance(result, MeasurementFailed) else None,
+        **candidate.placement.to_document(graph.names),
+    }
+
+
+def _search_record(outcome: SearchOutcome, params: PlaceParams, evaluations: int) -> SearchRecord:
+    answer = outcome.answer
+    return {
+        "placer": outcome.placer,
+        "reward": params.reward,
+        "evaluator": params.evaluator[0],
+        "evaluations": evaluations,
+        "found_by": answer.best.found_by,
+        "value_s": _finite(answer.value_s),
+        "lower_bound_s": answer.lower_bound_s,
+        "gap": answer.gap,
+        "proven": answer.proven,
+        "bound_by": answer.bound_by,
+    }
+
+
+def _add_proposals(row: SearchRecord, own: Sequence[Proposal]) -> None:
+    """Add to a search's record what is said of the placements that are the placer's own, best first."""
+    row["measurements"] = sum(p.measured is not None for p in own)
+    row["measured_s"] = row["predicted_s"] = None
+    if own and not math.isinf(own[0].rank[1]):
+        row["found_by"] = own[0].found_by
+        row["measured_s"], row["predicted_s"] = _finite(own[0].measured_s), _finite(own[0].predicted_s)
+
+
+def _round_record(each: Round) -> RoundRecord:
+    return {
+        "evaluations": each.evaluations,
+        "measurements": each.measurements,
+        "failed": each.failed,
+        "error": each.error,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+PLACE = Stage(name="place", version=10, plan=plan_place, execute=place, sampled=True, partitions=True)

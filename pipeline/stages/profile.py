@@ -1,0 +1,100 @@
+"""The stage `profile`: seconds per operation and device, and the links between devices; measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.core.devices import DeviceSpec
+from pipeline.core.errors import DeviceError
+from pipeline.core.settings import MeasureSettings, ProfileSettings
+from pipeline.shared import payload
+from pipeline.stages.choices import COMPARED_ALIKE
+from pipeline.stages.inputs import LEAST_S, check_time_left, read_graph, read_model, read_tried_precisions
+from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.store.store import write_json
+from pipeline.store.task import StepContext
+
+PROFILE_SHARE = 0.15  # of what is left of the budget
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileParams:
+    """How which devices are profiled.
+
+    open_names: devices whose precision nobody asked for. measuring: of the settings of the measure stage, those by
+    which outputs are compared. company: whether devices are also profiled while others work.
+    """
+
+    settings: ProfileSettings
+    devices: tuple[dict[str, Any], ...]
+    open_names: tuple[str, ...]
+    measuring: dict[str, Any]
+    company: bool
+
+
+def plan_profile(run: RunPlan) -> PlannedStage:
+    """Return what decides the profile."""
+    machine, measure = run.known_machine, run.settings.measure
+    params = ProfileParams(
+        run.settings.profile,
+        tuple(map(dict, machine.devices)),
+        machine.open_names,
+        {name: getattr(measure, name) for name in COMPARED_ALIKE},
+        measure.runtime != "hetero",
+    )
+    inputs = ("read", "precisions") if machine.open_names else ("read",)
+    return PlannedStage(params=params, inputs=inputs, measured=True)
+
+
+def profile(work: StepContext) -> None:
+    """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.measuring.profile.left_out import to_json
+    from runtime.measuring.profile.profile import profile as measure_profile
+    from runtime.measuring.profile.profile import slowdown
+
+    check_time_left(work)
+    params, left_s = params_of(ProfileParams, work), work.deadline.share(PROFILE_SHARE).left_s
+    settings = params.settings
+    if not settings.seconds and math.isfinite(left_s):
+        settings = replace(settings, seconds=max(left_s, LEAST_S))
+    graph, model = read_graph(work), read_model(work)
+    alike: Mapping[str, Any] = {
+        "measuring": MeasureSettings(**params.measuring),
+        "seed": work.task.seed,
+        "progress": work.progress,
+    }
+    profiled = measure_profile(model, graph, _devices(work, params), settings, **alike)
+    slower = slowdown(model, profiled, settings, **alike) if params.company else {}
+    payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
+    write_json(
+        work.out / "profile.json",
+        {
+            "latency_s": dict(profiled.latency_s),
+            "covered": dict(profiled.covered),
+            "refused": {k: list(v) for k, v in profiled.refused.items()},
+            "left_out": to_json(profiled.left_out),
+            "slowdown": None if slower is None else dict(slower),
+            "nan": dict(profiled.nan),
+            "empty": list(profiled.empty),
+        },
+    )
+    work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])
+
+
+def _devices(work: StepContext, params: ProfileParams) -> tuple[DeviceSpec, ...]:
+    """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
+    devices = tuple(DeviceSpec(**d) for d in params.devices)
+    if not devices:
+        raise DeviceError("The run has no devices.", "Give --devices.")
+    if "precisions" not in work.inputs:
+        return devices
+    from runtime.machines.devices import discover
+    from runtime.measuring.profile.precisions import raised
+
+    return raised(devices, params.open_names, read_tried_precisions(work), discover())
+
+
+PROFILE = Stage(name="profile", version=8, plan=plan_profile, execute=profile, seeded=False)
