@@ -11,7 +11,7 @@ from pipeline.shared import payload
 from pipeline.shared.partition import colocated, join
 from pipeline.stages.choices import Choice, choices_of
 from pipeline.stages.inputs import read_graph
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -52,4 +52,4 @@ def coarsen(work: StepContext) -> None:
     write_json(work.out / "steps.json", counts)
 
 
-COARSEN = Stage(name="coarsen", version=2, plan=plan_coarsen, execute=coarsen, seeded=None, partitions=True)
+COARSEN = RunStage(name="coarsen", version=2, plan=plan_coarsen, execute=coarsen, seeded=None, partitions=True)

@@ -9,7 +9,7 @@ from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.stages.choices import Choice, choice_of
 from pipeline.stages.inputs import read_graph, read_grouping
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -47,4 +47,4 @@ def embed(work: StepContext) -> None:
     write_json(work.out / "recipe.json", {"embedder": name, "params": values, "columns": list(features.columns)})
 
 
-EMBED = Stage(name="embed", version=3, plan=plan_embed, execute=embed, seeded=None)
+EMBED = RunStage(name="embed", version=3, plan=plan_embed, execute=embed, seeded=None)

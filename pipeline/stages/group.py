@@ -9,7 +9,7 @@ from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.stages.choices import Choice, choice_of
 from pipeline.stages.inputs import read_graph, read_grouping
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -41,4 +41,4 @@ def group(work: StepContext) -> None:
     write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": groups.k})
 
 
-GROUP = Stage(name="group", version=2, plan=plan_group, execute=group, seeded=None, partitions=True)
+GROUP = RunStage(name="group", version=2, plan=plan_group, execute=group, seeded=None, partitions=True)

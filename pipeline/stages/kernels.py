@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline.shared import payload
 from pipeline.stages.coarsen import coarseners_of
 from pipeline.stages.inputs import read_graph, read_model
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage
 from pipeline.store.task import StepContext
 
 
@@ -31,4 +31,4 @@ def find_kernels(work: StepContext) -> None:
     payload.save_arrays(work.out / "kernels.npz", {"kernel": kernel})
 
 
-KERNELS = Stage(name="kernels", version=2, plan=plan_kernels, execute=find_kernels, seeded=False)
+KERNELS = RunStage(name="kernels", version=2, plan=plan_kernels, execute=find_kernels, seeded=False)

@@ -14,7 +14,7 @@ from pipeline.settings.declared import declared
 from pipeline.shared import payload
 from pipeline.stages.choices import Choice, choice_of, settings_first
 from pipeline.stages.inputs import read_forms, read_subject, read_tried_precisions, stage_deadline
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -79,4 +79,4 @@ def measure(work: StepContext) -> None:
     write_json(work.out / "measurements.json", measured)
 
 
-MEASURE = Stage(name="measure", version=8, plan=plan_measure, execute=measure, sampled=True)
+MEASURE = RunStage(name="measure", version=8, plan=plan_measure, execute=measure, sampled=True)

@@ -39,7 +39,7 @@ from pipeline.stages.choices import (
     settings_first,
 )
 from pipeline.stages.inputs import LEAST_S, check_time_left, read_grouping, read_subject, stage_deadline
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.checkpoint import collect_policies
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
@@ -302,4 +302,4 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-PLACE = Stage(name="place", version=10, plan=plan_place, execute=place, sampled=True, partitions=True)
+PLACE = RunStage(name="place", version=10, plan=plan_place, execute=place, sampled=True, partitions=True)

@@ -21,10 +21,10 @@ from pipeline.stages.place import PLACE
 from pipeline.stages.precisions import PRECISIONS
 from pipeline.stages.profile import PROFILE
 from pipeline.stages.read import READ
-from pipeline.stages.stage import RunPlan, Stage
+from pipeline.stages.stage import RunPlan, RunStage
 from pipeline.store.task import StepContext, Task
 
-STAGES: Mapping[str, Stage] = {
+STAGES: Mapping[str, RunStage] = {
     stage.name: stage for stage in (READ, KERNELS, COARSEN, PRECISIONS, PROFILE, EMBED, GROUP, PLACE, MEASURE)
 }
 STEPS: Mapping[str, Callable[[StepContext], None]] = {name: stage.execute for name, stage in STAGES.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.core.settings import MeasureSettings
 from pipeline.stages.choices import MEASURED_ALIKE
 from pipeline.stages.inputs import read_model
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -42,4 +42,4 @@ def try_low_precisions(work: StepContext) -> None:
     write_json(work.out / "precisions.json", to_json(tried))
 
 
-PRECISIONS = Stage(name="precisions", version=5, plan=plan_precisions, execute=try_low_precisions, seeded=False)
+PRECISIONS = RunStage(name="precisions", version=5, plan=plan_precisions, execute=try_low_precisions, seeded=False)

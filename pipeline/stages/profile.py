@@ -13,7 +13,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.shared import payload
 from pipeline.stages.choices import COMPARED_ALIKE
 from pipeline.stages.inputs import LEAST_S, check_time_left, read_graph, read_model, read_tried_precisions
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
@@ -97,4 +97,4 @@ def _devices(work: StepContext, params: ProfileParams) -> tuple[DeviceSpec, ...]
     return raised(devices, params.open_names, read_tried_precisions(work), discover())
 
 
-PROFILE = Stage(name="profile", version=8, plan=plan_profile, execute=profile, seeded=False)
+PROFILE = RunStage(name="profile", version=8, plan=plan_profile, execute=profile, seeded=False)

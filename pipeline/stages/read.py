@@ -10,7 +10,7 @@ from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.shared.checks import ReferenceOrder
 from pipeline.stages.host import ModelFile
-from pipeline.stages.stage import PlannedStage, RunPlan, Stage, params_of
+from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.task import StepContext
 
 CHECKING_SHARE, LEAST_CHECKING_S = 0.1, 1.0  # of the budget, and seconds at least, for what outputs are compared with
@@ -75,6 +75,6 @@ def read(work: StepContext) -> None:
     read_faithfully(source, work.out, shapes, order)
 
 
-READ = Stage(
+READ = RunStage(
     name="read", version=8, plan=plan_read, execute=read, seeded=False, packages=("openvino", "onnxruntime", "onnx")
 )

@@ -1,7 +1,7 @@
 """A stage of a run: typed parameters that decide its outcome, its key, and what it does.
 
 Each stage is a module of this folder: a frozen dataclass of parameters, a function that plans it from the settings of
-a run, a function that executes it, and the `Stage` that names them. `plan.STAGES` lists them in order.
+a run, a function that executes it, and the `RunStage` that names them. `plan.STAGES` lists them in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PlannedStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class RunStage:
     """A stage: how it is planned, and what it does.
 
     version: raised by hand when its own outcome changes for equal parameters. plan: None if the run has no use for it.
