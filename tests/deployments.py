@@ -11,17 +11,16 @@ import openvino as ov
 
 from coarsen.reading.model.read import save_model
 from pipeline.core.devices import DeviceSpec
+from pipeline.core.estimates import RatioEstimate
 from pipeline.placing.comparison import latency_of
+from pipeline.placing.rows import ContestRecord
 from pipeline.result.records import (
     CandidateRecord,
-    ContestRecord,
-    LatencyRecord,
     ModelRecord,
     PlacementRecord,
     RegisteredRecord,
     ResultRecord,
     SourceRecord,
-    SpeedupRecord,
     to_json,
 )
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
@@ -95,7 +94,7 @@ def measured(
         single=True,
         devices_used=["CPU"],
         subgraphs=1,
-        latency_s=LatencyRecord(**latency_of(samples_s)),
+        latency_s=latency_of(samples_s),
         samples_s=list(samples_s),
     )
     record = ResultRecord(
@@ -111,7 +110,7 @@ def measured(
         best="CPU",
         verdict="",
         contest=contest,
-        speedup_over_best_single=SpeedupRecord(1.0, 1.0, 1.0),
+        speedup_over_best_single=RatioEstimate(1.0, 1.0, 1.0),
         files={},
     )
     write(folder / "result.json", to_json(record))

@@ -13,22 +13,20 @@ import numpy as np
 
 from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
+from pipeline.core.estimates import RatioEstimate
 from pipeline.core.graph import Graph
 from pipeline.core.tensors import INFERRED
 from pipeline.placing.comparison import latency_of, percentiles_of
+from pipeline.placing.rows import ContestRecord
 from pipeline.result.records import (
     CandidateRecord,
-    ContestRecord,
     DeviceRecord,
     FailureRecord,
-    LatencyRecord,
     ModelRecord,
     PlacementRecord,
-    RatioRecord,
     RegisteredRecord,
     ResultRecord,
     SourceRecord,
-    SpeedupRecord,
     StageRecord,
     to_json,
 )
@@ -91,7 +89,7 @@ def candidate(name: str, samples_s: Sequence[float], **more: Any) -> CandidateRe
         "devices_used": ["CPU"],
         "subgraphs": 1,
         "precision": "f32",
-        "latency_s": LatencyRecord(**latency_of(samples_s)),
+        "latency_s": latency_of(samples_s),
         "samples_s": list(samples_s),
         "percentiles": percentiles_of(list(samples_s) * 40),
         "rate": 1 / samples_s[0],
@@ -139,7 +137,7 @@ def finished(
         claimed=["greedy 1"],
         noise=0.01,
         disturbed=False,
-        ratios={"greedy 1": RatioRecord(1.5, 1.4, 1.6, 3)},
+        ratios={"greedy 1": RatioEstimate(1.5, 1.4, 1.6, 3)},
         over_default={},
         over_hint={},
     )
@@ -158,7 +156,7 @@ def finished(
         best="greedy 1",
         verdict="Use greedy 1: 1.500 times as fast as the best baseline, CPU default (1.400 to 1.600).",
         contest=contest,
-        speedup_over_best_single=SpeedupRecord(1.5, 1.4, 1.6),
+        speedup_over_best_single=RatioEstimate(1.5, 1.4, 1.6),
         files={},
     )
     write(folder / "result.json", to_json(record))

@@ -11,12 +11,13 @@ from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import CellRecord, on_file
 from pipeline.bench.methods import SINGLE
 from pipeline.core.deadline import Deadline
+from pipeline.core.estimates import RatioEstimate
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
 from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
-from pipeline.placing.rows import Compared, MeasuredRow, RatioRow
+from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.result.records import to_json
 from pipeline.result.result import candidate_rows
 from pipeline.store.store import digest, write_json
@@ -112,7 +113,7 @@ def _compared(case: BenchCase, names: Mapping[str, str], document: Compared, lea
     if contest is None or contest["control"] not in case.devices:
         return {"best_single": None, "ratios": {}, "learned_over_simple": None}
     single, ratios = contest["control"], contest["ratios"]
-    alone: RatioRow = {"ratio": 1.0, "low": 1.0, "high": 1.0, "starts": 0}
+    alone = asdict(RatioEstimate(1.0, 1.0, 1.0))
     of_method = {m: alone if name == single else ratios[name] for m, name in names.items() if name in {single, *ratios}}
     best = [
         max(

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.bench.pages import final_of, rows_in
 from pipeline.bench.summary import geometric_mean
-from pipeline.report.charts import RatioInterval
+from pipeline.report.charts import ForestRow
 from pipeline.report.comparison import DrawnComparison, interval_row
 
 Table = Mapping[str, Any]
@@ -64,7 +64,7 @@ def of_cases(document: Table) -> list[DrawnComparison]:
     ]
 
 
-def _drawn(rows: Sequence[Table]) -> Iterator[RatioInterval]:
+def _drawn(rows: Sequence[Table]) -> Iterator[ForestRow]:
     """Yield what is drawn of rows of a method and a ratio, the greatest first."""
     known = sorted((row for row in rows if row["ratio"] is not None), key=lambda row: -float(row["ratio"]["median"]))
     for row in known:

@@ -86,6 +86,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     that the interval is wider than those within a run; it needs 3 starts in each.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy import compare as comparing
+    from pipeline.report.text import interval_text
     from pipeline.settings.config import parse_share
 
     comparison = comparing.compare(run_a, run_b, least=parse_share(least, "slowdown"), across=across)
@@ -96,8 +97,8 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
             [
                 r.run,
                 r.candidate,
-                f"{r.median_s * 1e3:.3f}",
-                "" if r.low_s is None or r.high_s is None else f"{r.low_s * 1e3:.3f} to {r.high_s * 1e3:.3f}",
+                f"{r.latency_s.median * 1e3:.3f}",
+                interval_text(r.latency_s.low, r.latency_s.high, lambda s: f"{s * 1e3:.3f}"),
                 f"{r.samples}",
             ]
             for r in (comparison.a, comparison.b)

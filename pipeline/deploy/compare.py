@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from pipeline.core.errors import SlowerError, StoreError, UsageError
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
+from pipeline.placing.comparison import latency_of
 from pipeline.result.deployment import PLACEMENT
 from pipeline.result.records import PlacementRecord, from_json
 from pipeline.result.result import Result
 from pipeline.shared.payload import read_json
-from runtime.measuring.contest.claims import mean_interval, unpaired_ratio
+from runtime.measuring.contest.claims import unpaired_ratio
 
 LEVEL = 0.95
-ENOUGH = 3  # starts, for the interval of one run
 Verdict = Literal["slower", "faster", "same", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRecord:
-    """The best candidate of one run: seconds, and how many starts they rest on; no interval of fewer than three."""
+    """The best candidate of one run, and what it takes by its starts as they were measured."""
 
     run: str
     candidate: str
-    median_s: float
-    low_s: float | None
-    high_s: float | None
+    latency_s: LatencyEstimate
     samples: int
 
 
@@ -37,17 +33,16 @@ class ComparedRecord:
 class ComparisonRecord:
     """How long b takes in units of a.
 
-    low, high: an interval of the ratio that holds at `level`; None where a run has a single start, which tells nothing
-    of how far starts scatter. Two predictions have no noise, and an interval without width. paired: never, as nothing
-    makes pairs of two runs' samples. least: the share by which b may be slower. notes: what else a reader should know.
+    interval: of the ratio, holds at `level`; None where a run has a single start, which tells nothing of how far starts
+    scatter. Two predictions have no noise, and an interval without width. paired: never, as nothing makes pairs of two
+    runs' samples. least: the share by which b may be slower. notes: what else a reader should know.
     """
 
-    schema: Literal["placewright.compare/1"]
+    schema: Literal["placewright.compare/2"]
     a: ComparedRecord
     b: ComparedRecord
     ratio: float
-    low: float | None
-    high: float | None
+    interval: RatioEstimate | None
     level: float
     paired: Literal[False]
     least: float
@@ -72,25 +67,22 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
     runs = [Result.load(path) for path in (a, b)]
     notes = _differences(*runs, across=across)
     one, other = (_compared(run) for run in runs)
-    ratio = other.median_s / one.median_s
-    low: float | None = ratio
-    high: float | None = ratio
-    if not all(_is_predicted(run) for run in runs):
-        low = high = None
-        if min(one.samples, other.samples) > 1:
-            found = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
-            ratio, low, high = found.ratio, found.low, found.high
+    ratio = other.latency_s.median / one.latency_s.median
+    interval: RatioEstimate | None = None
+    if all(_is_predicted(run) for run in runs):
+        interval = RatioEstimate(ratio, ratio, ratio)
+    elif min(one.samples, other.samples) > 1:
+        interval = unpaired_ratio(runs[1].best.samples_s, runs[0].best.samples_s, LEVEL)
     record = ComparisonRecord(
-        schema="placewright.compare/1",
+        schema="placewright.compare/2",
         a=one,
         b=other,
-        ratio=ratio,
-        low=low,
-        high=high,
+        ratio=ratio if interval is None else interval.ratio,
+        interval=interval,
         level=LEVEL,
         paired=False,
         least=least,
-        verdict=_verdict(low, high, least),
+        verdict=_verdict(interval, least),
         notes=notes,
     )
     return replace(record, text=_text(record))
@@ -127,39 +119,31 @@ def _text(comparison: ComparisonRecord) -> str:
         "same": f"is no slower by more than {allowed}: {ratio}",
         "undecided": f"may or may not be slower by more than {allowed}: {ratio}",
     }[comparison.verdict]
-    if comparison.low is None or comparison.high is None:
+    if comparison.interval is None:
         few = min((comparison.a, comparison.b), key=lambda c: c.samples)
         return f"{comparison.b.run} {words} (a single start of {few.candidate} in {few.run} gives no interval)."
-    if comparison.low == comparison.high:
+    low, high = comparison.interval.low, comparison.interval.high
+    if low == high:
         return f"{comparison.b.run} {words}, as predicted."
-    interval = f"{comparison.low:.3f} to {comparison.high:.3f} at {100 * comparison.level:g} %"
+    interval = f"{low:.3f} to {high:.3f} at {100 * comparison.level:g} %"
     return f"{comparison.b.run} {words} ({interval}, unpaired)."
 
 
-def _verdict(low: float | None, high: float | None, least: float) -> Verdict:
+def _verdict(interval: RatioEstimate | None, least: float) -> Verdict:
     """Return what an interval of the ratio says."""
-    if low is None or high is None:
+    if interval is None:
         return "undecided"
-    if low > 1 + least:
+    if interval.low > 1 + least:
         return "slower"
-    if high < 1:
+    if interval.high < 1:
         return "faster"
-    return "same" if high <= 1 + least else "undecided"
+    return "same" if interval.high <= 1 + least else "undecided"
 
 
 def _compared(run: Result) -> ComparedRecord:
     """Return the best candidate of a run with its interval, by its starts as they were measured."""
     samples = run.best.samples_s
-    mean, low, high = mean_interval(np.log(np.maximum(samples, 1e-12)).tolist(), LEVEL)
-    enough = len(samples) >= ENOUGH
-    return ComparedRecord(
-        run=str(run.path),
-        candidate=run.best.name,
-        median_s=math.exp(mean),
-        low_s=math.exp(low) if enough else None,
-        high_s=math.exp(high) if enough else None,
-        samples=len(samples),
-    )
+    return ComparedRecord(str(run.path), run.best.name, latency_of(samples), len(samples))
 
 
 def _is_predicted(run: Result) -> bool:

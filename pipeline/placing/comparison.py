@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
-from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
+from pipeline.placing.rows import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
 from pipeline.placing.seconds import own_seconds, slow_starts
 from pipeline.shared import payload
 from pipeline.shared.model_forms import ModelForm
@@ -28,7 +29,6 @@ from pipeline.shared.payload import EvaluationDocument
 from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
-    from runtime.measuring.contest.claims import Ratio
     from runtime.measuring.contest.contest import Contest
     from runtime.measuring.contest.entrants import Entrant
     from runtime.measuring.contest.pairs import PairBench
@@ -97,7 +97,7 @@ def on_devices(
     rows = [
         _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
     ]
-    return {"rows": rows, "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s}}
+    return {"rows": rows, "contest": asdict(contest_record(outcome, settings, checks_s=bench.checked_s))}
 
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
@@ -238,8 +238,8 @@ def _entrant_row(
             str(number): ratio
             for number, ratio in (contest.between(name, contest.control) if name != contest.control else {}).items()
         },
-        "latency_s": latency,
-        "rate": 1 / (latency["median"] if counted else float(np.mean(own.scaled_s))),
+        "latency_s": asdict(latency),
+        "rate": 1 / (latency.median if counted else float(np.mean(own.scaled_s))),
         "latencies_s": [s for start in starts for s in start.samples_s],
         "percentiles": percentiles_of(own.scaled_s),
         "alone_s": alone_s,
@@ -265,19 +265,19 @@ def _measured_row(variant: VariantRow, said: EvaluationDocument, standing: Compa
     return cast("MeasuredRow", {**variant, **said, **standing})
 
 
-def latency_of(samples_s: Sequence[float]) -> IntervalRow:
+def latency_of(samples_s: Sequence[float]) -> LatencyEstimate:
     """Return the geometric mean of what the starts gave, with its interval if there are enough of them."""
     from runtime.measuring.contest.claims import mean_interval
 
     mean, low, high = mean_interval(np.log(np.maximum(samples_s, 1e-12)).tolist(), 0.95)
     enough = len(samples_s) >= ENOUGH_STARTS
-    return {
-        "median": math.exp(mean),
-        "low": math.exp(low) if enough else None,
-        "high": math.exp(high) if enough else None,
-        "fastest": min(samples_s) if len(samples_s) > 1 else None,
-        "slowest": max(samples_s) if len(samples_s) > 1 else None,
-    }
+    return LatencyEstimate(
+        median=math.exp(mean),
+        low=math.exp(low) if enough else None,
+        high=math.exp(high) if enough else None,
+        fastest=min(samples_s) if len(samples_s) > 1 else None,
+        slowest=max(samples_s) if len(samples_s) > 1 else None,
+    )
 
 
 def percentiles_of(latencies_s: Sequence[float]) -> dict[str, float]:
@@ -298,31 +298,31 @@ def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]
     return {share: ends for share, ends in intervals.items() if ends is not None}
 
 
-def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
+def contest_record(contest: Contest, settings: MeasureSettings, *, checks_s: float) -> ContestRecord:
     """Return what was found out about the contest as a whole."""
     judgement = contest.judgement
-    return {
-        "objective": settings.objective,
-        "percentile": settings.percentile,
-        "control": contest.control,
-        "default": contest.default,
-        "hint": contest.hint,
-        "level": settings.level,
-        "least": settings.least,
-        "claimed": list(judgement.claimed) if judgement else [],
-        "noise": judgement.noise if judgement and math.isfinite(judgement.noise) else None,
-        "disturbed": bool(judgement and judgement.disturbed),
-        "missing_s": contest.missing_s,
-        "metric": settings.metric.rpartition(":")[2],
-        "checks_s": 0.0,
-        "ratios": {n: _ratio_row(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
-        "over_default": _over(contest, contest.default),
-        "over_hint": _over(contest, contest.hint),
-        "starts": slow_starts(contest),
-    }
+    return ContestRecord(
+        objective=settings.objective,
+        percentile=settings.percentile,
+        control=contest.control,
+        default=contest.default,
+        hint=contest.hint,
+        level=settings.level,
+        least=settings.least,
+        claimed=list(judgement.claimed) if judgement else [],
+        noise=judgement.noise if judgement and math.isfinite(judgement.noise) else None,
+        disturbed=bool(judgement and judgement.disturbed),
+        ratios={n: r for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
+        over_default=_ratios_over(contest, contest.default),
+        over_hint=_ratios_over(contest, contest.hint),
+        missing_s=contest.missing_s,
+        metric=settings.metric.rpartition(":")[2],
+        checks_s=checks_s,
+        starts=slow_starts(contest),
+    )
 
 
-def _over(contest: Contest, reference: str) -> dict[str, RatioRow]:
+def _ratios_over(contest: Contest, reference: str) -> dict[str, RatioEstimate]:
     """Return how many times as fast as a reference every variant of the final is, with an interval."""
     from runtime.measuring.contest.claims import ratio_of
 
@@ -331,11 +331,7 @@ def _over(contest: Contest, reference: str) -> dict[str, RatioRow]:
     names = [n for n in contest.judgement.ratios if n != reference]
     logs = {name: list(contest.between(name, reference).values()) for name in names}
     level = 1 - (1 - contest.rules.level) / max(1, len(names))
-    return {name: _ratio_row(ratio_of(log, level)) for name, log in logs.items() if len(log) > 1}
-
-
-def _ratio_row(ratio: Ratio) -> RatioRow:
-    return {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high, "starts": ratio.starts}
+    return {name: ratio_of(log, level) for name, log in logs.items() if len(log) > 1}
 
 
 def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[FinalistRow]) -> Compared:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
 from pipeline.core.devices import DeviceDocument
+from pipeline.core.estimates import RatioEstimate
 from pipeline.shared.payload import EvaluationDocument
 
 
@@ -32,19 +34,6 @@ class VariantRow(TypedDict):
     priority: dict[str, float] | None
 
 
-class IntervalRow(TypedDict):
-    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one.
-
-    fastest, slowest: of the starts; None where there is no more than one.
-    """
-
-    median: float
-    low: float | None
-    high: float | None
-    fastest: float | None
-    slowest: float | None
-
-
 class ComparedRow(TypedDict, total=False):
     """What a variant's starts came to, and how it compares; `CandidateRecord` of `pipeline.result` says more.
 
@@ -57,7 +46,7 @@ class ComparedRow(TypedDict, total=False):
     requests: int
     times_as_fast: float | None
     log_ratios: dict[str, float]
-    latency_s: IntervalRow
+    latency_s: dict[str, float | None]
     rate: float
     latencies_s: list[float]
     percentiles: dict[str, float]
@@ -74,16 +63,8 @@ class MeasuredRow(VariantRow, EvaluationDocument, ComparedRow):
     """A variant that was measured; samples_s: the median of each of its starts, of the last run that had any."""
 
 
-class RatioRow(TypedDict):
-    """How many times as fast as another a variant is, with an interval, and of how many starts."""
-
-    ratio: float
-    low: float
-    high: float
-    starts: int
-
-
-class SlowStartsRow(TypedDict):
+@dataclass(frozen=True, slots=True)
+class SlowStartsRecord:
     """How many starts a configuration had, how many were slow as a whole, and how many times as long these took."""
 
     starts: int
@@ -91,10 +72,19 @@ class SlowStartsRow(TypedDict):
     times: float
 
 
-class ContestRow(TypedDict):
-    """How variants compare; `pipeline.result.records.ContestRecord` has the meanings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestRecord:
+    """How candidates compare on the devices; see docs/measuring.md.
 
-    objective: str
+    control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the best
+    hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
+    the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
+    differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
+    metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
+    starts: of every configuration that had any.
+    """
+
+    objective: Literal["latency", "throughput"]
     percentile: float
     control: str
     default: str
@@ -104,20 +94,20 @@ class ContestRow(TypedDict):
     claimed: list[str]
     noise: float | None
     disturbed: bool
-    missing_s: float
-    metric: str
-    checks_s: float
-    ratios: Mapping[str, RatioRow]
-    over_default: Mapping[str, RatioRow]
-    over_hint: Mapping[str, RatioRow]
-    starts: Mapping[str, SlowStartsRow]
+    ratios: dict[str, RatioEstimate]
+    over_default: dict[str, RatioEstimate]
+    over_hint: dict[str, RatioEstimate]
+    missing_s: float = 0.0
+    metric: str = ""
+    checks_s: float = 0.0
+    starts: dict[str, SlowStartsRecord] = field(default_factory=dict)
 
 
 class Compared(TypedDict):
-    """measurements.json: all that were compared; contest: None where a simulator was asked."""
+    """measurements.json: all that were compared; contest: a `ContestRecord`, None where a simulator was asked."""
 
     rows: Sequence[MeasuredRow]
-    contest: ContestRow | None
+    contest: dict[str, Any] | None
 
 
 class RoundRecord(TypedDict):

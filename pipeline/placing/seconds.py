@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
-from pipeline.placing.rows import SlowStartsRow
+from pipeline.placing.rows import SlowStartsRecord
 
 if TYPE_CHECKING:
     from runtime.measuring.contest.contest import Contest
@@ -91,7 +91,7 @@ def of_last_run(starts: Sequence[Start]) -> list[Start]:
     return [start for start in starts if start.run == last]
 
 
-def slow_starts(contest: Contest) -> dict[str, SlowStartsRow]:
+def slow_starts(contest: Contest) -> dict[str, SlowStartsRecord]:
     """Return, of every configuration with a start, how many it had, how many were slow, and how slow they were.
 
     The control is loaded once for a round of starts, and once for the screening: what all variants of a round share is
@@ -139,7 +139,7 @@ def _medians(values: Sequence[tuple[Key, float]], method: Literal["linear", "hig
     return {key: float(np.quantile(each, 0.5, method=method)) for key, each in of.items()}
 
 
-def _slow_row(late: Sequence[float]) -> SlowStartsRow:
+def _slow_row(late: Sequence[float]) -> SlowStartsRecord:
     """Return the row of a configuration whose starts took so much longer than usual, as logarithms."""
     slow = [value for value in late if value > SLOW]
-    return {"starts": len(late), "slow": len(slow), "times": math.exp(float(np.median(slow))) if slow else 1.0}
+    return SlowStartsRecord(len(late), len(slow), math.exp(float(np.median(slow))) if slow else 1.0)

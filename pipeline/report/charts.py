@@ -27,20 +27,19 @@ MOST_POINTS = 600  # of a line; a screen has no more
 
 
 @dataclass(frozen=True, slots=True)
-class RatioInterval:
-    """A row of a forest plot: a figure with its interval, None where there is none; kind: how it is marked."""
+class ForestRow:
+    """A row of a forest plot: a figure, and its interval where there is one; kind: how it is marked."""
 
     name: str
     middle: float
-    low: float | None
-    high: float | None
+    interval: tuple[float, float] | None
     words: str
     kind: str = "other"
 
 
-def forest(rows: Sequence[RatioInterval], *, label: str, reference: str, better: str = "as fast") -> Markup:
+def forest(rows: Sequence[ForestRow], *, label: str, reference: str, better: str = "as fast") -> Markup:
     """Return intervals of ratios on one axis, with a line at 1, the reference; better: what they count."""
-    values = [v for r in rows for v in (r.middle, r.low, r.high, 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
+    values = [v for r in rows for v in (r.middle, *(r.interval or ()), 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
     scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 66
     parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}x", top=18.0)]
@@ -49,10 +48,11 @@ def forest(rows: Sequence[RatioInterval], *, label: str, reference: str, better:
     for i, r in enumerate(rows):
         y = 32 + ROW * i
         parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, NAMED), anchor="end", kind=f"label {r.kind}"))
-        if r.low is not None and r.high is not None:
-            parts.append(svg.line(scale(r.low), y, scale(r.high), y, f"interval {r.kind}"))
-            parts += [svg.line(scale(v), y - 4, scale(v), y + 4, f"interval {r.kind}") for v in (r.low, r.high)]
-        mark = "point" if r.low is not None else "point open"
+        if r.interval is not None:
+            low, high = map(scale, r.interval)
+            parts.append(svg.line(low, y, high, y, f"interval {r.kind}"))
+            parts += [svg.line(x, y - 4, x, y + 4, f"interval {r.kind}") for x in (low, high)]
+        mark = "point" if r.interval is not None else "point open"
         parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
         parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
     parts.append(

@@ -13,14 +13,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pipeline.core.errors import StoreError
-from pipeline.report.charts import RatioInterval, forest
+from pipeline.report.charts import ForestRow, forest
 from pipeline.report.page import picture
 from pipeline.report.plain import Section, TableCell, number_cell
 from pipeline.result.records import from_json
 from pipeline.shared.payload import read_json
 from pipeline.store.store import write_json, write_text
 
-SCHEMA = "placewright.intervals/1"
+SCHEMA = "placewright.intervals/2"
 RECORD = "intervals.json"
 DRAWN = 60  # rows of a picture; the others are in the table alone
 FEW = 12  # rows that need neither sorting nor a filter
@@ -37,7 +37,7 @@ class DrawnComparison:
     title: str
     about: str
     yardstick: str
-    rows: tuple[RatioInterval, ...]
+    rows: tuple[ForestRow, ...]
     better: str = "as fast"
 
     def drawing(self) -> Markup:
@@ -61,20 +61,20 @@ class DrawnComparison:
         )
 
 
-def _ends(row: RatioInterval) -> list[TableCell]:
-    return [number_cell("" if end is None else f"{end:.4g}", end) for end in (row.low, row.high)]
+def _ends(row: ForestRow) -> list[TableCell]:
+    return [number_cell("" if end is None else f"{end:.4g}", end) for end in row.interval or (None, None)]
 
 
-def interval_row(name: str, ratio: tuple[float, float, float], kind: str = "other", words: str = "") -> RatioInterval:
+def interval_row(name: str, ratio: tuple[float, float, float], kind: str = "other", words: str = "") -> ForestRow:
     """Return the row of a ratio, its lower and its upper end; one without width has no interval.
 
-    >>> interval_row("a", (1.5, 1.25, 2.0)).words, interval_row("b", (1.5, 1.5, 1.5)).low
+    >>> interval_row("a", (1.5, 1.25, 2.0)).words, interval_row("b", (1.5, 1.5, 1.5)).interval
     ('1.500 [1.250, 2.000]', None)
     """
     middle, low, high = ratio
     if high - low < 1e-9:
-        return RatioInterval(name, middle, None, None, words or f"{middle:.3f}", kind)
-    return RatioInterval(name, middle, low, high, words or f"{middle:.3f} [{low:.3f}, {high:.3f}]", kind)
+        return ForestRow(name, middle, None, words or f"{middle:.3f}", kind)
+    return ForestRow(name, middle, (low, high), words or f"{middle:.3f} [{low:.3f}, {high:.3f}]", kind)
 
 
 def write_record(folder: Path, comparisons: Sequence[DrawnComparison]) -> None:
@@ -108,7 +108,7 @@ def read_comparisons(path: Path) -> list[DrawnComparison]:
         if document["schema"] != SCHEMA:
             raise ValueError(f"its schema is {document['schema']}")
         drawn = [from_json(DrawnComparison, each) for each in document["comparisons"]]
-        ratios = [v for each in drawn for r in each.rows for v in (r.middle, r.low, r.high) if v is not None]
+        ratios = [v for each in drawn for r in each.rows for v in (r.middle, *(r.interval or ()))]
         if not all(0 < v < math.inf for v in ratios):
             raise ValueError("a ratio is not a positive number")
         return drawn

@@ -10,7 +10,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.figures import bytes_text, share_text
 from pipeline.deploy.emit import TARGETS, library_of
 from pipeline.deploy.rendering import python_literal
-from pipeline.report.charts import RatioInterval, front_of
+from pipeline.report.charts import ForestRow, front_of
 from pipeline.report.run import TAKEN, RunRecords
 from pipeline.report.text import change_text, count_text, interval_text, number_text, seconds_text, value_text
 from pipeline.result.accuracy import accuracy_cell
@@ -196,7 +196,7 @@ def _is_split(record: PlacementRecord) -> bool:
     return bool(record.placement) and record.target.startswith("HETERO")
 
 
-def intervals(run: RunRecords) -> list[RatioInterval]:
+def intervals(run: RunRecords) -> list[ForestRow]:
     """Return the rows of the forest plot, the fastest first: times as fast as the best baseline."""
     contest = run.result.contest
     if contest is None:
@@ -207,10 +207,8 @@ def intervals(run: RunRecords) -> list[RatioInterval]:
             continue
         ratio = contest.ratios.get(c.name)
         kind = "best" if c.name == run.result.best else "baseline" if c.baseline else "other"
-        low, high = (None, None) if ratio is None or c.name == contest.control else (ratio.low, ratio.high)
-        rows.append(
-            RatioInterval(c.name, ratio.ratio if ratio else c.times_as_fast, low, high, compared(c, contest), kind)
-        )
+        ends = None if ratio is None or c.name == contest.control else (ratio.low, ratio.high)
+        rows.append(ForestRow(c.name, ratio.ratio if ratio else c.times_as_fast, ends, compared(c, contest), kind))
     return rows
 
 

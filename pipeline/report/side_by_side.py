@@ -70,7 +70,7 @@ def _figures(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str
     return [*rows, ("computed in", a.precision, b.precision, "")]
 
 
-def _intervals(a: RunRecords, b: RunRecords) -> list[charts.RatioInterval]:
+def _intervals(a: RunRecords, b: RunRecords) -> list[charts.ForestRow]:
     """Return for every candidate of both runs how many times as fast it is in the second."""
     there, those = (
         {c.name: c for c in run.result.candidates if c.name != TWIN and not is_first_sight(c, run.result.contest)}
@@ -84,11 +84,11 @@ def _intervals(a: RunRecords, b: RunRecords) -> list[charts.RatioInterval]:
         kind = "best" if c.name in (a.result.best, b.result.best) else "other"
         if min(len(c.samples_s), len(other.samples_s)) < STARTS:
             ratio = other.latency_s.median / c.latency_s.median
-            rows.append(charts.RatioInterval(c.name, ratio, None, None, f"about {ratio:.2f}", kind))
+            rows.append(charts.ForestRow(c.name, ratio, None, f"about {ratio:.2f}", kind))
             continue
         interval = unpaired_ratio(other.samples_s, c.samples_s, LEVEL)
         words = f"{interval.ratio:.3f} ({interval.low:.3f} to {interval.high:.3f})"
-        rows.append(charts.RatioInterval(c.name, interval.ratio, interval.low, interval.high, words, kind))
+        rows.append(charts.ForestRow(c.name, interval.ratio, (interval.low, interval.high), words, kind))
     return rows
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.accuracy import Accuracy
-from pipeline.result.records import CandidateRecord, ContestRecord
+from pipeline.placing.rows import ContestRecord
+from pipeline.result.records import CandidateRecord
 from pipeline.result.words import compared
 from pipeline.shared.model_inputs import NOISE
 

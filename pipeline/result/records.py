@@ -12,33 +12,11 @@ from typing_extensions import TypedDict
 
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
-from pipeline.placing.rows import SearchRecord
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
+from pipeline.placing.rows import ContestRecord, SearchRecord
 from pipeline.shared.payload import FailureDocument
 
 Kind = TypeVar("Kind")
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyRecord:
-    """Seconds: the middle of all starts, and its 95 % interval; none where there are too few starts for one.
-
-    fastest, slowest: of the starts; None where there is no more than one.
-    """
-
-    median: float
-    low: float | None
-    high: float | None
-    fastest: float | None = None
-    slowest: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedupRecord:
-    """How many times as fast, with its interval."""
-
-    ratio: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +25,6 @@ class FailureRecord:
 
     kind: Literal["refused", "out_of_memory", "timeout", "crashed", "wrong_output"]
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class RatioRecord:
-    """How many times as fast as another a candidate is, with an interval, and of how many starts."""
-
-    ratio: float
-    low: float
-    high: float
-    starts: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlowStartsRecord:
-    """How many starts a configuration had, how many were slow as a whole, and how many times as long these took."""
-
-    starts: int
-    slow: int
-    times: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContestRecord:
-    """How candidates compare on the devices; see docs/measuring.md.
-
-    control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the best
-    hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
-    the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
-    differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
-    metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
-    starts: of every configuration that had any.
-    """
-
-    objective: Literal["latency", "throughput"]
-    percentile: float
-    control: str
-    default: str
-    hint: str
-    level: float
-    least: float
-    claimed: list[str]
-    noise: float | None
-    disturbed: bool
-    ratios: dict[str, RatioRecord]
-    over_default: dict[str, RatioRecord]
-    over_hint: dict[str, RatioRecord]
-    missing_s: float = 0.0
-    metric: str = ""
-    checks_s: float = 0.0
-    starts: dict[str, SlowStartsRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +51,7 @@ class CandidateRecord:
     precision: str = ""
     waited_share: float | None = None
     realtime: bool | None = None
-    latency_s: LatencyRecord | None = None
+    latency_s: LatencyEstimate | None = None
     samples_s: list[float] = field(default_factory=list)
     failed: FailureRecord | None = None
     shares: dict[str, float] = field(default_factory=dict)
@@ -209,7 +137,7 @@ class ResultRecord:
     verdict: str
     notes: list[str] = field(default_factory=list)
     contest: ContestRecord | None = None
-    speedup_over_best_single: SpeedupRecord
+    speedup_over_best_single: RatioEstimate
     files: dict[str, str]
 
 

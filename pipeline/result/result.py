@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import CostTable, DeviceSpec
 from pipeline.core.errors import StoreError
+from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
-from pipeline.placing.rows import Compared, MeasuredRow
+from pipeline.placing.rows import Compared, ContestRecord, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
 from pipeline.result.accuracy import judged_on
 from pipeline.result.deployment import SPLIT, Deployment, in_segments
 from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
 from pipeline.result.records import (
     CandidateRecord,
-    ContestRecord,
     DeviceRecord,
-    FailureRecord,
-    LatencyRecord,
     ModelRecord,
     PlacementRecord,
     RegisteredRecord,
@@ -137,43 +134,16 @@ def candidate_rows(
     rows = []
     for row in measured:
         shares = time_shares(row["placement"], *profiled) if profiled and row["placement"] else {}
-        rows.append(
-            CandidateRecord(
-                name=row["name"],
-                placer=row["placer"],
-                baseline=row["baseline"],
-                single=row["single"],
-                devices_used=row.get("executed_on", []),
-                subgraphs=row.get("subgraphs"),
-                precision=row.get("precision", ""),
-                waited_share=row.get("waited_share"),
-                realtime=row.get("realtime"),
-                latency_s=_latency(row),
-                samples_s=row.get("samples_s", []),
-                failed=FailureRecord(**row["failed"]) if row["failed"] else None,
-                shares=shares,
-                about=about(row, shares) if profiled else "",
-                kind=row.get("kind", ""),
-                left=row.get("left", ""),
-                times_as_fast=row.get("times_as_fast"),
-                requests=row.get("requests", 1),
-                batch=row.get("batch", 1),
-                rate=_rate(row, objective),
-                percentiles=row.get("percentiles", {}),
-                alone=row.get("alone", {}),
-                alone_between=row.get("alone_between", {}),
-                cpu_s=row.get("cpu_s"),
-                peak_bytes=row.get("peak_bytes"),
-                compile_s=row.get("compile_s"),
-                difference=row.get("difference"),
-                accuracy=Accuracy.from_json(row["accuracy"]) if row.get("accuracy") else None,
-                log_ratios=row.get("log_ratios", {}),
-                same_as=row.get("same_as", ""),
-                target=row.get("target", ""),
-                settings=_settings(row),
-                rewrite=row.get("rewrite", ""),
-            )
-        )
+        derived = {
+            "devices_used": row.get("executed_on", []),
+            "subgraphs": row.get("subgraphs"),
+            "latency_s": _latency(row),
+            "shares": shares,
+            "about": about(row, shares) if profiled else "",
+            "rate": _rate(row, objective),
+            "settings": _settings(row),
+        }
+        rows.append(from_json(CandidateRecord, {**row, **derived}))
     return sorted(rows, key=_slowness)
 
 
@@ -191,13 +161,11 @@ def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
     return False, -candidate.times_as_fast if candidate.times_as_fast is not None else candidate.latency_s.median
 
 
-def _latency(row: MeasuredRow) -> LatencyRecord | None:
+def _latency(row: MeasuredRow) -> LatencyEstimate | Mapping[str, Any] | None:
     """Return the latency of a row; one that a simulator or a file gave has no interval."""
     if row["failed"] or not row["samples_s"]:
         return None
-    if "latency_s" in row:
-        return LatencyRecord(**row["latency_s"])
-    return LatencyRecord(float(np.median(row["samples_s"])), None, None)
+    return row.get("latency_s") or LatencyEstimate(float(np.median(row["samples_s"])), None, None)
 
 
 def _rate(row: MeasuredRow, objective: str) -> float | None:

@@ -10,12 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pipeline.core.estimates import RatioEstimate
 from pipeline.core.figures import bytes_text
+from pipeline.placing.rows import ContestRecord
 from pipeline.result.accuracy import both_answers
-from pipeline.result.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
+from pipeline.result.records import CandidateRecord
 from runtime.measuring.contest.claims import mean_interval
 
-NONE = SpeedupRecord(1.0, 1.0, 1.0)
+NONE = RatioEstimate(1.0, 1.0, 1.0)
 MANY = 5  # starts in all of which a split must be faster than one device to go before it
 LEVEL = 0.95  # of the interval of a difference between two variants that are both claimed
 PINNING = "ENABLE_CPU_PINNING"
@@ -33,7 +35,7 @@ class Verdict:
 
     best: str
     text: str
-    gain: SpeedupRecord
+    gain: RatioEstimate
     notes: tuple[str, ...] = ()
 
 
@@ -80,7 +82,7 @@ def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
     if best.single or ratio <= 1:
         return Verdict(single.name, f"Nothing is predicted to beat the best single device: use {single.name}.", NONE)
     text = f"{best.name} is predicted to be {ratio:.3f} times as fast as the best single device, {single.name}."
-    return Verdict(best.name, text, SpeedupRecord(ratio, ratio, ratio))
+    return Verdict(best.name, text, RatioEstimate(ratio, ratio, ratio))
 
 
 def _median(row: CandidateRecord) -> float:
@@ -150,19 +152,19 @@ def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestReco
         f"Use {best}: {ratio.ratio:.3f} times {what} as the best baseline, {contest.control} "
         f"({_interval(ratio)}, {100 * contest.level:g} % for all that were compared)"
     )
-    gain = SpeedupRecord(ratio.ratio, ratio.low, ratio.high)
+    gain = ratio
     text = "; ".join([text, *(words for words in others if words)]) + "."
     return Verdict(best, text, gain)
 
 
-def _over(best: str, ratios: Mapping[str, RatioRecord], what: str, name: str, control: str) -> str:
+def _over(best: str, ratios: Mapping[str, RatioEstimate], what: str, name: str, control: str) -> str:
     """Return how much faster than another baseline the answer is; "" where that is the best baseline or unknown."""
     if best not in ratios or name in (control, ""):
         return ""
     return f"{ratios[best].ratio:.3f} times {what}, {name} ({_interval(ratios[best])})"
 
 
-def _interval(ratio: RatioRecord) -> str:
+def _interval(ratio: RatioEstimate) -> str:
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pipeline.core.devices import CostTable, DeviceDocument
+from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.finals import CALIBRATION
-from pipeline.placing.rows import MeasuredRow, SearchRecord
-from pipeline.result.records import CandidateRecord, ContestRecord, LatencyRecord, ResultRecord
+from pipeline.placing.rows import ContestRecord, MeasuredRow, SearchRecord
+from pipeline.result.records import CandidateRecord, ResultRecord
 
 KINDS: Mapping[str, str] = {
     "refused": "refused: ",
@@ -206,7 +207,7 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
 
     candidates: of the result, fastest first; what was in the screening alone has no milliseconds.
     """
-    best: dict[str, LatencyRecord] = {}
+    best: dict[str, LatencyEstimate] = {}
     for c in candidates:
         if c.baseline or c.kind == "settings" or c.placer == CALIBRATION:
             continue

@@ -44,7 +44,7 @@ RESULT_KEYS = {
     "stages": {"stage", "name", "key", "ran", "why", "seconds"},
     "candidates": {"name", "placer", "baseline", "devices_used", "subgraphs", "latency_s", "samples_s", "failed"},
     "latency_s": {"median", "low", "high", "fastest", "slowest"},
-    "speedup_over_best_single": {"ratio", "low", "high"},
+    "speedup_over_best_single": {"ratio", "low", "high", "starts"},
 }
 
 

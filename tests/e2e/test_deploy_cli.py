@@ -180,7 +180,7 @@ def test_compare_ends_with_0_or_7_and_says_why(tmp_path: Path, ran: Ran, says: C
     assert "unpaired" in said
     document = ran("compare", str(b), str(a))
     assert (document["verdict"], document["paired"]) == ("faster", False)
-    assert document["high"] < 1
+    assert document["interval"]["high"] < 1
     assert "is no slower by more than 30 %" in says(0, "compare", str(a), str(b), "--least", "30%")
 
 

@@ -15,8 +15,8 @@ import pipeline
 from coarsen.reading.model.read import save_model, to_graph
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.estimates import RatioEstimate
 from pipeline.result import result
-from pipeline.result.records import SpeedupRecord
 from pipeline.result.verdict import Verdict
 from pipeline.shared.payload import read_json
 from tests.deployments import deployed
@@ -166,7 +166,7 @@ def test_an_answer_in_segments_leaves_them_in_the_run_directory(
 ) -> None:
     def first_in_segments(rows: Any, contest: Any, limits: Any) -> Verdict:
         name = next(r.name for r in rows if r.name.endswith("threads") and r.latency_s is not None)
-        return Verdict(name, "Use it.", SpeedupRecord(1.0, 1.0, 1.0))
+        return Verdict(name, "Use it.", RatioEstimate(1.0, 1.0, 1.0))
 
     monkeypatch.setattr(result, "decide", first_in_segments)
     quick = options(tmp_path / "store", measure__use="hetero", measure__settings="false", measure__starts=1)

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.false_claims import KINDS, NAMES, Machine, contest_on
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
-from pipeline.placing.rows import MeasuredRow
+from pipeline.placing.rows import ContestRecord, MeasuredRow
 from pipeline.placing.seconds import control_seconds, slow_starts
-from pipeline.result.records import CandidateRecord, ContestRecord, from_json
+from pipeline.result.records import CandidateRecord
 from pipeline.result.result import candidate_rows
 from pipeline.result.verdict import Limits, decide
 from pipeline.result.words import compared, is_first_sight, milliseconds
@@ -47,7 +47,7 @@ def table_of(found: Contest, graph: Any) -> tuple[list[CandidateRecord], Contest
     """Return the candidates of a result, and the contest's record."""
     settings = MeasureSettings()
     rows = [comparison._entrant_row(found, name, None, graph, {}, settings) for name in found.entries]
-    contest = from_json(ContestRecord, comparison._contest_row(found, settings))
+    contest = comparison.contest_record(found, settings, checks_s=0.0)
     return candidate_rows(rows, "latency"), contest, rows
 
 
@@ -119,23 +119,23 @@ def _in_runs(starts: dict[int, Start]) -> dict[int, Start]:
 def test_starts_that_are_slow_as_a_whole_are_counted_by_configuration(graph: Any) -> None:
     for seed in range(6):
         drawn = Machine.drawn("quiet", seed, gain=0.0)
-        assert all(row["slow"] == 0 for row in slow_starts(contest_on(drawn, 45.0)).values())
+        assert all(row.slow == 0 for row in slow_starts(contest_on(drawn, 45.0)).values())
     found = contest_on(Machine.drawn("quiet", 1, gain=0.05), 45.0)
     name = NAMES[0]
     entry = found.entries[name]
     slow = replace(entry.final[2], variant_s=tuple(1.8 * s for s in entry.final[2].variant_s))
     entries = {**found.entries, name: replace(entry, final={**entry.final, 2: slow})}
     table = slow_starts(replace(found, entries=entries))
-    assert (table[name]["slow"], table[name]["times"]) == (1, pytest.approx(1.8, rel=0.1))
-    assert table[name]["starts"] == len(entry.screened) + len(entry.final)
-    assert sum(row["slow"] for row in table.values()) == 1
+    assert (table[name].slow, table[name].times) == (1, pytest.approx(1.8, rel=0.1))
+    assert table[name].starts == len(entry.screened) + len(entry.final)
+    assert sum(row.slow for row in table.values()) == 1
     # A bad start of the control makes all of its round seem faster.
     entries = {
         n: replace(e, final={i: _beside_slow(s) if i == 2 else s for i, s in e.final.items()})
         for n, e in found.entries.items()
     }
     table = slow_starts(replace(found, entries=entries))
-    assert {n for n, row in table.items() if row["slow"]} == {found.beside}
+    assert {n for n, row in table.items() if row.slow} == {found.beside}
     assert contest_row_starts(replace(found, entries=entries)) == table
 
 
@@ -144,4 +144,4 @@ def _beside_slow(start: Start) -> Start:
 
 
 def contest_row_starts(found: Contest) -> Any:
-    return comparison._contest_row(found, MeasureSettings())["starts"]
+    return comparison.contest_record(found, MeasureSettings(), checks_s=0.0).starts

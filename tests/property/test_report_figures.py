@@ -12,16 +12,17 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.report.charts import curves
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of
 from pipeline.report.svg import over
-from pipeline.result.records import CandidateRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.result.records import CandidateRecord, FailureRecord
 from tests.reports import Page, finished
 
 figure = st.one_of(st.sampled_from((0.0, 1e-12, 1.0, 1e9)), st.floats(1e-9, 1e6))
 maybe = st.none() | figure
-latency = st.builds(LatencyRecord, figure, maybe, maybe)
+latency = st.builds(LatencyEstimate, figure, maybe, maybe)
 NAMES = ("CPU default", "greedy 1", "A", "twin of the baseline", "<b>")
 
 
@@ -57,7 +58,7 @@ def runs(draw: st.DrawFn) -> RunRecords:
     """Draw a run of these candidates, with samples of some."""
     run, rows = example(), draw(candidates())
     ends = st.sampled_from((0.0, 1e-300, 0.5, 1.0, 2.0, float("inf")))
-    ratios = {r.name: RatioRecord(draw(figure), draw(ends), draw(ends), 3) for r in rows if draw(st.booleans())}
+    ratios = {r.name: RatioEstimate(draw(figure), draw(ends), draw(ends), 3) for r in rows if draw(st.booleans())}
     contest = None
     if draw(st.booleans()) and run.result.contest is not None:
         contest = replace(run.result.contest, control=rows[-1].name, ratios=ratios, noise=draw(maybe))

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.deploy.compare import ComparisonRecord, compare, refuse_slower
-from pipeline.result.records import ContestRecord
+from pipeline.placing.rows import ContestRecord
 from pipeline.result.schemas import schema_of
 from pipeline.settings.config import parse_share
 from tests.deployments import deployed, measured, write
@@ -60,11 +60,10 @@ def test_the_verdict_is_what_the_whole_interval_says(
 ) -> None:
     found = compared(tmp_path, factor, spread=spread)
     assert found.verdict == verdict
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low <= found.ratio <= found.high
+    assert found.interval is not None
+    assert found.interval.low <= found.ratio <= found.interval.high
     assert found.ratio == pytest.approx(factor, rel=0.1 if spread > 1 else 1e-3)
-    assert f"{found.low:.3f} to {found.high:.3f} at 95 %, unpaired" in found.text
+    assert f"{found.interval.low:.3f} to {found.interval.high:.3f} at 95 %, unpaired" in found.text
     if verdict == "slower":
         with pytest.raises(SlowerError, match=f"takes {found.ratio:.3f} times") as caught:
             refuse_slower(found)
@@ -81,7 +80,7 @@ def test_what_may_be_slower_by_more_counts_only_beyond_that(tmp_path: Path) -> N
 def test_a_single_start_decides_nothing_and_is_compared_nevertheless(tmp_path: Path) -> None:
     a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [2e-3], contest=CONTEST)
     found = compare(a, b, least=0.02)
-    assert (found.verdict, found.low, found.high, found.b.low_s) == ("undecided", None, None, None)
+    assert (found.verdict, found.interval, found.b.latency_s.low) == ("undecided", None, None)
     assert found.ratio == pytest.approx(2.0, rel=1e-2)
     assert f"it takes {found.ratio:.3f} times as long (a single start of CPU in {b} gives no interval)" in found.text
     refuse_slower(found)
@@ -91,8 +90,8 @@ def test_two_starts_have_an_interval_which_is_wide(tmp_path: Path) -> None:
     a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", [1.4e-3, 1.6e-3], contest=CONTEST)
     found = compare(a, b, least=0.02)
     assert found.verdict == "undecided"
-    assert found.low is not None
-    assert found.low < 1 < found.ratio
+    assert found.interval is not None
+    assert found.interval.low < 1 < found.ratio
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "same"), (1.5, "slower"), (0.9, "faster")])
@@ -101,7 +100,8 @@ def test_two_predictions_have_no_noise_and_are_compared_as_they_are(
 ) -> None:
     a, b = measured(tmp_path / "a", [1e-3]), measured(tmp_path / "b", [factor * 1e-3])
     found = compare(a, b, least=0.02)
-    assert (found.verdict, found.ratio, found.low) == (verdict, pytest.approx(factor), pytest.approx(factor))
+    assert found.interval is not None
+    assert (found.verdict, found.ratio, found.interval.low) == (verdict, pytest.approx(factor), pytest.approx(factor))
     assert found.text.endswith("as predicted.")
     with pytest.raises(UsageError, match="is a prediction, the other run was measured"):
         compare(a, measured(tmp_path / "c", STEADY.tolist(), contest=CONTEST), least=0.02)

@@ -140,12 +140,12 @@ def test_ratios_to_another_baseline_hold_together_for_all_that_have_one() -> Non
     entries = {name: of_starts(name, *found) for name, found in rows.items()}
     judgement = Judgement(ratios, ("a",), (), 0.01, disturbed=False)
     found = contest.Contest(entries | {"half": of_starts("")}, "half", "default", "", judgement, Rules(level=0.94))
-    over = comparison._contest_row(found, MeasureSettings())
-    assert set(over["ratios"]) == {"default", "a", "b"}  # of one start no interval is known
-    assert over["over_hint"] == {}
+    over = comparison.contest_record(found, MeasureSettings(), checks_s=0.0)
+    assert set(over.ratios) == {"default", "a", "b"}  # of one start no interval is known
+    assert over.over_hint == {}
     expected = ratio_of([0.4, 0.6, 0.3], 1 - 0.06 / 3)  # three are compared with the default
-    assert over["over_default"].keys() == {"a", "b"}
-    assert over["over_default"]["a"] == pytest.approx(asdict(expected))
+    assert over.over_default.keys() == {"a", "b"}
+    assert asdict(over.over_default["a"]) == pytest.approx(asdict(expected))
 
 
 @pytest.mark.parametrize(("alone_s", "expected"), [(10.0, 4.0), (1.5, 1.5)])

@@ -13,12 +13,13 @@ import pytest
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import MeasurementError, OutputMismatchError, StoreError
+from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate
 from pipeline.placing.comparison import latency_of, percentiles_of
 from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist
-from pipeline.result.records import CandidateRecord, LatencyRecord, to_json
+from pipeline.result.records import CandidateRecord, to_json
 from pipeline.result.result import Result, candidate_rows, versions, write_samples
 from pipeline.result.verdict import predicted
 from pipeline.shared.payload import load_arrays
@@ -65,7 +66,7 @@ def test_rows_stand_fastest_first_and_failed_last() -> None:
         [failed("x", "timeout"), measured("b", [2.0] * 3), measured("a", [1.0] * 3), measured("late", [])], "latency"
     )
     assert [r.name for r in rows] == ["a", "b", "x", "late"]
-    assert rows[0].latency_s == LatencyRecord(1.0, None, None)
+    assert rows[0].latency_s == LatencyEstimate(1.0, None, None)
     assert (rows[2].latency_s, rows[2].samples_s, rows[2].devices_used) == (None, [], [])
 
 
@@ -76,13 +77,13 @@ def test_rows_of_a_contest_stand_by_how_they_compare_not_by_when_the_machine_was
 
 
 def test_two_starts_have_no_interval_and_three_have_students() -> None:
-    assert latency_of([1.0, 4.0]) == {
+    assert asdict(latency_of([1.0, 4.0])) == {
         **{"median": pytest.approx(2.0), "low": None, "high": None},
         **{"fastest": 1.0, "slowest": 4.0},
     }
     half = 4.302653 * math.log(2) / math.sqrt(3)
     ends = {"median": 2.0, "low": 2 * math.exp(-half), "high": 2 * math.exp(half), "fastest": 1.0, "slowest": 4.0}
-    assert latency_of([1.0, 2.0, 4.0]) == pytest.approx(ends)
+    assert asdict(latency_of([1.0, 2.0, 4.0])) == pytest.approx(ends)
 
 
 def test_percentiles_are_told_by_samples_enough() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
+from pipeline.placing.rows import ContestRecord
 from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text, judged_on
-from pipeline.result.records import CandidateRecord, ContestRecord, FailureRecord, LatencyRecord, RatioRecord
+from pipeline.result.records import CandidateRecord, FailureRecord
 from pipeline.result.verdict import Limits, decide, predicted
 from tests.reports import accuracy
 
@@ -18,19 +20,19 @@ FREE = Limits()
 def candidate(name: str, ms: float = 1.0, **more: Any) -> CandidateRecord:
     """Return a candidate of one device in f32 that took so many milliseconds."""
     known: dict[str, Any] = {"placer": "settings", "baseline": False, "single": True, "devices_used": ["CPU"]}
-    known |= {"subgraphs": 1, "precision": "f32", "latency_s": LatencyRecord(ms * 1e-3, None, None)}
+    known |= {"subgraphs": 1, "precision": "f32", "latency_s": LatencyEstimate(ms * 1e-3, None, None)}
     return CandidateRecord(name=name, **known | more)
 
 
-def contest(claimed: list[str], ratios: dict[str, RatioRecord], **more: Any) -> ContestRecord:
+def contest(claimed: list[str], ratios: dict[str, RatioEstimate], **more: Any) -> ContestRecord:
     known: dict[str, Any] = {"objective": "latency", "percentile": 50.0, "control": "half", "default": "default"}
     known |= {"hint": "", "level": 0.95, "least": 0.02, "noise": 0.01, "disturbed": False}
     known |= {"over_default": {}, "over_hint": {}}
     return ContestRecord(claimed=claimed, ratios=ratios, **known | more)
 
 
-def ratio(value: float) -> RatioRecord:
-    return RatioRecord(value, value - 0.05, value + 0.05, 6)
+def ratio(value: float) -> RatioEstimate:
+    return RatioEstimate(value, value - 0.05, value + 0.05, 6)
 
 
 HALF = candidate("half", 2.0, baseline=True)
@@ -47,14 +49,14 @@ def test_what_is_claimed_is_the_answer_with_its_gain_over_every_yardstick() -> N
 
 
 def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_to_be_had() -> None:
-    verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(1.01, 0.98, 1.031, 6)}), FREE)
+    verdict = decide([FAST, HALF], contest([], {"fast": RatioEstimate(1.01, 0.98, 1.031, 6)}), FREE)
     assert (verdict.best, verdict.gain.ratio) == ("half", 1.0)
     assert "at most 3.1 % is to be had" in verdict.text
 
 
 def test_what_other_baselines_may_gain_is_not_to_be_had() -> None:
     slow = candidate("default", 3.0, baseline=True)
-    ratios = {"fast": RatioRecord(1.01, 0.98, 1.031, 6), "default": RatioRecord(0.7, 0.3, 1.6, 3)}
+    ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6), "default": RatioEstimate(0.7, 0.3, 1.6, 3)}
     assert "at most 3.1 % is to be had" in decide([FAST, HALF, slow], contest([], ratios), FREE).text
 
 
@@ -82,15 +84,15 @@ def test_without_time_for_a_comparison_it_says_so() -> None:
     alike = replace(striking, name="twice", same_as="half")
     assert "twice" not in decide([alike, HALF, FAST], contest([], {}), FREE).text
     assert verdict.text.endswith("At first sight fast is about 2.9 times as fast; a larger budget would tell.")
-    few = contest([], {"fast": RatioRecord(2.9, 0.1, 80.0, 2)})
+    few = contest([], {"fast": RatioEstimate(2.9, 0.1, 80.0, 2)})
     assert "about 2.9 times" in decide([striking, HALF], few, FREE).text
-    many = contest([], {"fast": RatioRecord(1.3, 0.9, 1.9, 5)})
+    many = contest([], {"fast": RatioEstimate(1.3, 0.9, 1.9, 5)})
     assert "first sight" not in decide([striking, HALF], many, FREE).text
 
 
 def test_where_baselines_alone_were_compared_it_says_why() -> None:
     slow = candidate("default", 3.0, baseline=True, log_ratios={"1": -0.4})
-    ratios = {"default": RatioRecord(0.7, 0.6, 0.8, 3)}
+    ratios = {"default": RatioEstimate(0.7, 0.6, 0.8, 3)}
     assert "no time to compare" in decide([FAST, HALF, slow], contest([], ratios, missing_s=3.0), FREE).text
     alike = replace(FAST, same_as="half")
     assert decide([alike, HALF], contest([], {}), FREE).text == "All that runs is one with half: use it."
@@ -98,7 +100,7 @@ def test_where_baselines_alone_were_compared_it_says_why() -> None:
 
 
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
-    verdict = decide([FAST, HALF], contest([], {"fast": RatioRecord(0.8, 0.7, 0.9, 5)}), FREE)
+    verdict = decide([FAST, HALF], contest([], {"fast": RatioEstimate(0.8, 0.7, 0.9, 5)}), FREE)
     assert "at most 0.0 % is to be had" in verdict.text
 
 

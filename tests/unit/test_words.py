@@ -8,14 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.core.devices import CostTable
-from pipeline.result.records import (
-    CandidateRecord,
-    ContestRecord,
-    FailureRecord,
-    LatencyRecord,
-    RatioRecord,
-    SlowStartsRecord,
-)
+from pipeline.core.estimates import LatencyEstimate, RatioEstimate
+from pipeline.placing.rows import ContestRecord, SlowStartsRecord
+from pipeline.result.records import CandidateRecord, FailureRecord
 from pipeline.result.words import (
     about,
     alike_text,
@@ -135,7 +130,7 @@ CONTEST: dict[str, Any] = {
 
 
 def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
-    latency = LatencyRecord(2e-3, None, None, 1.9e-3, 2.25e-3)
+    latency = LatencyEstimate(2e-3, None, None, 1.9e-3, 2.25e-3)
     control = CandidateRecord(name="control", latency_s=latency, times_as_fast=1.0, **KNOWN)
     final = CandidateRecord(name="a", latency_s=latency, times_as_fast=1.1, log_ratios={"1": 0.1}, **KNOWN)
     seen = CandidateRecord(name="b", latency_s=latency, times_as_fast=1.2, **KNOWN)
@@ -157,7 +152,7 @@ def test_slow_starts_are_told_with_what_avoids_them() -> None:
         "a": SlowStartsRecord(5, 0, 1.0),
         "b": SlowStartsRecord(7, 1, 2.0),
     }
-    ratios = {name: RatioRecord(1.0, 0.9, 1.1, 5) for name in "ab"}
+    ratios = {name: RatioEstimate(1.0, 0.9, 1.1, 5) for name in "ab"}
     seen = {"nobody": SlowStartsRecord(1, 1, 3.0)}
     text = slow_starts_text(ContestRecord(ratios=ratios, starts=starts | seen, **CONTEST))
     assert text == (
@@ -178,7 +173,7 @@ def test_threads_that_waited_for_processors_are_told_and_a_quiet_machine_is_the_
 
 
 def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
-    ran, failed = LatencyRecord(1.0, None, None), FailureRecord("refused", "no")
+    ran, failed = LatencyEstimate(1.0, None, None), FailureRecord("refused", "no")
     known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
     rows = [CandidateRecord(name="a", latency_s=ran, **known), CandidateRecord(name="b", failed=failed, **known)]
     assert untried_text(rows) == ""
@@ -188,7 +183,7 @@ def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
 
 def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
     def candidate(placer: str, median_s: float | None) -> CandidateRecord:
-        latency = None if median_s is None else LatencyRecord(median_s, median_s, median_s)
+        latency = None if median_s is None else LatencyEstimate(median_s, median_s, median_s)
         baseline = placer == "baseline"
         return CandidateRecord(placer, placer, baseline, baseline, ["A"], 1, latency_s=latency)
 

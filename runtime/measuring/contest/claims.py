@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.core.estimates import RatioEstimate
+
 TWIN = "twin of the baseline"  # what the control's double is called among the variants
-LARGEST = 700.0  # logarithm of what a float can still hold
 SHARED = 0.5  # correlation of two variants' log ratios of one start, whose control is the same
 TWIN_LEVEL = 0.99  # of the interval beyond which a twin differs from itself: the machine was too disturbed
 
@@ -41,21 +42,6 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """How many times as fast as another a variant is: the estimate of its starts, and the interval that holds."""
-
-    ratio: float
-    low: float
-    high: float
-    starts: int
-
-    @classmethod
-    def of(cls, mean: float, low: float, high: float, starts: int) -> Ratio:
-        """Return the ratio of logarithms; the upper end may be too large for a number."""
-        return cls(math.exp(mean), math.exp(low), math.exp(high) if high < LARGEST else math.inf, starts)
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """What a comparison with the control has come to.
 
@@ -65,7 +51,7 @@ class Judgement:
     itself.
     """
 
-    ratios: Mapping[str, Ratio]
+    ratios: Mapping[str, RatioEstimate]
     claimed: tuple[str, ...]
     open: tuple[str, ...]
     noise: float
@@ -159,14 +145,14 @@ def judge(
     least = math.log1p(rules.least)
     others = [(Spread.of(list(table.values())), table) for table in (over or {}).values()]
     baselines = set(over or {})
-    ratios: dict[str, Ratio] = {}
+    ratios: dict[str, RatioEstimate] = {}
     claimed: list[tuple[float, str]] = []
     undecided: list[str] = []
     for name, logs in log_ratios.items():
         if name == TWIN or not logs:
             continue
         mean, low, high = spread.interval(logs, level)
-        ratios[name] = Ratio.of(mean, low, high, len(logs))
+        ratios[name] = RatioEstimate.of_logs(mean, low, high, len(logs))
         series = [] if name in baselines else [(scatter, table.get(name, ())) for scatter, table in others]
         if min([len(logs), *(len(values) for _, values in series)]) < rules.least_starts:
             undecided.append(name)
@@ -180,12 +166,12 @@ def judge(
     return Judgement(ratios, tuple(n for _, n in sorted(claimed)), tuple(undecided), noise, disturbed)
 
 
-def ratio_of(log_ratios: Sequence[float], level: float) -> Ratio:
+def ratio_of(log_ratios: Sequence[float], level: float) -> RatioEstimate:
     """Return the ratio that log ratios of starts, at least one, amount to, with its interval."""
-    return Ratio.of(*mean_interval(log_ratios, level), len(log_ratios))
+    return RatioEstimate.of_logs(*mean_interval(log_ratios, level), len(log_ratios))
 
 
-def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: float) -> Ratio:
+def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: float) -> RatioEstimate:
     """Return how many times the others' geometric mean the samples' is, with an interval; nothing pairs them.
 
     Both have two or more.
@@ -200,7 +186,7 @@ def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: flo
     parts = [float(x.var(ddof=1)) / x.size for x in logs]
     freedom = sum(parts) ** 2 / sum(p**2 / (x.size - 1) for p, x in zip(parts, logs, strict=True)) if sum(parts) else 1
     half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
-    return Ratio.of(mean, mean - half, mean + half, min(x.size for x in logs))
+    return RatioEstimate.of_logs(mean, mean - half, mean + half, min(x.size for x in logs))
 
 
 def _noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, bool]:
