@@ -45,7 +45,7 @@ def document(done: subprocess.CompletedProcess[str]) -> Any:
 
 def test_the_platform_is_another_in_processes_of_ours_too(ran: Ran, tmp_path: Path) -> None:
     words = (
-        "import sys; from pipeline.core import process; print(process.sys.platform, hasattr(process.signal, 'SIGKILL'))"
+        "import sys; from pipeline.system import process; print(process.sys.platform, hasattr(process.signal, 'SIGKILL'))"
     )
     told = [sys.executable, "-c", words]
     found = subprocess.run(told, cwd=HOME, capture_output=True, text=True, check=True)
