@@ -53,7 +53,8 @@ class Conditions:
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
     all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
-    before all settings. forms: of the model, that settings are tried with.
+    before all settings. forms: of the model, that settings are tried with. ran: what running the reference said of
+    itself, if that is known; see `known_reference`.
     """
 
     settings: MeasureSettings
@@ -62,6 +63,7 @@ class Conditions:
     everyone: bool = False
     settings_first: bool = False
     forms: Sequence[ModelForm] = (ModelForm(),)
+    ran: Mapping[str, Any] | None = None
 
 
 def on_devices(
@@ -82,6 +84,7 @@ def on_devices(
     from runtime.measuring.contest import contest
     from runtime.measuring.ranges import bench_of
     from runtime.measuring.starts import Written
+    from runtime.measuring.variant import known_reference
 
     if subject.model is None:
         raise ValueError("a graph alone cannot be measured")
@@ -90,7 +93,8 @@ def on_devices(
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
-    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
+    known = known_reference(subject.model, terms.ran)
+    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s, reference=known) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
@@ -124,16 +128,16 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
 def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
-    Plug-ins as they come are first, as something must be the control; then the most promising settings and the best
-    split; what is left to the runtime's choice is last. settings_first: splits come after all settings and devices.
+    Plug-ins as they come are first, as something must be the control; then settings and hints, what is most promising
+    first, and after a few settings the best split; what is left to the runtime's choice is last. settings_first: splits
+    come after all settings and devices.
     """
-    plain = [v for v in known if v.kind in ("default", "hint")]
-    settings = [v for v in known if v.kind == "settings"]
-    rest = [v for kind in ("device", "own choice") for v in known if v.kind == kind]
+    default, settings, hints, devices, own = (
+        [v for v in known if v.kind == kind] for kind in ("default", "settings", "hint", "device", "own choice")
+    )
     if settings_first:
-        devices = sum(v.kind == "device" for v in rest)
-        return [*plain, *settings, *rest[:devices], *splits, *rest[devices:]]
-    return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
+        return [*default, *settings, *hints, *devices, *splits, *own]
+    return [*default, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
 
 
 def _splits(
