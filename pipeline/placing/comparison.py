@@ -40,7 +40,7 @@ MEDIAN = 50.0  # the percentile of which the rate of one request is the inverse
 PROMISING = 2  # settings that are tried before any split
 # Settings that the figures of a start depend on, or whether it counts.
 TOLD_BY_STARTS = (
-    *("objective", "percentile", "turn_s", "realtime", "decode_steps", "dynamic_size"),
+    *("objective", "percentile", "turn_s", "realtime", "condition", "decode_steps", "dynamic_size"),
     *("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
 )
 CHECKS_SHARE, LEAST_CHECKS_S = 0.1, 1.0  # of the time that comparing outputs takes at most, and seconds it may take
@@ -82,6 +82,7 @@ def on_devices(
         ChildError: the reference cannot be run on the CPU.
     """
     from runtime.measuring.contest import contest
+    from runtime.measuring.load import beside_load, load_threads
     from runtime.measuring.ranges import bench_of
     from runtime.measuring.starts import Written
     from runtime.measuring.variant import known_reference
@@ -94,14 +95,19 @@ def on_devices(
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     known = known_reference(subject.model, terms.ran)
-    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s, reference=known) as bench:
+    threads = load_threads(settings)
+    bench_here = bench_of(subject.model, settings, subject.seed, checks_s=checks_s, reference=known)
+    with beside_load(threads), bench_here as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
         _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
     ]
-    return {"rows": rows, "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s}}
+    return {
+        "rows": rows,
+        "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s, "load_threads": threads},
+    }
 
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
@@ -177,9 +183,10 @@ def _nothing_around(variant: Variant) -> list[Variant]:
 
 def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
+    from runtime.measuring.load import load_threads
     from runtime.measuring.quality import metric_file
 
-    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source}
+    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source, "load": load_threads(settings)}
     told |= {name: getattr(settings, name) for name in TOLD_BY_STARTS}
     if settings.metric:
         told["metric"] = file_digest(metric_file(settings.metric))
@@ -318,6 +325,8 @@ def _contest_row(contest: Contest, settings: MeasureSettings) -> ContestRow:
         "disturbed": bool(judgement and judgement.disturbed),
         "missing_s": contest.missing_s,
         "metric": settings.metric.rpartition(":")[2],
+        "condition": settings.condition,
+        "load_threads": 0,
         "checks_s": 0.0,
         "ratios": {n: _ratio_row(r) for n, r in judgement.ratios.items() if r.starts > 1} if judgement else {},
         "over_default": _over(contest, contest.default),

@@ -194,8 +194,8 @@ class _Screening:
         for _ in range(STEPS):
             self._screen(self._neighbours(), control, 1)
         self._screen(others[last:], control, 1)
-        others = [e.ready_s for e in self.entries.values() if e.screened and e is not first]
-        first.ready_s = float(np.median(others)) if others else first.ready_s
+        ready_s = [e.ready_s for e in self.entries.values() if e.screened and e is not first]
+        first.ready_s = float(np.median(ready_s or first.ready_s))
         self._baselines_again(control)
         if len(self.entries) <= self.most:
             return

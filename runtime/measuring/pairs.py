@@ -224,7 +224,8 @@ class PairBench:
         except ChildError as error:
             return error.failed
         if self.realtime is None:
-            self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
+            wanted = self.settings.realtime and not self.settings.condition
+            self.realtime = wanted and realtime_helps(self._alive, self.settings)
         told: CheckedLoad = {**loaded, "accuracy": accuracy.to_json(), "realtime": self.realtime}
         turns = self._turns(ours, theirs, told, pairs, seconds)
         return turns if isinstance(turns, MeasurementFailed) else replace(turns, warm_up=warm)
