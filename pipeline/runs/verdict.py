@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pipeline.core.figures import bytes_text
 from pipeline.runs.accuracy import both_answers
 from pipeline.runs.records import CandidateRecord, ContestRecord, RatioRecord, SpeedupRecord
+from pipeline.runs.words import is_untried
 from runtime.measuring.claims import mean_interval
 
 NONE = SpeedupRecord(1.0, 1.0, 1.0)
@@ -204,8 +205,8 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
         )
     else:
         most = max((contest.ratios[n].high for n in searched), default=1.0)
-        untried = any(c.latency_s is None and c.failed is None for c in known.values())
-        had = f"at most {max(0.0, 100 * (most - 1)):.1f} % is to be had" + " of what was tried" * untried
+        had = f"at most {max(0.0, 100 * (most - 1)):.1f} % is to be had"
+        had += " of what was tried" * any(map(is_untried, known.values()))
         bound = f" ({had})" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)

@@ -169,8 +169,8 @@ def untried_text(candidates: Sequence[CandidateRecord]) -> str:
 
 
 def is_untried(candidate: CandidateRecord) -> bool:
-    """Return whether there was no time to run a candidate at all."""
-    return candidate.latency_s is None and candidate.failed is None
+    """Return whether there was no time to run a candidate at all, and nothing that is one with it ran instead."""
+    return candidate.latency_s is None and candidate.failed is None and not candidate.same_as
 
 
 def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:

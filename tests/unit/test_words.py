@@ -190,6 +190,7 @@ def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
     ran, failed = LatencyRecord(1.0, None, None), FailureRecord("refused", "no")
     known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
     rows = [CandidateRecord(name="a", latency_s=ran, **known), CandidateRecord(name="b", failed=failed, **known)]
+    rows += [CandidateRecord(name="copy", same_as="a", **known)]
     assert untried_text(rows) == ""
     rows += [CandidateRecord(name=name, **known) for name in "cdefgh"]
     assert untried_text(rows) == "There was no time to try c, d, e, f and 2 more; a larger --budget goes on from here."
