@@ -293,14 +293,17 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
 
 
 def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
-    """Return the variants near the leader, the fastest first; the others leave."""
+    """Return the variants near the leader, the fastest first, and the few best of what is searched; the others leave.
+
+    A few are compared in any case, since a start of the screening can be bad.
+    """
     ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
     if not ran:
         return []
     spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
     leader = ran[0].advance
-    for entry in ran:
-        if entry.advance < leader - spread and not entry.left and not entry.variant.baseline:
+    for entry in [e for e in ran if not e.variant.baseline and not e.left][FEW:]:
+        if entry.advance < leader - spread:
             entry.left = "clearly slower"
     return [e for e in ran if not e.left]
 
