@@ -106,6 +106,8 @@ class ContestRow(TypedDict):
     disturbed: bool
     missing_s: float
     metric: str
+    condition: str
+    load_threads: int
     checks_s: float
     ratios: Mapping[str, RatioRow]
     over_default: Mapping[str, RatioRow]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import UnknownNameError, UsageError
-from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
+from pipeline.core.settings import CoarsenSettings, EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import declared, placers_called
@@ -37,10 +37,10 @@ STAGES = ("read", "kernels", "coarsen", "precisions", "profile", "embed", "group
 STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "read": 7,
     "precisions": 4,
-    "profile": 7,
+    "profile": 8,
     "embed": 2,
-    "place": 9,
-    "measure": 7,
+    "place": 10,
+    "measure": 8,
 }
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")
@@ -125,13 +125,14 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
 
     machine: None is enough up to `coarsen`, unless it fuses kernels.
     """
+    settings = settings if upto in ("embed", "group") else _by_machine(settings, machine)
     planned = _Planned(model, settings, machine)
     _read_and_coarsen(planned)
     if upto not in ("read", "kernels", "coarsen"):
         _profile(planned)
         if upto in ("embed", "group") or _is_learned(settings):
             _embed_and_group(planned)
-        settings = _by_machine(_by_runtime(settings), machine)
+        settings = _by_runtime(settings)
         _place(planned, settings)
         _measure(planned, settings)
     return _upto(planned.tasks, upto)
@@ -390,14 +391,21 @@ def _by_runtime(settings: Settings) -> Settings:
 
 
 def _by_machine(settings: Settings, machine: HostMachine | None) -> Settings:
-    """Return the settings of a search on a machine: on halves of one CPU no placement is measured while searching.
+    """Return the settings of a search on a machine: on halves of one CPU nothing is searched or fused for it.
 
-    HETERO runs the two one after another, so that a split can hardly pay: what that saves goes to the comparison.
+    HETERO runs the two one after another, so that no split of equal halves can pay: what a search would take goes to
+    the comparison. Whoever has chosen placers, or how placements are valued, gets a search.
     """
     place, usual = settings.place, PlaceSettings()
-    if not _settings_first(settings, machine) or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
+    if not _settings_first(settings, machine):
         return settings
-    return replace(settings, place=replace(place, reward="simulated"))
+    if (place.evaluator, place.reward) == (usual.evaluator, usual.reward):
+        place = replace(place, reward="simulated")
+    if place != replace(usual, reward="simulated") or settings.params.get("place") or _is_learned_by_choice(settings):
+        return replace(settings, place=place)
+    fused = settings.coarsen.use == CoarsenSettings().use
+    coarsen = replace(settings.coarsen, use=()) if fused else settings.coarsen
+    return replace(settings, place=replace(place, use=("single",)), coarsen=coarsen)
 
 
 def _settings_first(settings: Settings, machine: HostMachine | None) -> dict[str, Any]:
@@ -448,9 +456,12 @@ def placers_of(settings: Settings) -> tuple[str, ...]:
 
 def _is_learned(settings: Settings) -> bool:
     """Return whether a placer learns, or the stages that make what it learns from were chosen for themselves."""
+    return _is_learned_by_choice(settings) or any(declared("place", name).learns for name in placers_of(settings))
+
+
+def _is_learned_by_choice(settings: Settings) -> bool:
     chosen = settings.embed != EmbedSettings() or settings.group != GroupSettings()
-    set_ = any(settings.params.get(stage) for stage in ("embed", "group"))
-    return chosen or set_ or any(declared("place", name).learns for name in placers_of(settings))
+    return chosen or any(settings.params.get(stage) for stage in ("embed", "group"))
 
 
 def _called(settings: Settings) -> list[tuple[str, str]]:

@@ -12,15 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.measurement import Evaluation, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
+from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
 from pipeline.placing.finals import FinalistRow, check_something_ran, distinct_finalists, shortlist
 from pipeline.placing.in_segments import fewer_segments
@@ -81,19 +84,21 @@ def kernels(work: StepContext) -> None:
 
 
 def precisions(work: StepContext) -> None:
-    """Write precisions.json: which low precisions the model tolerates."""
+    """Write precisions.json: which low precisions the model tolerates; ran.json: what the CPU in f32 said of itself."""
     from runtime.measuring.profile.precisions import to_json, try_precisions
 
     pairs = [(plugin, precision) for plugin, precision in work.task.params["low"]]
     settings = MeasureSettings(**work.task.params["settings"])
     work.progress(f"comparing the outputs in {', '.join(sorted({p for _, p in pairs}))} with those in f32")
-    tried = try_precisions(_model(work), pairs, settings, seed=work.task.seed, deadline=work.deadline)
+    tried, reference = try_precisions(_model(work), pairs, settings, seed=work.task.seed, deadline=work.deadline)
     work.disturbed.extend([f"{t.precision} on {t.plugin}: {t.why_not}" for t in tried if t.transient])
     write_json(work.out / "precisions.json", to_json(tried))
+    write_json(work.out / "ran.json", reference.ran)
 
 
 def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.measuring.contest.variant import known_reference
     from runtime.measuring.profile.left_out import to_json
     from runtime.measuring.profile.profile import profile as measure_profile
     from runtime.measuring.profile.profile import slowdown
@@ -108,7 +113,8 @@ def profile(work: StepContext) -> None:
         "seed": work.task.seed,
         "progress": work.progress,
     }
-    profiled = measure_profile(model, graph, _devices(work), settings, **alike)
+    ran = payload.read_json(work.read("precisions", "ran.json")) if "precisions" in work.inputs else None
+    profiled = measure_profile(model, graph, _devices(work), settings, reference=known_reference(model, ran), **alike)
     slower = slowdown(model, profiled, settings, **alike) if work.task.params.get("company") else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
@@ -121,6 +127,7 @@ def profile(work: StepContext) -> None:
             "slowdown": None if slower is None else dict(slower),
             "nan": dict(profiled.nan),
             "empty": list(profiled.empty),
+            "ran": None if profiled.reference is None else profiled.reference.ran,
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])
@@ -183,8 +190,13 @@ def place(work: StepContext) -> None:
     topology = topology.later(work.task.params.get("boundary_s", 0.0))
     costs = costs.slower(payload.load_slowdown(work.read("profile", "profile.json"), topology))
     subject = Subject(_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
-    level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     placers = [name for name, _ in work.task.params["use"]]
+    if "settings_first" in work.task.params and placers == ["single"]:
+        rows, searches = _without_search(work, subject)
+        write_json(work.out / "candidates.json", rows)
+        write_json(work.out / "searches.json", searches)
+        return
+    level = _hybrid if work.task.params["reward"] == "hybrid" else _one_level
     compiled_s = apart(lambda _: rehearse(placers, work.task.params["evaluator"][0], graph.n, say=work.progress))
     work.compiled_s.append(compiled_s)
     work = replace(work, deadline=work.deadline.later(compiled_s))
@@ -211,7 +223,8 @@ def measure(work: StepContext) -> None:
     if settings.use == "hetero":
         until, later = _until(work, settings.seconds), "settings_first" in work.task.params
         tried, forms = _tried_precisions(work), _forms(work)
-        terms = Conditions(settings, until, tried, settings_first=later, forms=forms)
+        ran = payload.read_json(work.read("profile", "profile.json"))["ran"]
+        terms = Conditions(settings, until, tried, settings_first=later, forms=forms, ran=ran)
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
@@ -291,6 +304,29 @@ def _one_level(work: StepContext, subject: Subject, watch: Watcher) -> tuple[lis
         row["measured_s"] = row["value_s"] if measured else None
         searches.append(row)
     return rows, searches
+
+
+def _without_search(work: StepContext, subject: Subject) -> tuple[list[FinalistRow], list[SearchRecord]]:
+    """Return the rows of the single devices and of their bound, where devices that take turns leave nothing to search.
+
+    What `sequential` predicts of one device is a sum. No placement takes less than if every operation ran on the device
+    that runs it fastest, nothing had to be sent, and one sub-graph were launched.
+    """
+    costs, topology = subject.costs, subject.topology
+    if costs is None:
+        raise ValueError("devices are compared by their costs")
+    alone_s = costs.op_s.sum(axis=0) + costs.launch_s  # [p]
+    bound_s = float(costs.op_s.min(axis=1).sum() + costs.launch_s.min())
+    singles = [
+        Candidate(Placement.single(subject.graph.n, d, topology.names), Prediction(float(alone_s[d])), "single")
+        for d in np.argsort(alone_s, kind="stable")
+        if math.isfinite(alone_s[d])
+    ]
+    answer = Answer(tuple(singles), bound_s, "the fastest device of every operation")
+    short = shortlist(singles, work.task.params["finalists"])
+    rows = [_row("single", rank, c, subject.graph, measured=False) for rank, c in enumerate(short)]
+    row = _search_row(SearchOutcome("single", answer, len(singles)), work.task.params, len(singles))
+    return rows, [row | {"measurements": 0, "measured_s": None}]
 
 
 def rounds_within(params: Mapping[str, Any], seconds: float, left_s: float) -> Rounds:
