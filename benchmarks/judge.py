@@ -1,12 +1,13 @@
 """An independent judge of `placewright tune`: is its answer right, and is it fast, measured without placewright.
 
-    python -m benchmarks.judge --models LIST.json --budget 30s --out DIR [--starts 5] [--only NAME]
+    python -m benchmarks.judge --models LIST.json --budget 30s --out DIR [--starts 5] [--only NAME] [--tune-only]
 
 Each model of the list is tuned, or its finished run in DIR is taken. Then its answer, as a user would deploy it, takes
 turns with the plug-in's default, f32, one thread, the latency hint and ONNX Runtime, each in a fresh process that has
 openvino, onnxruntime and numpy alone, in an order that is reversed from round to round; every start begins with new
 processes. Outputs of the answer are compared with ONNX Runtime's on the source, by name, on several kinds of inputs.
 One line of JSON per model is added to DIR/judged.jsonl; models that are there already are not judged again.
+With --tune-only models are tuned and the starts that their runs compared are counted; nothing else is judged.
 
 LIST.json is a list of {"name", "path", "sizes": {input: shape}, "vocabulary": N, "float": path, "options": [...]};
 paths are relative to it. `float` is the model that a quantised one was made of; `options` are more of `tune`'s.
@@ -49,8 +50,9 @@ USUAL: Mapping[str, Mapping[str, str]] = {
 EXACT, LOWERED = 1e-3, 5e-2  # what tune allows in f32, and in a lower precision
 OWN_WIDTHS = 4.0  # how often the reference's own width an answer may be away
 COLUMNS = ("model", "exit", "answer", "over default", "over best usual", "over ONNX Runtime", "apart", "width",
-           "stated", "allowed", "wrong", "claimed, confirmed")  # fmt: skip
+           "stated", "allowed", "wrong", "claimed, confirmed", "starts of the two best")  # fmt: skip
 AS_NEAR = 1.1  # a quantised model rounded otherwise is no further from the float model than this, as a ratio
+ENOUGH = 3  # starts, of the default and of two settings
 SLOWER, BEATEN = 0.97, 0.9  # of the best usual setting's speed: worse by more than 3 %; missed by 10 %
 
 
@@ -93,7 +95,8 @@ class Judgement:
     from the float model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within
     the width, nor as near to the float model as the reference's. claimed: what the run says of the best single device;
     confirmed: whether the answer is faster than the default for certain, null where nothing was claimed. failed: why
-    it could not be judged. load: of the machine when it had been judged.
+    it could not be judged. load: of the machine when it had been judged. compared: starts of the default, and of the
+    two best of what was searched, in the run's final.
     """
 
     model: str
@@ -115,6 +118,7 @@ class Judgement:
     confirmed: bool | None = None
     failed: str = ""
     load: float = 0.0
+    compared: list[int] = field(default_factory=list)
 
     @property
     def worst(self) -> float:
@@ -294,8 +298,20 @@ def ratio_of(other: Sequence[float], answer: Sequence[float]) -> Ratio:
     return Ratio(*(round(math.exp(value), 4) for value in (mean, mean - wide, mean + wide)))
 
 
-def judge(model: Model, out: Path, budget: str, starts: int) -> Judgement:
-    """Return what the judge finds of one model."""
+def compared_starts(run: Mapping[str, Any]) -> list[int]:
+    """Return how many starts of the final the default and the two best of what was searched had beside the control.
+
+    The two are those with the most starts, since who falls behind leaves. run: its result.json.
+    """
+    contest = run["contest"]
+    known = {c["name"]: len(c["log_ratios"]) for c in run["candidates"]}
+    searched = sorted((known[c["name"]] for c in run["candidates"] if not c["baseline"]), reverse=True)
+    alike = contest["default"] in ("", contest["control"])
+    return [max(known.values(), default=0) if alike else known[contest["default"]], *searched[:2]]
+
+
+def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool = False) -> Judgement:
+    """Return what the judge finds of one model; tune_only: of its run alone."""
     folder = out / model.name
     folder.mkdir(parents=True, exist_ok=True)
     code, spent_s = tuned(model, folder, budget)
@@ -308,6 +324,9 @@ def judge(model: Model, out: Path, budget: str, starts: int) -> Judgement:
     judged.verdict, judged.answer = run["verdict"], f"{run['best']} on {placement['target']}"
     gain = run.get("speedup_over_best_single")
     judged.claimed = gain["ratio"] if gain and gain["low"] > 1 else None
+    judged.compared = compared_starts(run)
+    if tune_only:
+        return judged
     try:
         with measuring_alone(print):
             compare_outputs(model, run, folder, judged)
@@ -322,7 +341,7 @@ def judge(model: Model, out: Path, budget: str, starts: int) -> Judgement:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of all models, and the counts that the promises are about."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|---|" + "--:|" * 7 + "---|---|"]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|---|" + "--:|" * 7 + "---|---|--:|"]
     for row in rows:
         over = {name: f"{r['ratio']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for name, r in row["over"].items()}
         gaps = [gap["worst"] for gap in row["apart"].values()]
@@ -338,6 +357,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             *("" if row[key] is None else f"{row[key]:.2g}" for key in ("stated", "allowed")),
             "WRONG" if row["wrong"] else "",
             "" if row["claimed"] is None else f"{row['claimed']:.2f}, {row['confirmed']}",
+            ", ".join(map(str, row.get("compared", [])[1:])),
         ]
         lines.append("| " + " | ".join(str(cell).replace("\n", " ").replace("|", "/") for cell in cells) + " |")
     return "\n".join([*lines, "", *counts(rows)])
@@ -351,6 +371,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     unconfirmed = [row["model"] for row in rows if row["confirmed"] is False]
     wrong = [row["model"] for row in rows if row["wrong"]]
     refused = [row["model"] for row in rows if row["exit_code"] == 6]
+    compared = [row["model"] for row in rows if sum(n >= ENOUGH for n in row.get("compared", [])) == ENOUGH]
     other = [row["model"] for row in rows if row["exit_code"] not in (0, 6) or row["failed"]]
     told = {
         "wrong answers handed over": wrong,
@@ -359,6 +380,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "worse than the best usual setting by more than 3 %": slower,
         "ONNX Runtime more than 1.1 times as fast": ort,
         "claims not confirmed": unconfirmed,
+        "compared the default and two settings with three starts": compared,
     }
     return [f"{what}: {len(names)} of {len(rows)} {', '.join(names)}".rstrip() for what, names in told.items()]
 
@@ -376,6 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of runs and of judged.jsonl")
     parser.add_argument("--starts", type=int, default=STARTS)
     parser.add_argument("--only", action="append", help="name of one model; repeatable")
+    parser.add_argument("--tune-only", action="store_true", help="count the starts that the runs compared, no more")
     chosen = parser.parse_args(arguments)
     out = chosen.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -384,7 +407,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for model in read_list(chosen.models.resolve()):
         if (chosen.only and model.name not in chosen.only) or any(row["model"] == model.name for row in done):
             continue
-        done.append(asdict(judge(model, out, chosen.budget, chosen.starts)))
+        done.append(asdict(judge(model, out, chosen.budget, chosen.starts, tune_only=chosen.tune_only)))
+        if chosen.tune_only:
+            continue
         with journal.open("a", encoding="utf-8") as written:
             written.write(json.dumps(done[-1]) + "\n")
         print(table(done[-1:]), flush=True)

@@ -125,6 +125,12 @@ def objective_options(command: Command) -> Command:
                 help="What outputs may differ by from the reference in low precisions: strict 0.1 %, as in f32; usual "
                 "5 %, unless given; loose 20 %. measure.tolerance and measure.low_tolerance set others.",
             ),
+            click.option(
+                "--condition",
+                type=click.Choice(["quiet", "shared"]),
+                help="Compare without real-time scheduling, or beside a load of one busy thread per two processors; "
+                "measure.load_threads sets another number. Not given: as the machine is.",
+            ),
             click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
@@ -140,7 +146,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.settings.config import parse_bytes, parse_time
 
-    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy")
+    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy", "condition")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
     settings = {f"measure.{name}": taken[name] for name in plain}
     settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())

@@ -160,7 +160,7 @@ def _advance(
             from pipeline.result.words import disturbed_text
 
             console.print_json(advance.result.document)
-            warning = disturbed_text(advance.result.record.candidates)
+            warning = disturbed_text(advance.result.record)
             if warning:
                 console.say(warning)
         else:

@@ -107,6 +107,10 @@ class MeasureSettings:
     metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
     metric_drop: float = param(0.01, "share by which the metric may fall from the reference")
     realtime: bool = param(True, "use real-time scheduling where others disturb the turns, if allowed and harmless")
+    condition: Literal["", "quiet", "shared"] = param(
+        "", "of the comparison: quiet without real-time scheduling, shared beside a load; neither as the machine is"
+    )
+    load_threads: int = param(0, "busy threads beside which `shared` measures; 0 for one per two processors")
     dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
     decode_steps: int = param(8, "inferences of a model with state before its state is reset")
     memory_bytes: int = param(0, "address space a measuring process may use; 0 for no limit")

@@ -167,6 +167,12 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
             f"{(a if _is_predicted(a) else b).path} is a prediction, the other run was measured.",
             "Compare two measured runs, or two predictions.",
         )
+    conditions = [run.record.contest.condition if run.record.contest else "" for run in (a, b)]
+    if conditions[0] != conditions[1]:
+        raise UsageError(
+            f"{a.path} was measured on {_condition(conditions[0])}, {b.path} on {_condition(conditions[1])}.",
+            "Compare runs with one --condition.",
+        )
     differences = []
     if a.record.model.sha256 != b.record.model.sha256:
         differences.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
@@ -175,6 +181,10 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
     if differences and not across:
         raise UsageError(" ".join(differences), "Give --across to compare them nevertheless.")
     return differences
+
+
+def _condition(name: str) -> str:
+    return f"a {name} machine" if name else "the machine as it was"
 
 
 def _which(a: Result, b: Result) -> str:

@@ -40,7 +40,7 @@ MEDIAN = 50.0  # the percentile of which the rate of one request is the inverse
 PROMISING = 2  # settings that are tried before any split
 # Settings that the figures of a start depend on, or whether it counts.
 TOLD_BY_STARTS = (
-    *("objective", "percentile", "turn_s", "realtime", "decode_steps", "dynamic_size"),
+    *("objective", "percentile", "turn_s", "realtime", "condition", "decode_steps", "dynamic_size"),
     *("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "memory_bytes"),
 )
 CHECKS_SHARE, LEAST_CHECKS_S = 0.1, 1.0  # of the time that comparing outputs takes at most, and seconds it may take
@@ -53,7 +53,8 @@ class Conditions:
 
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
     all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
-    before all settings. forms: of the model, that settings are tried with.
+    before all settings. forms: of the model, that settings are tried with. ran: what running the reference said of
+    itself, if that is known; see `known_reference`.
     """
 
     settings: MeasureSettings
@@ -62,6 +63,7 @@ class Conditions:
     everyone: bool = False
     settings_first: bool = False
     forms: Sequence[ModelForm] = (ModelForm(),)
+    ran: Mapping[str, Any] | None = None
 
 
 def on_devices(
@@ -82,6 +84,8 @@ def on_devices(
     from runtime.measuring.contest.contest import contest
     from runtime.measuring.contest.ranges import bench_of
     from runtime.measuring.contest.starts import Written
+    from runtime.measuring.contest.variant import known_reference
+    from runtime.measuring.process.load import beside_load, load_threads
 
     if subject.model is None:
         raise ValueError("a graph alone cannot be measured")
@@ -90,14 +94,18 @@ def on_devices(
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
-    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
+    known = known_reference(subject.model, terms.ran)
+    threads = load_threads(settings)
+    bench_here = bench_of(subject.model, settings, subject.seed, checks_s=checks_s, reference=known)
+    with beside_load(threads), bench_here as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
         _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
     ]
-    return {"rows": rows, "contest": asdict(contest_record(outcome, settings, checks_s=bench.checked_s))}
+    record = contest_record(outcome, settings, checks_s=bench.checked_s, load_threads=threads)
+    return {"rows": rows, "contest": asdict(record)}
 
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
@@ -124,16 +132,16 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
 def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
-    Plug-ins as they come are first, as something must be the control; then the most promising settings and the best
-    split; what is left to the runtime's choice is last. settings_first: splits come after all settings and devices.
+    Plug-ins as they come are first, as something must be the control; then settings and hints, what is most promising
+    first, and after a few settings the best split; what is left to the runtime's choice is last. settings_first: splits
+    come after all settings and devices.
     """
-    plain = [v for v in known if v.kind in ("default", "hint")]
-    settings = [v for v in known if v.kind == "settings"]
-    rest = [v for kind in ("device", "own choice") for v in known if v.kind == kind]
+    default, settings, hints, devices, own = (
+        [v for v in known if v.kind == kind] for kind in ("default", "settings", "hint", "device", "own choice")
+    )
     if settings_first:
-        devices = sum(v.kind == "device" for v in rest)
-        return [*plain, *settings, *rest[:devices], *splits, *rest[devices:]]
-    return [*plain, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *splits[1:], *rest]
+        return [*default, *settings, *hints, *devices, *splits, *own]
+    return [*default, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
 
 
 def _splits(
@@ -174,8 +182,9 @@ def _nothing_around(variant: Variant) -> list[Variant]:
 def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
     from runtime.measuring.outputs.quality import metric_file
+    from runtime.measuring.process.load import load_threads
 
-    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source}
+    told: dict[str, Any] = {"seed": subject.seed, "source": subject.graph.source, "load": load_threads(settings)}
     told |= {name: getattr(settings, name) for name in TOLD_BY_STARTS}
     if settings.metric:
         told["metric"] = file_digest(metric_file(settings.metric))
@@ -298,7 +307,9 @@ def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]
     return {share: ends for share, ends in intervals.items() if ends is not None}
 
 
-def contest_record(contest: Contest, settings: MeasureSettings, *, checks_s: float) -> ContestRecord:
+def contest_record(
+    contest: Contest, settings: MeasureSettings, *, checks_s: float = 0.0, load_threads: int = 0
+) -> ContestRecord:
     """Return what was found out about the contest as a whole."""
     judgement = contest.judgement
     return ContestRecord(
@@ -319,6 +330,8 @@ def contest_record(contest: Contest, settings: MeasureSettings, *, checks_s: flo
         metric=settings.metric.rpartition(":")[2],
         checks_s=checks_s,
         starts=slow_starts(contest),
+        condition=settings.condition,
+        load_threads=load_threads,
     )
 
 

@@ -81,7 +81,8 @@ class ContestRecord:
     the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
     differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
     metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
-    starts: of every configuration that had any.
+    starts: of every configuration that had any. condition: "quiet" or "shared", "" for as the machine is; load_threads:
+    that were kept busy meanwhile.
     """
 
     objective: Literal["latency", "throughput"]
@@ -101,6 +102,8 @@ class ContestRecord:
     metric: str = ""
     checks_s: float = 0.0
     starts: dict[str, SlowStartsRecord] = field(default_factory=dict)
+    condition: str = ""
+    load_threads: int = 0
 
 
 class Compared(TypedDict):

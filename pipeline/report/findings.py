@@ -118,7 +118,7 @@ def _advice(run: RunRecords) -> str:
         contest, candidates = run.result.contest, run.result.candidates
         plain = run.best.kind in ("default", "")
         leave = f"Leave the model on {run.best.name}" if plain else f"Run it on {run.best.name} by the code below"
-        if (contest is not None and contest.disturbed) or disturbed_text(candidates):
+        if (contest is not None and contest.disturbed) or disturbed_text(run.result):
             return f"{leave}, and measure again while the machine is quiet."
         if (contest is not None and not contest.ratios) or any(map(is_untried, candidates)):
             return f"{leave}; a larger --budget compares what there was no time for."

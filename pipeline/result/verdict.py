@@ -15,6 +15,7 @@ from pipeline.core.figures import bytes_text
 from pipeline.placing.rows import ContestRecord
 from pipeline.result.accuracy import both_answers
 from pipeline.result.records import CandidateRecord
+from pipeline.result.words import is_untried
 from runtime.measuring.contest.claims import mean_interval
 
 NONE = RatioEstimate(1.0, 1.0, 1.0)
@@ -108,8 +109,17 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     else:
         text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
         verdict = Verdict(contest.control, text, NONE)
+    verdict = replace(verdict, text=verdict.text + condition_text(contest))
     more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
     return replace(verdict, notes=(*verdict.notes, *more))
+
+
+def condition_text(contest: ContestRecord) -> str:
+    """Return a sentence on the condition under which was measured; "" for none in particular."""
+    if contest.condition == "shared":
+        threads = f"{contest.load_threads} busy thread{'' if contest.load_threads == 1 else 's'}"
+        return f" Measured on a shared machine: beside {threads} that placewright kept running."
+    return " Measured without real-time scheduling." if contest.condition else ""
 
 
 def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:
@@ -197,7 +207,9 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
         )
     else:
         most = max((contest.ratios[n].high for n in searched), default=1.0)
-        bound = f" (at most {max(0.0, 100 * (most - 1)):.1f} % is to be had)" if most < 2 else ""
+        had = f"at most {max(0.0, 100 * (most - 1)):.1f} % is to be had"
+        had += " of what was tried" * any(map(is_untried, known.values()))
+        bound = f" ({had})" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)
         text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}.{sight}"

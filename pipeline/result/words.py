@@ -98,10 +98,10 @@ def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     return f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 
 
-def disturbed_text(candidates: Sequence[CandidateRecord]) -> str:
-    """Return a warning where the threads of a measurement waited for processors; "" elsewhere."""
-    waited = max((c.waited_share or 0.0 for c in candidates), default=0.0)
-    if waited <= DISTURBED:
+def disturbed_text(result: ResultRecord) -> str:
+    """Return a warning where the threads of a measurement waited for processors that nobody asked to share; else ""."""
+    waited = max((c.waited_share or 0.0 for c in result.candidates), default=0.0)
+    if waited <= DISTURBED or (result.contest is not None and result.contest.condition == "shared"):
         return ""
     return (
         "Other processes disturbed the measurement: its threads spent up to "
@@ -124,7 +124,7 @@ def warnings(result: ResultRecord) -> list[str]:
     candidates = result.candidates
     told = [untried_text(candidates), alike_text(candidates), slow_starts_text(result.contest)]
     told.append(realtime_text(candidates))
-    return [line for line in (*told, *result.notes, disturbed_text(candidates)) if line]
+    return [line for line in (*told, *result.notes, disturbed_text(result)) if line]
 
 
 def alike_text(candidates: Sequence[CandidateRecord]) -> str:
@@ -170,8 +170,8 @@ def untried_text(candidates: Sequence[CandidateRecord]) -> str:
 
 
 def is_untried(candidate: CandidateRecord) -> bool:
-    """Return whether there was no time to run a candidate at all."""
-    return candidate.latency_s is None and candidate.failed is None
+    """Return whether there was no time to run a candidate at all, and nothing that is one with it ran instead."""
+    return candidate.latency_s is None and candidate.failed is None and not candidate.same_as
 
 
 def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:

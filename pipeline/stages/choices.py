@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.core.errors import UsageError
-from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
+from pipeline.core.settings import CoarsenSettings, EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import declared, placers_called
@@ -64,9 +64,13 @@ def brought_by_placers(settings: Settings) -> list[tuple[str, str]]:
 
 def is_learned(settings: Settings) -> bool:
     """Return whether a placer learns, or the stages that make what it learns from were chosen for themselves."""
+    return is_learned_by_choice(settings) or any(declared("place", name).learns for name in placers_of(settings))
+
+
+def is_learned_by_choice(settings: Settings) -> bool:
+    """Return whether the stages that make what a placer learns from were chosen for themselves."""
     chosen = settings.embed != EmbedSettings() or settings.group != GroupSettings()
-    set_ = any(settings.params.get(stage) for stage in ("embed", "group"))
-    return chosen or set_ or any(declared("place", name).learns for name in placers_of(settings))
+    return chosen or any(settings.params.get(stage) for stage in ("embed", "group"))
 
 
 def settings_first(settings: Settings, machine: HostMachine | None) -> bool:
@@ -75,23 +79,36 @@ def settings_first(settings: Settings, machine: HostMachine | None) -> bool:
     return real and machine is not None and machine.halves
 
 
-def search_settings(settings: Settings, machine: HostMachine | None) -> Settings:
+def placing_settings(settings: Settings, machine: HostMachine | None) -> Settings:
+    """Return the settings of a run on a machine: on halves of one CPU nothing is searched or fused for it.
+
+    HETERO runs the two one after another, so that no split of equal halves can pay: what a search would take goes to
+    the comparison. Whoever has chosen placers, or how placements are valued, gets a search.
+    """
+    place, usual = settings.place, PlaceSettings()
+    if not settings_first(settings, machine):
+        return settings
+    if (place.evaluator, place.reward) == (usual.evaluator, usual.reward):
+        place = replace(place, reward="simulated")
+    if place != replace(usual, reward="simulated") or settings.params.get("place") or is_learned_by_choice(settings):
+        return replace(settings, place=place)
+    fused = settings.coarsen.use == CoarsenSettings().use
+    coarsen = replace(settings.coarsen, use=()) if fused else settings.coarsen
+    return replace(settings, place=replace(place, use=("single",)), coarsen=coarsen)
+
+
+def search_settings(settings: Settings) -> Settings:
     """Return the settings with what the placers ask, where the user left that open.
 
     The usual simulator, and the calibration to measurements, know no two devices that work at the same time: for
     segments that do, the default is the simulator of a dataflow machine alone, and where throughput counts, that of a
-    pipeline in its steady state. On halves of one CPU, which HETERO runs one after another, a split can hardly pay: no
-    placement is measured while searching, and what that saves goes to the comparison.
+    pipeline in its steady state.
     """
     place, usual = settings.place, PlaceSettings()
-    if (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
+    if settings.measure.runtime == "hetero" or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
         return settings
-    if settings.measure.runtime != "hetero":
-        evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
-        return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
-    if settings_first(settings, machine):
-        return replace(settings, place=replace(place, reward="simulated"))
-    return settings
+    evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
+    return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
 
 
 def evaluators_of(settings: Settings) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ def measure(work: StepContext) -> None:
             work, of_left=OF_LEFT, of_whole=OF_WHOLE, budget_s=params.budget_s, seconds=settings.seconds
         )
         tried, forms = read_tried_precisions(work), read_forms(work)
-        terms = Conditions(settings, until, tried, settings_first=params.settings_first, forms=forms)
+        ran = payload.read_json(work.read("profile", "profile.json"))["ran"]
+        terms = Conditions(settings, until, tried, settings_first=params.settings_first, forms=forms, ran=ran)
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:

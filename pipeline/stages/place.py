@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from pipeline.core.deadline import Deadline
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.measurement import Evaluation, MeasurementFailed
+from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
+from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.stages import Candidate, Evaluator, Measurer, Placer, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Subject
 from pipeline.placing.finals import FinalistRow, shortlist
 from pipeline.placing.in_segments import fewer_segments
 from pipeline.placing.journal import Journal, Remembered
@@ -87,7 +90,7 @@ class PlaceParams:
 
 def plan_place(run: RunPlan) -> PlannedStage:
     """Return what decides the placements."""
-    settings = search_settings(run.settings, run.machine)
+    settings = search_settings(run.settings)
     place, placers, asked = settings.place, placers_of(settings), evaluators_of(settings)
     real = any(declared("measure", name).real for name in asked)
     rounds = len(asked) > 1
@@ -124,8 +127,13 @@ def place(work: StepContext) -> None:
     check_time_left(work)
     params = params_of(PlaceParams, work)
     subject = read_subject(work, boundary_s=BOUNDARY_S if params.segments else 0.0, slowed=True)
-    search = _hybrid if params.reward == "hybrid" else _one_level
     placers = [name for name, _ in params.use]
+    if params.settings_first and placers == ["single"]:
+        rows, searches = _without_search(params, subject)
+        write_json(work.out / "candidates.json", rows)
+        write_json(work.out / "searches.json", searches)
+        return
+    search = _hybrid if params.reward == "hybrid" else _one_level
     compiled_s = apart(lambda _: rehearse(placers, params.evaluator[0], subject.graph.n, say=work.progress))
     work.compiled_s.append(compiled_s)
     work = replace(work, deadline=work.deadline.later(compiled_s))
@@ -161,6 +169,30 @@ def _one_level(work: StepContext, params: PlaceParams, subject: Subject, watch: 
         row["measured_s"] = row["value_s"] if measured else None
         searches.append(row)
     return rows, searches
+
+
+def _without_search(params: PlaceParams, subject: Subject) -> Found:
+    """Return the rows of the single devices and of their bound, where devices that take turns leave nothing to search.
+
+    What `sequential` predicts of one device is a sum. No placement takes less than if every operation ran on the device
+    that runs it fastest, nothing had to be sent, and one sub-graph were launched.
+    """
+    costs, topology = subject.costs, subject.topology
+    if costs is None:
+        raise ValueError("devices are compared by their costs")
+    alone_s = costs.op_s.sum(axis=0) + costs.launch_s  # [p]
+    bound_s = float(costs.op_s.min(axis=1).sum() + costs.launch_s.min())
+    singles = [
+        Candidate(Placement.single(subject.graph.n, d, topology.names), Prediction(float(alone_s[d])), "single")
+        for d in np.argsort(alone_s, kind="stable")
+        if math.isfinite(alone_s[d])
+    ]
+    answer = Answer(tuple(singles), bound_s, "the fastest device of every operation")
+    short = shortlist(singles, params.finalists)
+    rows = [finalist_row("single", rank, c, subject.graph, measured=False) for rank, c in enumerate(short)]
+    row = _search_record(SearchOutcome("single", answer, len(singles)), params, len(singles))
+    row["measurements"], row["measured_s"] = 0, None
+    return rows, [row]
 
 
 def rounds_within(params: PlaceParams, seconds: float, left_s: float) -> Rounds:
@@ -302,4 +334,4 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-PLACE = RunStage(name="place", version=10, plan=plan_place, execute=place, sampled=True, partitions=True)
+PLACE = RunStage(name="place", version=11, plan=plan_place, execute=place, sampled=True, partitions=True)

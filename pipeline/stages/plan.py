@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pipeline.core.errors import UnknownNameError
 from pipeline.settings.config import Settings
-from pipeline.stages.choices import is_learned
+from pipeline.stages.choices import is_learned, placing_settings
 from pipeline.stages.coarsen import COARSEN
 from pipeline.stages.embed import EMBED
 from pipeline.stages.group import GROUP
@@ -39,6 +39,8 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     Raises:
         UnknownNameError: there is no such stage in the run.
     """
+    if upto not in LEARNED:
+        settings = placing_settings(settings, machine)
     run = RunPlan(model, settings, machine)
     for name, stage in STAGES.items():
         if name not in LEARNED or upto in LEARNED or is_learned(settings):

@@ -51,6 +51,7 @@ def plan_profile(run: RunPlan) -> PlannedStage:
 
 def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
+    from runtime.measuring.contest.variant import known_reference
     from runtime.measuring.profile.left_out import to_json
     from runtime.measuring.profile.profile import profile as measure_profile
     from runtime.measuring.profile.profile import slowdown
@@ -66,7 +67,9 @@ def profile(work: StepContext) -> None:
         "seed": work.task.seed,
         "progress": work.progress,
     }
-    profiled = measure_profile(model, graph, _devices(work, params), settings, **alike)
+    ran = payload.read_json(work.read("precisions", "ran.json")) if "precisions" in work.inputs else None
+    reference = known_reference(model, ran)
+    profiled = measure_profile(model, graph, _devices(work, params), settings, reference=reference, **alike)
     slower = slowdown(model, profiled, settings, **alike) if params.company else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
@@ -79,6 +82,7 @@ def profile(work: StepContext) -> None:
             "slowdown": None if slower is None else dict(slower),
             "nan": dict(profiled.nan),
             "empty": list(profiled.empty),
+            "ran": None if profiled.reference is None else profiled.reference.ran,
         },
     )
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])

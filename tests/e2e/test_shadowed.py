@@ -116,7 +116,12 @@ def test_a_foreign_distribution_that_was_installed_over_ours_is_named_by_the_con
 
 @pytest.mark.parametrize(
     "name",
-    ["runtime/__init__.py", "pipeline/core/graph.py", "pipeline/core/__init__.py", "pipeline/settings/config/__init__.py"],
+    [
+        "runtime/__init__.py",
+        "pipeline/core/graph.py",
+        "pipeline/core/__init__.py",
+        "pipeline/settings/config/__init__.py",
+    ],
 )
 def test_a_file_of_ours_that_a_foreign_one_replaces_is_named_by_the_import(name: str, site: Path) -> None:
     install(site, "foreign-1.0", {name: "# not ours\n"})

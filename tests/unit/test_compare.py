@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +128,13 @@ def test_runs_of_different_objectives_are_never_compared(tmp_path: Path) -> None
     compare(*paths, least=0.02)
     write(paths[1] / "placement.json", document | {"objective": "throughput"})
     with pytest.raises(UsageError, match=r"a was measured for latency, .*b for throughput"):
+        compare(*paths, least=0.02, across=True)
+
+
+def test_runs_under_different_conditions_are_never_compared(tmp_path: Path) -> None:
+    shared = replace(CONTEST, condition="shared", load_threads=1)
+    paths = [measured(tmp_path / n, STEADY.tolist(), contest=c) for n, c in (("a", CONTEST), ("b", shared))]
+    with pytest.raises(UsageError, match=r"a was measured on the machine as it was, .*b on a shared machine\."):
         compare(*paths, least=0.02, across=True)
 
 

@@ -36,10 +36,10 @@ def test_what_must_be_the_control_comes_first_and_what_the_runtime_chooses_last(
     known = named("own choice", "device", "settings", "settings", "settings", "hint", "default")
     splits = named("split", "split")
     assert [v.kind for v in in_order(known, splits)] == [
-        *("hint", "default", "settings", "settings", "split", "settings", "split", "device", "own choice")
+        *("default", "settings", "settings", "split", "settings", "hint", "split", "device", "own choice")
     ]
     assert [v.kind for v in in_order(known, splits, settings_first=True)] == [
-        *("hint", "default", "settings", "settings", "settings", "device", "split", "split", "own choice")
+        *("default", "settings", "settings", "settings", "hint", "device", "split", "split", "own choice")
     ]
 
 

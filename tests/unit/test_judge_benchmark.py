@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.drawn_families import FAMILIES
 from benchmarks.drawn_models import Finding, draw, table
-from benchmarks.judge import ChildFailedError, Model, outputs_of, ratio_of, read_list, started
+from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
 from benchmarks.judge import counts as counts_of
 from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, session
 from tests.exported_models import text_classifier, topk_classifier
@@ -132,6 +132,23 @@ def test_counts_name_what_breaks_a_promise() -> None:
     assert told["worse than the best usual setting by more than 3 %"] == "1 of 5 slow (for certain)"
     assert told["ONNX Runtime more than 1.1 times as fast"] == "1 of 5 slow (for certain)"
     assert told["claims not confirmed"] == "1 of 5 boast"
+
+
+def finalist(name: str, starts: int, *, baseline: bool = False) -> dict[str, Any]:
+    return {"name": name, "baseline": baseline, "log_ratios": dict.fromkeys(map(str, range(starts)), 0.0)}
+
+
+def test_starts_of_the_default_and_the_two_best_are_counted() -> None:
+    twin, default = finalist("twin", 4, baseline=True), finalist("default", 0, baseline=True)
+    searched = [finalist("far", 0), finalist("a", 3), finalist("b", 4)]
+    run = {"contest": {"control": "default", "default": "default"}, "candidates": [twin, default, *searched]}
+    assert compared_starts(run) == [4, 4, 3]
+    run["contest"] = {"control": "half", "default": "default"}
+    assert compared_starts(run) == [0, 4, 3]
+    counted = {"all": [4, 4, 3], "two": [4, 4, 2], "one": [4, 4]}
+    rows = [_row("old"), *(_row(name, compared=starts) for name, starts in counted.items())]
+    told = dict(line.split(": ", 1) for line in counts_of(rows))
+    assert told["compared the default and two settings with three starts"] == "1 of 4 all"
 
 
 @pytest.mark.parametrize("number", range(len(FAMILIES)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -25,7 +26,7 @@ from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
 from runtime.measuring.contest.space import settings_variant
 from runtime.measuring.contest.starts import Written
-from runtime.measuring.contest.variant import InSegments, Variant, check
+from runtime.measuring.contest.variant import InSegments, Variant, check, known_reference
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import Child
 from tests.models import two_towers
@@ -208,6 +209,25 @@ def test_a_screening_compares_one_kind_of_inputs_and_the_final_all(checked_model
         assert compared_on(bench, REFERENCE, "screening") == ["noise", "smooth"]  # a baseline may be the answer
     with PairBench(checked_model, SETTINGS, 0, checks_s=0.0) as bench:
         assert compared_on(bench, variant, "final") == ["noise"]  # there is no time for more
+
+
+def test_what_another_process_said_of_the_reference_spares_running_it(checked_model: Path) -> None:
+    ran = reference_outputs(checked_model, SETTINGS, seed=0)
+    known = known_reference(checked_model, json.loads(json.dumps(ran.ran)))
+    assert known is not None
+    assert (known.ran, known.load_s > 0) == (ran.ran, True)
+    assert known.outputs.keys() == ran.outputs.keys()
+    variant = settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "f32"}, 1)
+    with PairBench(checked_model, SETTINGS, 0, known) as bench:
+        found = bench.start(variant, variant, part="screening", number=1, pairs=1)
+        assert isinstance(found, Start)
+        assert [seat.holds for seat in bench._seats] == [variant.identity] * 2
+        assert REFERENCE.identity not in bench._whole_s
+
+
+def test_a_reference_that_nobody_has_run_or_that_is_not_written_down_is_run(checked_model: Path, model: Path) -> None:
+    ran = Reference({}, ()).ran
+    assert known_reference(checked_model, None) is known_reference(model, ran) is None
 
 
 def test_what_is_wrong_on_another_kind_of_inputs_leaves_in_the_final(checked_model: Path) -> None:

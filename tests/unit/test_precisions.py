@@ -117,7 +117,7 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     monkeypatch.setattr(precisions, "start", start)
     monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
     pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
-    bf16, f16, u4 = to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0))
+    bf16, f16, u4 = to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0)[0])
     assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)
     assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
     assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings, ProfileSettings
@@ -57,8 +60,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
     return write(two_towers(2, width=768), tmp_path_factory.mktemp("towers"))  # large: most of its time is kernels
 
 
-def run(written: tuple[Path, Graph]) -> Profile:
-    return profile(*written, two_cpus(), SETTINGS, measuring=MeasureSettings(), seed=0, progress=lambda text: None)
+def run(written: tuple[Path, Graph], devices: tuple[DeviceSpec, ...] | None = None) -> Profile:
+    alike: dict[str, Any] = {"measuring": MeasureSettings(), "seed": 0, "progress": lambda text: None}
+    return profile(*written, devices or two_cpus(), SETTINGS, **alike)
+
+
+def unlike() -> tuple[DeviceSpec, ...]:
+    """Return two devices that may not be taken for one another."""
+    a, b = two_cpus()
+    return a, replace(b, fingerprint="another")
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +142,7 @@ def test_refused_operations_cost_infinitely_much(written: tuple[Path, Graph], mo
     monkeypatch.setattr(module, "_kernels", lambda *_, **__: measured)
     monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({}))
     monkeypatch.setattr(module, "_links", lambda *_: (np.zeros(2), found_topology(), {}))
-    found = run(written)
+    found = run(written, unlike())
     refused = graph.names.index("left0")
     assert found.costs.op_s[refused].tolist() == [0.5, np.inf]
     assert np.isinf(found.costs.op_s).sum() == 1
@@ -146,7 +156,17 @@ def test_operations_that_no_device_runs_are_listed(
     refused = {"A": ("sum", "out"), "B": ("x", "sum")}
     monkeypatch.setattr(module, "_refused", lambda model, device, _: refused[device.name])
     with pytest.raises(DeviceError, match=r"1 operation\(s\) run on none of A, B: sum\."):
+        run(written, unlike())
+
+
+def test_of_equal_devices_one_is_asked_what_it_refuses(
+    written: tuple[Path, Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(module, "_refused", lambda model, device, _: asked.append(device.name) or ("sum",))
+    with pytest.raises(DeviceError, match=r"1 operation\(s\) run on none of A, B: sum\."):
         run(written)
+    assert asked == ["A"]
 
 
 def test_the_cpus_kernels_join_a_product_with_its_activation(written: tuple[Path, Graph]) -> None:

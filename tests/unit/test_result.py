@@ -190,6 +190,8 @@ CONTEST = {
         "disturbed": False,
         "missing_s": 0.0,
         "metric": "",
+        "condition": "",
+        "load_threads": 0,
         "checks_s": 0.0,
         "starts": {"A": {"starts": 6, "slow": 1, "times": 1.7}},
     },

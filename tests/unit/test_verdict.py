@@ -54,6 +54,15 @@ def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_t
     assert "at most 3.1 % is to be had" in verdict.text
 
 
+def test_the_bound_is_of_what_was_tried_where_something_was_not() -> None:
+    untried = replace(candidate("slow", 1.0), latency_s=None, left="not tried for want of time")
+    ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6)}
+    assert "at most 3.1 % is to be had)" in decide([FAST, HALF], contest([], ratios), FREE).text
+    assert (
+        "at most 3.1 % is to be had of what was tried)" in decide([FAST, HALF, untried], contest([], ratios), FREE).text
+    )
+
+
 def test_what_other_baselines_may_gain_is_not_to_be_had() -> None:
     slow = candidate("default", 3.0, baseline=True)
     ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6), "default": RatioEstimate(0.7, 0.3, 1.6, 3)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -167,15 +169,23 @@ def test_slow_starts_are_told_with_what_avoids_them() -> None:
 
 def test_threads_that_waited_for_processors_are_told_and_a_quiet_machine_is_the_advice() -> None:
     quiet, busy = (CandidateRecord(name="a", waited_share=share, **KNOWN) for share in (0.1, 0.37))
-    assert disturbed_text([quiet]) == disturbed_text([]) == ""
-    assert "up to 37% of their time" in disturbed_text([quiet, busy])
-    assert disturbed_text([busy]).endswith("Measure again while the machine is quiet.")
+    plain = ContestRecord(ratios={}, starts={}, **CONTEST)
+    shared = dataclasses.replace(plain, condition="shared")
+
+    def told(*candidates: CandidateRecord, contest: ContestRecord | None = plain) -> str:
+        return disturbed_text(SimpleNamespace(candidates=candidates, contest=contest))  # type: ignore[arg-type]
+
+    assert told(quiet) == told() == ""
+    assert "up to 37% of their time" in told(quiet, busy)
+    assert told(busy, contest=None).endswith("Measure again while the machine is quiet.")
+    assert told(busy, contest=shared) == ""  # the load was asked for
 
 
 def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
     ran, failed = LatencyEstimate(1.0, None, None), FailureRecord("refused", "no")
     known = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
     rows = [CandidateRecord(name="a", latency_s=ran, **known), CandidateRecord(name="b", failed=failed, **known)]
+    rows += [CandidateRecord(name="copy", same_as="a", **known)]
     assert untried_text(rows) == ""
     rows += [CandidateRecord(name=name, **known) for name in "cdefgh"]
     assert untried_text(rows) == "There was no time to try c, d, e, f and 2 more; a larger --budget goes on from here."
@@ -210,6 +220,6 @@ def test_rates_of_pipelines_stand_beside_what_was_predicted() -> None:
 @pytest.mark.parametrize(("objective", "asked"), [("latency", "listsched"), ("throughput", "pipelined")])
 def test_segments_are_searched_with_the_simulator_of_what_counts(objective: str, asked: str) -> None:
     given = Settings().updated({"measure.objective": objective, "measure.runtime": "dataflow"}, "a test")
-    assert search_settings(given, None).place.evaluator == asked
+    assert search_settings(given).place.evaluator == asked
     chosen = given.updated({"place.evaluator": "sequential", "place.reward": "simulated"}, "a test")
-    assert search_settings(chosen, None).place.evaluator == "sequential"
+    assert search_settings(chosen).place.evaluator == "sequential"

@@ -28,8 +28,18 @@ from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.alike import likeness
 from runtime.measuring.contest.claims import TWIN, Judgement, Rules
-from runtime.measuring.contest.entrants import LEAST_PAIRS, NEAR, SCREEN_S, Entrant, Say, begin, log_ratios_to, noise_of
-from runtime.measuring.contest.final import LEAST_START_S, Chosen, Final
+from runtime.measuring.contest.entrants import (
+    LEAST_PAIRS,
+    NEAR,
+    REUSED,
+    SCREEN_S,
+    Entrant,
+    Say,
+    begin,
+    log_ratios_to,
+    noise_of,
+)
+from runtime.measuring.contest.final import FEW, LEAST_START_S, SHORT_START_S, Chosen, Final
 from runtime.measuring.contest.pairs import SCREEN_PAIRS, Bench
 from runtime.measuring.contest.variant import Variant, VariantKind
 from runtime.measuring.process.child import ChildError
@@ -40,7 +50,6 @@ ROUNDS = 4  # of the screening
 REACH = math.log(2.5)  # behind the best baseline, within which another may be as good: bad starts take twice as long
 UNLIKE = math.log(1.2)  # between two starts of a baseline, beyond which a third tells which is the bad one
 SEVERAL = 2  # starts of the screening without which no baseline takes the place of the default as control
-REUSED = 0.5  # what loading takes of a model that was compiled before, over compiling it: 0.38 s of 0.8 s were measured
 
 KINDS: tuple[VariantKind, ...] = get_args(VariantKind)  # baselines first, the plainest before the others
 
@@ -107,13 +116,13 @@ def contest(
     rules = Rules(settings.level, settings.least, settings.least_starts)
     entries = {v.name: Entrant(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
-    screening = _Screening(entries, explore, bench, deadline.share(SCREENING), most, say, everyone)
-    first = screening.first()
+    first = _first_that_runs(list(entries.values()), bench, deadline.clock, say)
     if first is not None:
+        screening = _Screening(entries, explore, bench, deadline, settings.least_starts, most, say, everyone)
         needed_s = _needed_s(entries, most, rules)
         if needed_s > deadline.left_s:
             say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
-        screening.run(first.variant)
+        screening.run(first)
     chosen = _chosen(entries)
     if everyone:
         chosen = replace(chosen, rival="")  # all that is searched meets the best of the devices, and nobody else
@@ -141,43 +150,64 @@ def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
 class _Screening:
     """A short start of every variant, of the neighbours of the best, and further ones of those near the leader.
 
-    everyone: variants that are alike are compared nevertheless.
+    deadline: of the contest. least_starts: of the final, for which time is left. everyone: variants that are alike are
+    compared nevertheless.
     """
 
     entries: dict[str, Entrant]
     explore: Explore
     bench: Bench
     deadline: Deadline
+    least_starts: int
     most: int
     say: Say
     everyone: bool = False
     longest_s: float = 0.0
     known: dict[str, Entrant] = field(default_factory=dict)
+    share: Deadline = field(init=False)
 
-    def first(self) -> Entrant | None:
-        """Return the first variant that runs, after a start beside itself; None if there is none."""
-        entry = _first_that_runs(list(self.entries.values()), self.bench, self.deadline.clock, self.say)
-        if entry is not None:
-            self._merge(entry)
-        return entry
+    def __post_init__(self) -> None:
+        self.share = self.deadline.share(SCREENING)
 
-    def run(self, control: Variant) -> None:
-        """Screen the others beside the control until few are left, or the time is used up."""
-        self._screen([e for e in self.entries.values() if e.variant is not control], control, 1)
+    @property
+    def left_s(self) -> float:
+        """Return the seconds left: of its share, and of all but what a final takes that compares a few."""
+        ran = [e for e in self.entries.values() if e.screened and e.failed is None][1:]  # the first began processes
+        if not ran:
+            return self.share.left_s
+        ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
+        loads, present = FEW + 2, FEW + 1  # those few, the twin, and the control, which is loaded once for all
+        start_s = REUSED * loads * ready_s + present * max(LEAST_PAIRS * pair_s, SHORT_START_S)
+        return max(0.0, min(self.share.left_s, self.deadline.left_s - self.least_starts * start_s))
+
+    def run(self, first: Entrant) -> None:
+        """Screen the others beside the first that runs until few are left, or the time is used up."""
+        control = first.variant
+        self._merge(first)
+        if not self.everyone:
+            self._merge_equal_devices()
+        others = [e for e in self.entries.values() if e is not first]
+        last = max((i for i, e in enumerate(others) if e.variant.kind == "settings"), default=-1) + 1
+        if any(e.variant.kind == "split" for e in others[:last]):  # it is as promising as settings, and so is the rest
+            last = len(others)
+        self._screen(others[:last], control, 1)
         for _ in range(STEPS):
             self._screen(self._neighbours(), control, 1)
+        self._screen(others[last:], control, 1)
+        ready_s = [e.ready_s for e in self.entries.values() if e.screened and e is not first]
+        first.ready_s = float(np.median(ready_s or first.ready_s))
         self._baselines_again(control)
         if len(self.entries) <= self.most:
             return
         for number in range(2, ROUNDS + 1):
             again = [e for e in _near(list(self.entries.values()), number - 1) if not e.variant.baseline]
-            if len(again) <= self.most or self.deadline.left_s < self.longest_s * len(again):
+            if len(again) <= self.most or self.left_s < self.longest_s * len(again):
                 return
             self._screen(again, control, number)
 
     def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
         for entry in entries:
-            if self.deadline.left_s < self.longest_s * (1 + self._owed(entry)):
+            if entry.left or self.left_s < self.longest_s * (1 + self._owed(entry)):
                 entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
                 continue
             begun = self.deadline.clock()
@@ -190,14 +220,14 @@ class _Screening:
     def _owed(self, entry: Entrant) -> int:
         """Return how many starts of baselines go before the first of a variant.
 
-        Those are the first ones of all of one device, since a gain over the best of them is claimed; once a few
-        variants had theirs also the second ones of those in reach.
+        A few settings come before all. Then those are the first ones of all of one device, since a gain over the best
+        of them is claimed; once more variants had theirs also the second ones of those in reach.
         """
-        if entry.variant.baseline or entry.screened:
+        tried = sum(bool(e.screened) and not e.variant.baseline for e in self.entries.values())
+        if entry.variant.baseline or entry.screened or tried < FEW:
             return 0
         baselines = [e for e in self.entries.values() if e.variant.baseline and e.variant.single and not e.failed]
-        untried = sum(not e.screened for e in baselines)
-        tried = sum(bool(e.screened) and not e.variant.baseline for e in self.entries.values())
+        untried = sum(not e.screened and not e.left for e in baselines)
         again = sum(len(e.screened) < SEVERAL for e in self._in_reach()) if tried >= self.most else 0
         return untried + again
 
@@ -215,6 +245,15 @@ class _Screening:
                 same.left, same.same_as = f"the same as {kept.variant.name}", kept.variant.name
         for start in gone.screened.values():
             kept.screened[max(kept.screened) + 1] = start
+
+    def _merge_equal_devices(self) -> None:
+        """Let devices of one plug-in with equal properties, such as the halves of a CPU, be one variant."""
+        devices = [e for e in self.entries.values() if e.variant.kind == "device" and not e.variant.affinity]
+        for i, entry in enumerate(devices):
+            (device,) = entry.variant.devices
+            same = (o for o in devices[:i] if o.variant.devices[0].fingerprint == device.fingerprint != "")
+            if (other := next(same, None)) is not None and not other.left:
+                entry.left, entry.same_as = f"the same as {other.variant.name}", other.variant.name
 
     def _in_reach(self) -> list[Entrant]:
         """Return the baselines of one device that may be the best; none where there is but one."""
@@ -254,14 +293,17 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
 
 
 def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
-    """Return the variants near the leader, the fastest first; the others leave."""
+    """Return the variants near the leader, the fastest first, and the few best of what is searched; the others leave.
+
+    A few are compared in any case, since a start of the screening can be bad.
+    """
     ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
     if not ran:
         return []
     spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
     leader = ran[0].advance
-    for entry in ran:
-        if entry.advance < leader - spread and not entry.left and not entry.variant.baseline:
+    for entry in [e for e in ran if not e.variant.baseline and not e.left][FEW:]:
+        if entry.advance < leader - spread:
             entry.left = "clearly slower"
     return [e for e in ran if not e.left]
 

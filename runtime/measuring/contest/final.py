@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,11 +80,12 @@ class Final:
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
-            if number > 1 and self.deadline.left_s < took_s:
-                fits_s = self._round_that_fits([twin, *baselines], contenders, seconds)
+            rounds = max(1, self.settings.least_starts - number + 1)
+            if number > 1 and self.deadline.left_s < rounds * took_s:
+                fits_s = self._rounds_that_fit([twin, *baselines], contenders, rounds)
                 if fits_s is None and (number > self.settings.least_starts or took_s > GRACE_S):
                     break
-                seconds = seconds if fits_s is None else fits_s
+                seconds = seconds if fits_s is None else min(seconds, fits_s)
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
             present = [twin, *baselines, *contenders]
@@ -153,25 +155,25 @@ class Final:
         _leave(ordered)
         return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
 
-    def _round_that_fits(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], seconds: float) -> float | None:
-        """Return the seconds of turns with which a last round fits in the time that is left; None if none does.
+    def _rounds_that_fit(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], rounds: int) -> float | None:
+        """Return the seconds of turns with which so many more rounds fit in the time left; None if not even one does.
 
-        The slowest contenders leave until it does; one at least stays.
+        The slowest contenders leave until they do; one at least stays. If not all fit even so, fewer rounds do.
         """
         staying = [e for e in kept if not e.left]
         alive = sorted((e for e in contenders if not e.left), key=lambda e: -float(np.mean(e.log_ratios)))
-        for count in range(len(alive), 0, -1):
+        for wanted, count in itertools.product(range(rounds, 0, -1), range(len(alive), 0, -1)):
             present = [*staying, *alive[:count]]
-            turns_s = (self.deadline.left_s - sum(e.ready_s for e in present)) / len(present)
+            turns_s = (self.deadline.left_s / wanted - sum(e.again_s for e in present)) / len(present)
             if turns_s >= max(SHORTEST_START_S, *(LEAST_PAIRS * e.pair_s for e in present)):
                 for entry in alive[count:]:
                     entry.left = "no time for further starts"
-                return min(seconds, turns_s)
+                return turns_s
         return None
 
     def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float, fewest: int) -> float | None:
         """Return the seconds of turns in a start if all have so many starts at least; None if they cannot."""
-        ready_s = sum(e.ready_s for e in present)
+        ready_s = sum(e.again_s for e in present)
         least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
         for starts in range(self.settings.starts, fewest - 1, -1):
             turns_s = self.deadline.left_s / starts - ready_s
@@ -224,14 +226,15 @@ class Final:
         )
 
     def _race(self, contenders: Sequence[Entrant], number: int) -> None:
-        """Let those leave that lie far behind the leader after two starts or more."""
+        """Let those leave that lie far behind the leader after two starts or more; a few have the least number."""
         alive = [e for e in contenders if not e.left]
         if number < 2 or not alive:
             return
         means = {e.variant.name: float(np.mean(e.log_ratios)) for e in alive}
         noise = max(Spread.of([e.log_ratios for e in (*self.twin.values(), *contenders)]).sd, QUIETEST)
         leader = max(means.values())
-        for entry in alive:
+        ranked = sorted(alive, key=lambda e: -means[e.variant.name])
+        for entry in ranked[FEW if number < self.settings.least_starts else 0 :]:
             if means[entry.variant.name] < leader - NEAR * noise * np.sqrt(2 / number):
                 entry.left = "clearly slower"
 

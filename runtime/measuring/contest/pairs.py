@@ -224,7 +224,8 @@ class PairBench:
         except ChildError as error:
             return error.failed
         if self.realtime is None:
-            self.realtime = self.settings.realtime and realtime_helps(self._alive, self.settings)
+            wanted = self.settings.realtime and not self.settings.condition
+            self.realtime = wanted and realtime_helps(self._alive, self.settings)
         told: CheckedLoad = {**loaded, "accuracy": accuracy.to_json(), "realtime": self.realtime}
         turns = self._turns(ours, theirs, told, pairs, seconds)
         return turns if isinstance(turns, MeasurementFailed) else replace(turns, warm_up=warm)
@@ -251,13 +252,13 @@ class PairBench:
 
     def _reference(self) -> Reference:
         """Return the outputs of the reference; the processes begin side by side, and its own keeps it loaded."""
+        for seat in self._seats:
+            seat.begin()
         if self.expected is None:
-            for seat in self._seats:
-                seat.begin()
             loaded = self._load_control(self._seats[1], reference_variant())
             with self._seats[1].asked() as child:
                 begun = time.monotonic()
-                self.expected = reference_of(self.model, outputs_of(child), loaded)
+                self.expected = reference_of(self.model, outputs_of(child), loaded["int8_kernels"])
                 self._kind_s = time.monotonic() - begun
         return self.expected
 
@@ -268,7 +269,8 @@ class PairBench:
 
         every: on as many kinds of inputs as there is time for; else on the first alone, which is cheap.
         """
-        kinds = affordable(list(expected.outputs), self._kind_s, self.checks_s - self.checked_s if every else 0.0)
+        left_s = self.checks_s - self.checked_s if every else 0.0
+        kinds = affordable(list(expected.outputs), self._kind_s or expected.seconds, left_s)
         key = f"{variant.identity} {loaded['cached']}"
         known = self.checked.get(key)
         if known is None or (isinstance(known, Accuracy) and len(known.kinds) < len(kinds)):

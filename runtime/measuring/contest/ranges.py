@@ -26,19 +26,26 @@ from pipeline.shared.measured_sizes import SIZES, MeasuredSize, load_sizes
 from pipeline.shared.model_inputs import GIVEN, SEQUENCE
 from runtime.measuring.contest.pairs import PairBench, Part, Start
 from runtime.measuring.contest.variant import Variant
+from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.answers import CheckedLoad
 
 
 def bench_of(
-    model: Path, settings: MeasureSettings, seed: int, *, checks_s: float = math.inf
+    model: Path,
+    settings: MeasureSettings,
+    seed: int,
+    *,
+    checks_s: float = math.inf,
+    reference: Reference | None = None,
 ) -> PairBench | RangeBench:
     """Return where the variants of a normalised model are measured: at the sizes beside it, if there are several.
 
-    checks_s: seconds that comparing outputs may take in all.
+    checks_s: seconds that comparing outputs may take in all. reference: what they are compared with at one size, if
+    that is known.
     """
     beside = model.with_name(SIZES)
     if not beside.is_file():
-        return PairBench(model, settings, seed, checks_s=checks_s)
+        return PairBench(model, settings, seed, reference, checks_s=checks_s)
     return RangeBench(model, load_sizes(beside), settings, seed, checks_s)
 
 

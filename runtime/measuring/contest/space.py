@@ -161,12 +161,12 @@ class Space:
         ]
 
     def _grid(self, name: str) -> list[Variant]:
-        """Return threads, or streams, by precision, along the diagonals: time may end after any of them."""
+        """Return threads, or streams, each in both fast precisions, then the slow ones: time may end after any."""
         precisions = _fast_first(name, self.plugins[name].precisions)
         sizes = self._threads_and_streams(name)
-        cells = sorted(itertools.product(range(len(precisions)), range(len(sizes))), key=sum)
         variants = []
-        for precision, (threads, streams) in ((precisions[i], sizes[j]) for i, j in cells):
+        cells = [*itertools.product(sizes, precisions[:2]), *itertools.product(sizes, precisions[2:])]
+        for (threads, streams), precision in cells:
             properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
             properties |= {THREADS: str(threads)} if threads else {}
             requests = streams if self.objective == "throughput" else 1

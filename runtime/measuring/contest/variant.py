@@ -202,20 +202,24 @@ def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
     return _beside(model, REFERENCE) or {TIMED: timed}
 
 
-def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
+def reference_of(
+    model: Path, timed: Outputs, int8_kernels: Sequence[str] | None, *, seconds: float = 0.0, load_s: float = 0.0
+) -> Reference:
     """Return what variants of a model are compared with; see `expected_outputs`.
 
-    loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
+    int8_kernels: of the whole model on the CPU in f32. seconds, load_s: that its outputs took there, and compiling it.
     """
     exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
-    return Reference(
-        expected_outputs(model, timed),
-        loaded["int8_kernels"],
-        seconds,
-        loaded["compile_s"],
-        exact,
-        [varied for varied in variations if varied],
-    )
+    outputs = expected_outputs(model, timed)
+    return Reference(outputs, int8_kernels, seconds, load_s, exact, [varied for varied in variations if varied])
+
+
+def known_reference(model: Path, ran: Mapping[str, Any] | None) -> Reference | None:
+    """Return what variants of a model are compared with if its outputs lie beside it; None if it has to be run.
+
+    ran: `Reference.ran` of another process that has run it; None if none has.
+    """
+    return None if ran is None or not model.with_name(REFERENCE).is_file() else reference_of(model, {}, **ran)
 
 
 def _beside(model: Path, name: str) -> OutputsByKind:

@@ -124,6 +124,12 @@ class Reference:
     rounding: DifferencesByKind = field(init=False)
     slack: DifferencesByKind = field(init=False)
 
+    @property
+    def ran(self) -> dict[str, Any]:
+        """Return as JSON what is known of running the model on the CPU in f32; see `variant.known_reference`."""
+        kernels = None if self.int8_kernels is None else list(self.int8_kernels)
+        return {"int8_kernels": kernels, "seconds": self.seconds, "load_s": self.load_s}
+
     def __post_init__(self) -> None:
         channels = channels_of(list(self.outputs.values()))
         each = [_by_kind(varied, self.outputs, channels) for varied in self.variations]

@@ -61,8 +61,8 @@ def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin])
 
 def try_precisions(
     model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int, deadline: Deadline = NEVER
-) -> list[PrecisionTrial]:
-    """Return what becomes of the model on each plug-in in each precision.
+) -> tuple[list[PrecisionTrial], Reference]:
+    """Return what becomes of the model on each plug-in in each precision, and what it was compared with.
 
     Raises:
         ChildError: the CPU cannot run the model in f32.
@@ -72,7 +72,8 @@ def try_precisions(
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
     kinds = affordable(list(reference.outputs), reference.seconds, checks_s)
-    return [_tried(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs]
+    tried = [_tried(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs]
+    return tried, reference
 
 
 def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:

@@ -42,6 +42,7 @@ class Profile:
     latency_s: whole-model median with counters on, per device. covered: share of that latency the counters explain.
     refused: operations that each device does not run. left_out: why devices are, by their names. nan: output -> share
     of its entries that are NaN in the reference already, of those that have some. empty: outputs without entries there.
+    reference: what outputs were compared with.
     """
 
     costs: CostTable
@@ -52,9 +53,10 @@ class Profile:
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     nan: Mapping[str, float] = field(default_factory=dict)
     empty: Sequence[str] = ()
+    reference: Reference | None = None
 
 
-def profile(
+def profile(  # noqa: PLR0913  what else is known of a model has names
     model: Path,
     graph: Graph,
     devices: Sequence[DeviceSpec],
@@ -63,12 +65,14 @@ def profile(
     measuring: MeasureSettings,
     seed: int,
     progress: Callable[[str], None],
+    reference: Reference | None = None,
 ) -> Profile:
     """Return the measured costs of a model's operations on the devices and of the links between them.
 
     A device that cannot run the model, or whose outputs differ from the CPU's in f32, is left out.
 
     measuring: tolerances, and the size of dynamic dimensions. A device has a few inferences whatever the time.
+    reference: what outputs are compared with, if that is known; else the model is run for it.
 
     Raises:
         DeviceError: operations that no device runs; all are listed.
@@ -83,7 +87,7 @@ def profile(
     able = [d for d in devices if d.name in refused]
     of_child = replace(measuring, timeout_s=settings.timeout_s)
     ask = partial(_kernels, model, measuring=of_child, seed=seed)
-    expected = cache(lambda: asked_again(lambda: reference_outputs(model, of_child, seed=seed)))
+    expected = cache(lambda: reference or asked_again(lambda: reference_outputs(model, of_child, seed=seed)))
     kernels: dict[str, dict[str, Any]] = {}
     # Those that run everything come first: once they have, it is clear whose fault it is where another fails with them.
     for device in sorted(able, key=lambda d: bool(refused[d.name])):
@@ -119,7 +123,7 @@ def profile(
     summed_up = _summed_up(graph, topology, launch_s, kernels, refused, left_out)
     outputs = next(iter(expected().outputs.values()), {})
     empty = [name for name, array in outputs.items() if not array.size]
-    return replace(summed_up, nan=nan_shares(outputs), empty=empty)
+    return replace(summed_up, nan=nan_shares(outputs), empty=empty, reference=expected())
 
 
 def _check_draws_nothing(graph: Graph) -> None:
@@ -226,8 +230,11 @@ def _refused_by(
     """
     refused: dict[str, tuple[str, ...]] = {}
     for device in devices:
+        twin = next((d for d in devices if d.name in refused and d.fingerprint == device.fingerprint != ""), None)
         try:
-            refused[device.name] = asked_again(partial(_refused, model, device, settings))
+            refused[device.name] = (
+                asked_again(partial(_refused, model, device, settings)) if twin is None else refused[twin.name]
+            )
         except ChildError as error:
             left_out[device.name] = LeftOut(error.failed.kind, error.failed.message, COMPILE)
     if not refused:
