@@ -44,8 +44,7 @@ def document(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_the_platform_is_another_in_processes_of_ours_too(ran: Ran, tmp_path: Path) -> None:
-    words = "import sys; from pipeline.system import process; "
-        "print(process.sys.platform, hasattr(process.signal, 'SIGKILL'))"
+    words = "from pipeline.system import process; print(process.sys.platform, hasattr(process.signal, 'SIGKILL'))"
     told = [sys.executable, "-c", words]
     found = subprocess.run(told, cwd=HOME, capture_output=True, text=True, check=True)
     assert found.stdout == "win32 False\n"
