@@ -24,6 +24,7 @@ from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
 from pipeline.placing.seconds import own_seconds, slow_starts
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import load_sizes
 from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from runtime.measuring.contest import Contest
     from runtime.measuring.entrants import Entrant
     from runtime.measuring.pairs import PairBench
-    from runtime.measuring.ranges import RangeBench
     from runtime.measuring.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
@@ -80,7 +80,7 @@ def on_devices(
         ChildError: the reference cannot be run on the CPU.
     """
     from runtime.measuring.contest import contest
-    from runtime.measuring.ranges import bench_of
+    from runtime.measuring.pairs import PairBench
     from runtime.measuring.starts import Written
 
     if subject.model is None:
@@ -90,7 +90,8 @@ def on_devices(
     splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
-    with bench_of(subject.model, settings, subject.seed, checks_s=checks_s) as bench:
+    sizes = load_sizes(subject.model.parent)
+    with PairBench(subject.model, settings, subject.seed, checks_s=checks_s, sizes=sizes) as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
@@ -184,7 +185,7 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
 
 def _alone(
     contest: Contest,
-    bench: PairBench | RangeBench,
+    bench: PairBench,
     settings: MeasureSettings,
     deadline: Deadline,
     progress: Callable[[str], None],

@@ -42,6 +42,7 @@ from pipeline.shared.checks import (
     load_by_kind,
     save_by_kind,
 )
+from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_inputs import GIVEN, ZEROS
 from runtime.measuring.outputs import OutputDifference, channels_of, differences
 
@@ -253,8 +254,8 @@ def _settle(out: Path) -> None:
     if not (out / EVALUATED).exists():
         return
     evaluated, read = load_by_kind(out / EVALUATED), load_by_kind(out / REFERENCE)
-    each = differences(next(iter(read.values())), next(iter(evaluated.values())))
-    if isinstance(each, MeasurementFailed) or any(_distance(one) > SAME_INDICES for one in each):
+    each = [differences(read[kind], outputs, kind=kind) for kind, outputs in evaluated.items()]
+    if any(isinstance(found, MeasurementFailed) or any(_distance(d) > SAME_INDICES for d in found) for found in each):
         save_by_kind(out / REFERENCE, evaluated)
         _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated))
 
@@ -278,9 +279,14 @@ def _executor(out: Path) -> str:
 def _opened(out: Path) -> Iterator[Attempt]:
     """Yield ways that leave dimensions open: one of all inputs, then one of a single input, then all the file has open.
 
-    Where the file leaves none open, all inputs are tried with one dimension open.
+    Where the file leaves none open, all inputs are tried with one dimension open. What has several sizes stays open.
     """
-    sizes = {name: list(array.shape) for name, array in next(iter(load_by_kind(out / CHECKS).values())).items()}
+    each_kind = [{name: list(a.shape) for name, a in inputs.items()} for inputs in load_by_kind(out / CHECKS).values()]
+    sizes = each_kind[0]
+    ranged = {
+        name: [i for i in range(len(shape)) if any(other[name][i] != shape[i] for other in each_kind)]
+        for name, shape in sizes.items()
+    }
     declared = {row["name"]: row["declared"] for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))}
     told = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
     free = told if any(told.values()) else {name: list(range(len(shape))) for name, shape in sizes.items()}
@@ -291,7 +297,8 @@ def _opened(out: Path) -> Iterator[Attempt]:
     for i, each in enumerate(opened):
         if each not in opened[:i]:
             words = ", ".join(_dimensions(name, at) for name, at in each.items() if at)
-            yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, each))
+            every = {name: [*each.get(name, []), *ranged[name]] for name in sizes}
+            yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, every))
 
 
 def _dimensions(name: str, places: list[int]) -> str:
@@ -351,7 +358,7 @@ def _take(spare: Path, out: Path, attempt: Attempt) -> None:
 def _conclude(out: Path, departed: Departure | None, words: str) -> None:
     """Leave in the folder what later stages take, and in `FACTS` what was done."""
     shutil.rmtree(out / "spare", ignore_errors=True)
-    if not (out / REFERENCE).exists():
+    if not ((out / REFERENCE).exists() or (out / SIZES).exists()):
         (out / CHECKS).unlink(missing_ok=True)
     for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)

@@ -209,8 +209,8 @@ def most_allowed(reference: Reference, settings: MeasureSettings) -> float:
     return settings.metric_drop if settings.metric else low_tolerance(settings, exact_tolerance(reference, settings))
 
 
-def affordable(kinds: Sequence[str], each_s: float, seconds: float) -> list[str]:
-    """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; one at least.
+def affordable(kinds: Sequence[str], each_s: float, seconds: float, least: int = 1) -> list[str]:
+    """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; `least` at least.
 
     each_s: seconds that one takes.
 
@@ -218,7 +218,7 @@ def affordable(kinds: Sequence[str], each_s: float, seconds: float) -> list[str]
     (['noise', 'smooth'], ['noise'])
     """
     count = seconds / each_s if each_s > 0 else (math.inf if seconds > 0 else 0.0)
-    return list(kinds[: max(1, int(min(count, len(kinds))))])
+    return list(kinds[: max(least, int(min(count, len(kinds))))])
 
 
 def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float:

@@ -60,7 +60,5 @@ def _document(result: Start | MeasurementFailed) -> dict[str, Any]:
 def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     if "failed" in record:
         return MeasurementFailed(**record["failed"])
-    fields = dict(record["start"])
-    for name in ("variant_s", "control_s", "samples_s", "turns_s"):
-        fields[name] = tuple(fields[name])
-    return Start(**fields)
+    fields = record["start"].items()
+    return Start(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})

@@ -191,18 +191,18 @@ def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
 
 def kinds_of(model: Path) -> list[str]:
     """Return the kinds of inputs on which outputs of a normalised model are compared; see `expected_outputs`."""
-    return list(expected_outputs(model, {}))
+    return list(expected_outputs(model, {TIMED: {}}))
 
 
-def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
+def expected_outputs(model: Path, timed: OutputsByKind) -> OutputsByKind:
     """Return what outputs are compared with, by kind of inputs: those of the source model if they lie beside `model`.
 
     model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
     """
-    return _beside(model, REFERENCE) or {TIMED: timed}
+    return _beside(model, REFERENCE) or timed
 
 
-def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
+def reference_of(model: Path, timed: OutputsByKind, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
     """Return what variants of a model are compared with; see `expected_outputs`.
 
     loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
