@@ -22,9 +22,9 @@ from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRow, IntervalRow, MeasuredRow, RatioRow, VariantRow
-from pipeline.placing.seconds import own_seconds, slow_starts
+from pipeline.placing.seconds import own_seconds, size_log_gains, size_seconds, slow_starts
 from pipeline.shared import payload
-from pipeline.shared.measured_sizes import load_sizes
+from pipeline.shared.measured_sizes import MeasuredSize, load_sizes
 from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
 
@@ -96,7 +96,8 @@ def on_devices(
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
-        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
+        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings, sizes)
+        for name in outcome.entries
     ]
     return {"rows": rows, "contest": _contest_row(outcome, settings) | {"checks_s": bench.checked_s}}
 
@@ -214,6 +215,7 @@ def _entrant_row(
     graph: Graph,
     alone: Mapping[str, Sequence[float]],
     settings: MeasureSettings,
+    sizes: Sequence[MeasuredSize],
 ) -> MeasuredRow:
     """Return the row of a variant."""
     from runtime.measuring.hetero import measured
@@ -250,6 +252,14 @@ def _entrant_row(
         "peak_bytes": max(s.peak_bytes for s in starts),
         "difference": accuracy.worst,
         "accuracy": accuracy.to_json(),
+        "sizes": [
+            {"shapes": str(size), "weight": size.weight, "times_as_fast": math.exp(gain), "latency_s": seconds}
+            for size, gain, seconds in zip(
+                sizes, size_log_gains(contest, name), size_seconds(contest, name), strict=True
+            )
+        ]
+        if sizes
+        else [],
     }
     said = payload.result_to_json(measurement)
     said["compile_s"] = float(np.median([s.loaded["compile_s"] for s in starts]))

@@ -38,6 +38,7 @@ from pipeline.runs.records import (
     PlacementRecord,
     RegisteredRecord,
     ResultRecord,
+    SizeRecord,
     SourceRecord,
     StageRecord,
     from_json,
@@ -172,6 +173,7 @@ def candidate_rows(
                 target=row.get("target", ""),
                 settings=_settings(row),
                 rewrite=row.get("rewrite", ""),
+                sizes=[SizeRecord(**size) for size in row.get("sizes", [])],
             )
         )
     return sorted(rows, key=_slowness)

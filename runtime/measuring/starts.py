@@ -60,5 +60,6 @@ def _document(result: Start | MeasurementFailed) -> dict[str, Any]:
 def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     if "failed" in record:
         return MeasurementFailed(**record["failed"])
-    fields = record["start"].items()
-    return Start(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})
+    said: Mapping[str, Any] = record["start"]
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return Start(**fields)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -20,6 +22,7 @@ from pipeline.config import Settings
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings
+from pipeline.placing.seconds import size_log_gains, size_seconds
 from pipeline.runs.faithful import _opened
 from pipeline.shared.checks import CHECKS, REFERENCE, ReferenceOrder, load_by_kind, save_by_kind
 from pipeline.shared.measured_sizes import load_sizes, measured_at
@@ -27,6 +30,9 @@ from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring import pairs as module
 from runtime.measuring.baselines import reference_variant
 from runtime.measuring.child import ChildError
+from runtime.measuring.claims import TWIN, Rules
+from runtime.measuring.contest import Contest
+from runtime.measuring.entrants import Entrant
 from runtime.measuring.outputs import Reference
 from runtime.measuring.pairs import PairBench, Start
 from runtime.measuring.space import settings_variant
@@ -173,8 +179,7 @@ def test_one_pair_of_processes_measures_every_size(ranged: Path):
         assert len({seat.child.pid for seat in bench._seats if seat.child}) == 2
         assert len(bench.alone(reference_variant(), 0.02)) >= 2
     assert len(found.variant_s) == len(found.control_s) == 3
-    small, large = found.sizes_s
-    assert small < found.value_s < large
+    assert len(found.sizes_s) == len(found.size_log_ratios) == 2
 
 
 def test_the_log_ratio_of_a_start_is_the_weighted_mean_over_the_sizes(ranged: Path, monkeypatch: pytest.MonkeyPatch):
@@ -239,3 +244,53 @@ def settings_of(threads: int) -> Variant:
 
 def test_one_size_has_no_sizes(tmp_path: Path):
     assert load_sizes(tmp_path) == []
+
+
+def sized_start(small_s: float, large_s: float, control: tuple[float, float] = (1.0, 4.0)) -> Start:
+    """Return a start of one turn of a variant at two sizes of equal weight beside a control."""
+    ours, theirs = np.log([small_s, large_s]), np.log(control)
+    together = math.exp(ours.mean()), math.exp(theirs.mean())
+    loaded: Any = {"accuracy": {}}
+    return Start(
+        (together[0],),
+        (together[1],),
+        (together[0],),
+        loaded,
+        sizes_s=(small_s, large_s),
+        size_log_ratios=tuple((theirs - ours).tolist()),
+    )
+
+
+def entrant(name: str, **starts: Sequence[Start]) -> Entrant:
+    variant = replace(reference_variant(), name=name)
+    return Entrant(variant, **{part: dict(enumerate(each, 1)) for part, each in starts.items()})
+
+
+@pytest.mark.parametrize("control", ["old", "other"])
+def test_what_a_candidate_gains_at_each_size_is_told(control: str):
+    seconds = {"old": (1.0, 4.0), "new": (0.5, 8.0), "other": (2.0, 2.0)}
+    starts = {name: [sized_start(*each)] * 2 for name, each in seconds.items()}
+    entries = {
+        "old": entrant("old", screened=starts["old"]),  # took turns with all, so that it has no final of its own
+        TWIN: entrant(TWIN, final=starts["old"]),
+        **{name: entrant(name, screened=starts[name], final=starts[name]) for name in ("new", "other")},
+    }
+    found = Contest(entries, control, "old", "", None, Rules(0.95, 0.02, 3), beside="old")
+    for name, each in seconds.items():
+        assert np.exp(size_log_gains(found, name)) == pytest.approx(np.divide(seconds[control], each))
+        assert size_seconds(found, name) == pytest.approx(each)
+
+
+def test_of_a_first_sight_the_screening_tells_the_gains():
+    entries = {
+        "old": entrant("old", screened=[sized_start(1.0, 4.0)]),
+        "new": entrant("new", screened=[sized_start(0.5, 4.0)]),
+    }
+    found = Contest(entries, "old", "old", "", None, Rules(0.95, 0.02, 3))
+    assert np.exp(size_log_gains(found, "new")) == pytest.approx((2.0, 1.0))
+
+
+def test_one_size_gains_nothing_by_size():
+    start = Start((1.0,), (1.0,), (1.0,), {"accuracy": {}})  # type: ignore[arg-type]
+    found = Contest({"old": entrant("old", screened=[start])}, "old", "old", "", None, Rules(0.95, 0.02, 3))
+    assert size_log_gains(found, "old") == []
