@@ -19,7 +19,7 @@ from pipeline.runs.deployment import SPLIT, Deployment
 from pipeline.runs.directory import MANIFEST
 from pipeline.runs.plan import look_at_model
 from pipeline.runs.records import RegisteredRecord, from_json
-from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder, load_by_kind
+from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder
 from pipeline.shared.payload import load_graph, read_json
 
 logger = logging.getLogger(__name__)
@@ -141,25 +141,23 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
         OutputMismatchError: they do not; their manifest is gone.
     """
     from pipeline.runs.departures import judged_outputs
-    from pipeline.runs.faithful import allowances
     from pipeline.runs.two_runs import outputs_of_segments
     from runtime.measuring.child import ChildError
     from runtime.measuring.outputs import Reference, percent
-    from runtime.measuring.quality import limits_for
+    from runtime.measuring.quality import limits_for, reference_beside, same_within
 
     if not (folder / REFERENCE).exists():
         why = " ".join(read_json(folder / FACTS)["why_not"])
         logger.warning("The outputs of the segments were not compared with those of %s. %s", model, why)
         return
-    expected = load_by_kind(folder / REFERENCE)
+    reference = reference_beside(folder)
     try:
-        actual, precisions = outputs_of_segments(out, folder, list(expected))
+        actual, precisions = outputs_of_segments(out, folder, list(reference.outputs))
     except ChildError as error:
         logger.warning("The segments do not run here, and were not compared with %s. %s", model, error.cause)
         return
-    judged = judged_outputs(
-        actual, expected, limits_for(precisions, Reference({}), MeasureSettings()).output, allowances(folder)
-    )
+    limits = same_within(limits_for(precisions, Reference({}), MeasureSettings()).output)
+    judged = judged_outputs(actual, reference, limits)
     worst = max(judged, key=lambda one: one.order)
     if worst.departs:
         (out / MANIFEST).unlink()
