@@ -215,7 +215,7 @@ def _entrant_row(
     graph: Graph,
     alone: Mapping[str, Sequence[float]],
     settings: MeasureSettings,
-    sizes: Sequence[MeasuredSize],
+    sizes: Sequence[MeasuredSize] = (),
 ) -> MeasuredRow:
     """Return the row of a variant."""
     from runtime.measuring.hetero import measured
