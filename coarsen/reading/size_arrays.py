@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.size_ranges import parse_range, points_of
+from coarsen.reading.size_ranges import OTHER_SIZES, parse_range, points_of
 from coarsen.reading.trial import refusal_of
 from coarsen.reading.tries import Tries
 from pipeline.core.errors import UsageError
@@ -16,8 +16,6 @@ from pipeline.shared.checks import CHECKS, save_by_kind
 from pipeline.shared.measured_sizes import MeasuredSize, save_sizes
 from pipeline.shared.model_inputs import GIVEN, NOISE, Inputs, input_name, make_checks, make_inputs
 from pipeline.shared.runtime_words import in_words
-
-REMEDY = "Give sizes with which the model runs after --shape-range."
 
 
 def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Tries) -> None:
@@ -44,7 +42,7 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
         try:
             shaped.reshape({name: list(shape) for name, shape in size.shapes.items()})
         except RuntimeError as error:
-            raise UsageError(f"The model does not run with {size}: {in_words(str(error))}.", REMEDY) from error
+            raise UsageError(f"The model does not run with {size}: {in_words(str(error))}.", OTHER_SIZES) from error
         arrays = make_inputs(shaped, seed=0, dynamic_size=1)
         fault = tries.faults().get(str(size), "")
         if not fault:
@@ -52,7 +50,7 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
             fault = refusal_of(model, arrays)
             tries.end(str(size), fault)
         if fault:
-            raise UsageError(f"The model does not run with {size}: it fails: {fault}.", REMEDY)
+            raise UsageError(f"The model does not run with {size}: it fails: {fault}.", OTHER_SIZES)
         checks[kind] = arrays
         if number == heaviest:
             others = make_checks(shaped, seed=0, dynamic_size=1)

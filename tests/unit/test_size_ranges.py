@@ -113,6 +113,14 @@ def test_arrays_and_ranges_exclude_one_another(tmp_path: Path):
         InputShapes.of(CoarsenSettings(shape_ranges=("x=[1..9]",), input=str(tmp_path / "data.npz")))
 
 
+def test_an_input_has_a_shape_or_a_range():
+    with pytest.raises(UsageError, match="x has both a shape and a range"):
+        InputShapes.of(CoarsenSettings(shapes=("x=1x8",), shape_ranges=("x=1x[8..16]",)))
+    with pytest.raises(UsageError, match="The input has both"):
+        InputShapes.of(CoarsenSettings(shapes=("1x8",), shape_ranges=("1x[8..16]",)))
+    InputShapes.of(CoarsenSettings(shapes=("y=1x8",), shape_ranges=("x=1x[8..16]",)))
+
+
 def test_the_read_step_leaves_the_dimension_open_and_writes_arrays_of_every_size(tmp_path: Path):
     model = read(line_reader(tmp_path), tmp_path / "out", "x=1x3x48x64|160*2|320")
     assert str(ov.Core().read_model(model).inputs[0].get_partial_shape()) == "[1,3,48,64..320]"
@@ -146,8 +154,9 @@ def test_inputs_without_a_range_get_sizes_as_ever(tmp_path: Path):
     ],
 )
 def test_sizes_that_do_not_fit_are_a_usage_error(tmp_path: Path, text: str, words: str):
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as raised:
         read(line_reader(tmp_path), tmp_path / "out", text)
+    assert "dynamic_size" not in raised.value.remedy
 
 
 def test_a_range_is_part_of_the_plan_and_only_then(tmp_path: Path):
