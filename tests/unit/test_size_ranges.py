@@ -23,8 +23,16 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings
 from pipeline.placing.seconds import size_log_gains, size_seconds
-from pipeline.runs.faithful import _opened
-from pipeline.shared.checks import CHECKS, REFERENCE, ReferenceOrder, load_by_kind, save_by_kind
+from pipeline.runs.faithful import _conclude, _opened, _settle
+from pipeline.shared.checks import (
+    CHECKS,
+    EVALUATED,
+    REFERENCE,
+    SHAKEN,
+    ReferenceOrder,
+    load_by_kind,
+    save_by_kind,
+)
 from pipeline.shared.measured_sizes import load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
 from runtime.measuring import pairs as module
@@ -241,10 +249,45 @@ def test_every_size_is_compared_however_short_the_time(tmp_path: Path):
     assert list(load_by_kind(model.with_name(REFERENCE))) == ["noise", "noise 16x20", "noise 64x20"]
 
 
-def test_what_has_several_sizes_stays_open_whatever_else_is_tried(ranged: Path):
-    tried = [attempt.shapes.given[0] for attempt in _opened(ranged.parent)]
-    assert tried
-    assert all(text.startswith("x=?x") for text in tried)
+def test_what_has_several_sizes_stays_open_whatever_else_is_tried(tmp_path: Path):
+    model = read(line_reader(tmp_path), tmp_path / "out", "x=1x3x48x64|160")
+    assert [attempt.shapes.given[0] for attempt in _opened(model.parent)] == [
+        "x=?x3x48x?", "x=1x3x?x?", "x=1x3x48x?", "x=?x3x?x?"
+    ]  # fmt: skip
+
+
+def test_turns_take_the_inputs_of_each_size(ranged: Path, monkeypatch: pytest.MonkeyPatch):
+    fed = list[str]()
+    whole = module.Seat.feed
+
+    def feed(seat: module.Seat, kind: str) -> None:
+        fed.append(kind)
+        whole(seat, kind)
+
+    monkeypatch.setattr(module.Seat, "feed", feed)
+    with bench_of(ranged) as bench:
+        bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=2)
+    small, large = ["noise 8x20"] * 2, ["noise"] * 2
+    assert fed[-8:] == [*small, *large, *large, *small]
+
+
+def test_inputs_of_the_sizes_stay_where_there_is_no_reference(ranged: Path, tmp_path: Path):
+    for file in ranged.parent.iterdir():
+        if file.name not in (REFERENCE, SHAKEN):
+            shutil.copy(file, tmp_path)
+    _conclude(tmp_path, None, "")
+    with bench_of(tmp_path / ranged.name) as bench:
+        bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=1)
+        assert bench.expected is not None
+        assert list(bench.expected.outputs) == ["noise 8x20", "noise"]
+
+
+def test_the_reference_implementation_is_right_where_one_size_departs(tmp_path: Path):
+    right = {"noise": {"output_0": np.ones(4)}, "noise 8": {"output_0": np.ones(8)}}
+    save_by_kind(tmp_path / EVALUATED, right)
+    save_by_kind(tmp_path / REFERENCE, right | {"noise 8": {"output_0": 2 * np.ones(8)}, "zeros": right["noise"]})
+    _settle(tmp_path)
+    assert load_by_kind(tmp_path / REFERENCE).keys() == right.keys()
 
 
 def settings_of(threads: int) -> Variant:
