@@ -45,6 +45,15 @@ class IntervalRow(TypedDict):
     slowest: float | None
 
 
+class SizeRow(TypedDict):
+    """How a variant fares at one of several sizes; `SizeRecord` of `pipeline.runs` says more."""
+
+    shapes: str
+    weight: float
+    times_as_fast: float
+    latency_s: float
+
+
 class ComparedRow(TypedDict, total=False):
     """What a variant's starts came to, and how it compares; `CandidateRecord` of `pipeline.runs` says more.
 
@@ -68,6 +77,7 @@ class ComparedRow(TypedDict, total=False):
     peak_bytes: int
     difference: float | None
     accuracy: dict[str, Any]
+    sizes: list[SizeRow]
 
 
 class MeasuredRow(VariantRow, EvaluationDocument, ComparedRow):

@@ -33,6 +33,7 @@ from pipeline.result.records import (
     PlacementRecord,
     RegisteredRecord,
     ResultRecord,
+    SizeRecord,
     SourceRecord,
     StageRecord,
     from_json,
@@ -172,6 +173,7 @@ def candidate_rows(
                 target=row.get("target", ""),
                 settings=_settings(row),
                 rewrite=row.get("rewrite", ""),
+                sizes=[SizeRecord(**size) for size in row.get("sizes", [])],
             )
         )
     return sorted(rows, key=_slowness)
@@ -290,7 +292,7 @@ def _notes(
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)
     if SIZES in read.entry.files:
-        assumed.append(measured_at(load_sizes(read.entry.path(SIZES))))
+        assumed.append(measured_at(load_sizes(read.entry.path(SIZES).parent)))
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if FORMS in read.entry.files:

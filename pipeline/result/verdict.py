@@ -106,8 +106,20 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     else:
         text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
         verdict = Verdict(contest.control, text, NONE)
+    text = verdict.text + _by_size(known[verdict.best], contest.control)
+    verdict = replace(verdict, text=text)
     more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
     return replace(verdict, notes=(*verdict.notes, *more))
+
+
+def _by_size(best: CandidateRecord, control: str) -> str:
+    """Return a sentence on the sizes that the answer is for, and what it gains at each; "" where there is one."""
+    if not best.sizes:
+        return ""
+    if best.name == control:
+        return f" All of this is for {', '.join(f'{s.shapes} ({100 * s.weight:.0f} %)' for s in best.sizes)} together."
+    each = (f"{s.times_as_fast:.3f} times at {s.shapes} ({100 * s.weight:.0f} %)" for s in best.sizes)
+    return f" By size that is {', '.join(each)}."
 
 
 def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:

@@ -35,7 +35,7 @@ from pipeline.result.records import RoundRecord, SearchRecord
 from pipeline.settings import registry
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN, ReferenceOrder
-from pipeline.shared.measured_sizes import ARRAYS, SIZES
+from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.partition import colocated, join
@@ -435,7 +435,7 @@ def _model(work: StepContext) -> Path:
     """Return the normalised model, its files checked, and the arrays beside it."""
     work.read("read", "model.bin")
     for name in work.inputs["read"].files:
-        if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED) or name.startswith(ARRAYS):
+        if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED):
             work.read("read", name)
     return work.read("read", "model.xml")
 

@@ -15,12 +15,12 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.shared.checks import FLOAT, NORMALISED, REFERENCE, SHAKEN, load_by_kind
+from pipeline.shared.checks import NORMALISED, REFERENCE, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Outputs, OutputsByKind, Reference, lost_int8
-from runtime.measuring.outputs.quality import accepted
+from runtime.measuring.outputs.quality import accepted, reference_beside
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.batching import repeated
@@ -190,38 +190,26 @@ def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
 
 
 def kinds_of(model: Path) -> list[str]:
-    """Return the kinds of inputs on which outputs of a normalised model are compared; see `expected_outputs`."""
-    return list(expected_outputs(model, {}))
+    """Return the kinds of inputs on which outputs of a normalised model are compared."""
+    beside = model.with_name(REFERENCE)
+    return list(load_by_kind(beside)) if beside.is_file() else [TIMED]
 
 
-def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
-    """Return what outputs are compared with, by kind of inputs: those of the source model if they lie beside `model`.
+def reference_of(model: Path, timed: OutputsByKind, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
+    """Return what variants of a model are compared with: outputs of the source model if they lie beside `model`.
 
     model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
-    """
-    return _beside(model, REFERENCE) or {TIMED: timed}
-
-
-def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: float = 0.0) -> Reference:
-    """Return what variants of a model are compared with; see `expected_outputs`.
-
     loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
     """
-    exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
-    return Reference(
-        expected_outputs(model, timed),
-        loaded["int8_kernels"],
-        seconds,
-        loaded["compile_s"],
-        exact,
-        [varied for varied in variations if varied],
+    beside, normalised = reference_beside(model.parent), model.with_name(NORMALISED)
+    return replace(
+        beside,
+        outputs=beside.outputs or timed,
+        int8_kernels=loaded["int8_kernels"],
+        seconds=seconds,
+        load_s=loaded["compile_s"],
+        normalised=load_by_kind(normalised) if normalised.is_file() else {},
     )
-
-
-def _beside(model: Path, name: str) -> OutputsByKind:
-    """Return the outputs that lie beside a model, {} if there are none."""
-    beside = model.with_name(name)
-    return load_by_kind(beside) if beside.is_file() else {}
 
 
 def check(
