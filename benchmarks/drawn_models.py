@@ -6,6 +6,8 @@ outputs are compared by name on noise, a smooth signal, zeros and, where there i
 
     python -m benchmarks.drawn_models --out DIR [--count 200] [--seed 0] [--only 7 --only 12]
     python -m benchmarks.drawn_models --out DIR --models LIST.json   # of benchmarks.judge, ONNX files alone
+    python -m benchmarks.drawn_models --out DIR --write              # the models and LIST.json for benchmarks.judge
+    python -m benchmarks.judge --models DIR/LIST.json --out JUDGED --budget 8s --starts 0   # whole runs, their outputs
 
 Drawn models that depart are kept in DIR; `departures.jsonl` there has one line of JSON per model, and a table is
 printed. Models that are in it already are not looked at again.
@@ -17,7 +19,7 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +70,16 @@ WAYS = (AS_READ, CONCRETE, NORMALISED, TWO_THREADS, LOWERED)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model to look at: its file, the shapes of its inputs, and below what its ids are."""
+    """A model to look at: its file, the shapes of its inputs, and below what its ids are.
+
+    plain: the file that it was quantised from.
+    """
 
     name: str
     path: Path
     sizes: Sizes
     vocabulary: int = VOCABULARY
+    plain: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +131,9 @@ def draw(seed: int, number: int, folder: Path) -> Case:
     drawn = FAMILIES[family](drawing)
     path = drawing.save(folder / f"{number:03d}-{family}.onnx", drawn.inputs, drawn.outputs)
     treatment = str(rng.choice(["float", "float", *drawn.treatments]))
-    path = treated(path, drawn, treatment)
-    return Case(path.stem, path, drawn.sizes, drawn.vocabulary)
+    made = treated(path, drawn, treatment)
+    plain = path if treatment.startswith(("dynamic", "qdq")) else None
+    return Case(made.stem, made, drawn.sizes, drawn.vocabulary, plain)
 
 
 def treated(path: Path, drawn: Drawn, treatment: str) -> Path:
@@ -238,6 +245,16 @@ def table(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
+def write_list(cases: Iterable[Case], file: Path) -> None:
+    """Write what `benchmarks.judge` takes: of every model its file, what it was quantised from, and its inputs."""
+    rows = [
+        {"name": c.name, "path": c.path.name, "sizes": c.sizes, "vocabulary": c.vocabulary}
+        | ({"float": c.plain.name} if c.plain else {})
+        for c in cases
+    ]
+    file.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw models, compare what placewright makes of them, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drawn_models", description=__doc__)
@@ -246,8 +263,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, action="append", help="number of one drawn model; repeatable")
     parser.add_argument("--models", type=Path, help="LIST.json of benchmarks.judge, in place of drawn models")
+    parser.add_argument("--write", action="store_true", help="write the drawn models and their list, look at none")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
+    numbers = chosen.only or range(chosen.count)
+    if chosen.write:
+        write_list((draw(chosen.seed, number, chosen.out) for number in numbers), chosen.out / "LIST.json")
+        return
     journal = chosen.out / DEPARTURES
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
     findings = [Finding(**json.loads(line)) for line in lines]
@@ -257,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if chosen.models:
             cases = (Case(m.name, m.path, m.sizes, m.vocabulary) for m in read_list(chosen.models) if m.onnx)
         else:
-            cases = (draw(chosen.seed, number, scratch) for number in chosen.only or range(chosen.count))
+            cases = (draw(chosen.seed, number, scratch) for number in numbers)
         for case in cases:
             if case.name in done:
                 continue

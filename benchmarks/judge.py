@@ -7,7 +7,8 @@ turns with the plug-in's default, f32, one thread, the latency hint and ONNX Run
 openvino, onnxruntime and numpy alone, in an order that is reversed from round to round; every start begins with new
 processes. Outputs of the answer are compared with ONNX Runtime's on the source, by name, on several kinds of inputs.
 One line of JSON per model is added to DIR/judged.jsonl; models that are there already are not judged again.
-With --tune-only models are tuned and the starts that their runs compared are counted; nothing else is judged.
+With --tune-only models are tuned and the starts that their runs compared are counted; nothing else is judged. With
+`--starts 0` outputs alone are judged, and what a right answer was tuned in is removed.
 
 LIST.json is a list of {"name", "path", "sizes": {input: shape}, "vocabulary": N, "float": path, "options": [...]};
 paths are relative to it. `float` is the model that a quantised one was made of; `options` are more of `tune`'s.
@@ -19,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -227,8 +229,10 @@ def outputs_of(model: Model, path: Path, way: Mapping[str, Any], folder: Path) -
     return found
 
 
-def compare_outputs(model: Model, run: Mapping[str, Any], folder: Path, judged: Judgement) -> None:
-    """Fill in how far outputs lie apart, and whether the answer is wrong."""
+def compare_outputs(
+    model: Model, run: Mapping[str, Any], folder: Path, usual: Mapping[str, Mapping[str, str]], judged: Judgement
+) -> None:
+    """Fill in how far outputs lie apart, those of the usual settings too, and whether the answer is wrong."""
     exact = {"by": "openvino", "properties": USUAL["f32"], "concrete": False}
     ort = {"by": "onnxruntime", "threads": 1}
     wanted = outputs_of(model, model.path, ort if model.onnx else exact, folder)
@@ -241,7 +245,7 @@ def compare_outputs(model: Model, run: Mapping[str, Any], folder: Path, judged: 
 
     answer = outputs_of(model, model.path, {"by": "run", "folder": str(folder / "run")}, folder)
     judged.apart = gaps(answer)
-    for name, how in USUAL.items():
+    for name, how in usual.items():
         judged.usual_apart[name] = worst(outputs_of(model, model.path, {"by": "openvino", "properties": how}, folder))
     if model.onnx:
         others: list[dict[str, Any]] = [{"optimised": False}, *({"moved": seed} for seed in range(MOVES))]
@@ -329,13 +333,16 @@ def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool 
         return judged
     try:
         with measuring_alone(print):
-            compare_outputs(model, run, folder, judged)
-            compare_speeds(model, folder, starts, judged)
+            compare_outputs(model, run, folder, USUAL if starts else {}, judged)
+            if starts:
+                compare_speeds(model, folder, starts, judged)
     except ChildFailedError as error:
         judged.failed = str(error)
     judged.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
     if judged.claimed and judged.over:
         judged.confirmed = judged.over[DEFAULT].low > 1
+    if not (starts or judged.wrong or judged.failed):
+        shutil.rmtree(folder)
     return judged
 
 
@@ -373,6 +380,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     refused = [row["model"] for row in rows if row["exit_code"] == 6]
     compared = [row["model"] for row in rows if sum(n >= ENOUGH for n in row.get("compared", [])) == ENOUGH]
     other = [row["model"] for row in rows if row["exit_code"] not in (0, 6) or row["failed"]]
+    right = [row["model"] for row in rows if row["exit_code"] == 0 and not row["failed"] and not row["wrong"]]
     told = {
         "wrong answers handed over": wrong,
         "ended with exit 6": refused,
@@ -382,7 +390,8 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "claims not confirmed": unconfirmed,
         "compared the default and two settings with three starts": compared,
     }
-    return [f"{what}: {len(names)} of {len(rows)} {', '.join(names)}".rstrip() for what, names in told.items()]
+    each = [f"{what}: {len(names)} of {len(rows)} {', '.join(names)}".rstrip() for what, names in told.items()]
+    return [f"right answers handed over: {len(right)} of {len(rows)}", *each]
 
 
 def named(row: Mapping[str, Any], way: str) -> str:

@@ -251,6 +251,7 @@ def show_result(result: Result) -> None:
         milliseconds,
         pipelines_text,
         search_text,
+        sizes_text,
         warnings,
         winner_text,
     )
@@ -277,7 +278,7 @@ def show_result(result: Result) -> None:
     console.table("", ["candidate", "ms", "of starts", "per second", ratio, "precision", differs, "what it is"], rows)
     rates = pipelines_text(record.searches, record.candidates)
     told = (winner_text(record.candidates), rates, *warnings(record))
-    told += (alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
+    told += (sizes_text(result.best), alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
     told += (checks_text(record.contest) if record.contest else "",)
     for line in (*map(search_text, record.searches), *told):
         if line:

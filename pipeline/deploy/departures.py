@@ -18,8 +18,8 @@ from pipeline.core.graph import Graph, weight_side
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.deploy.two_runs import Arrays
 from pipeline.shared.departing import FirstDeparture, first_departure_before
-from pipeline.stages.faithful import SAME_INDICES
-from runtime.measuring.outputs.outputs import OutputDifference, channels_of, differences
+from runtime.measuring.outputs.outputs import OutputDifference, Reference, differences
+from runtime.measuring.outputs.quality import compare_by_kind
 from runtime.measuring.process.child import ChildError
 
 GRACE_S = 10.0  # for what was begun before the time was up
@@ -55,9 +55,9 @@ class Allowed:
     indices: float
 
     @classmethod
-    def by(cls, tolerance: float) -> Allowed:
-        """Return what a tolerance stands for: of numbers the relative L2 distance, of indices what goes with it."""
-        return cls(tolerance, max(AccuracyLimits.of(tolerance).indices, SAME_INDICES))
+    def by(cls, limits: AccuracyLimits) -> Allowed:
+        """Return what limits of outputs stand for."""
+        return cls(limits.output, limits.indices)
 
     def has(self, difference: OutputDifference) -> bool:
         """Return whether a difference is allowed."""
@@ -85,11 +85,7 @@ class JudgedOutput:
     inputs: str
     difference: OutputDifference
     allowed: float
-
-    @property
-    def departs(self) -> bool:
-        """Return whether it differs by more than it may."""
-        return distance_of(self.difference) > self.allowed
+    departs: bool
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -97,30 +93,22 @@ class JudgedOutput:
         return self.departs, distance_of(self.difference)
 
 
-def judged_outputs(
-    actual: Mapping[str, Arrays],
-    expected: Mapping[str, Arrays],
-    tolerance: float,
-    also_allowed: Mapping[str, Mapping[str, float]],
-) -> list[JudgedOutput]:
-    """Return how far outputs differ on every kind of inputs.
-
-    tolerance: for numbers, relative in L2 norm. also_allowed: by kind and output what is allowed instead where that is
-    more: what rounding does to a quantised model, and chance to what hangs by a hair.
+def judged_outputs(actual: Mapping[str, Arrays], reference: Reference, limits: AccuracyLimits) -> list[JudgedOutput]:
+    """Return how far outputs differ on every kind of inputs of the reference.
 
     Raises:
         OutputMismatchError: an output has another shape.
     """
-    usual, judged, channels = Allowed.by(tolerance), [], channels_of(list(expected.values()))
-    for kind, outputs in expected.items():
-        each = differences({name: actual[kind][name] for name in outputs}, outputs, channels, kind=kind)
-        if isinstance(each, MeasurementFailed):
-            raise OutputMismatchError(
-                f"The outputs cannot be compared: {each.message}.", "Compare runs of the same model and sizes."
-            )
-        for one in each:
-            general = usual.indices if one.kind == "indices" else usual.values
-            judged.append(JudgedOutput(kind, one, max(general, also_allowed.get(kind, {}).get(one.name, 0.0))))
+    ours = {kind: {n: actual[kind][n] for n in outputs} for kind, outputs in reference.outputs.items()}
+    compared = compare_by_kind(ours, reference, list(reference.outputs))
+    if isinstance(compared, MeasurementFailed):
+        raise OutputMismatchError(
+            f"The outputs cannot be compared: {compared.message}.", "Compare runs of the same model and sizes."
+        )
+    judged = []
+    for one in compared:
+        limit = limits.indices if one.apart.kind == "indices" else limits.output
+        judged.append(JudgedOutput(one.kind, one.apart, one.allowed(limit, distance_of), one.worst(limits)[0] > 1))
     return judged
 
 

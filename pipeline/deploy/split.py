@@ -18,7 +18,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.result.deployment import SPLIT, Deployment
 from pipeline.result.directory import MANIFEST
 from pipeline.result.records import RegisteredRecord, from_json
-from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder, load_by_kind
+from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.stages.host import look_at_model
 
@@ -142,24 +142,22 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
     """
     from pipeline.deploy.departures import judged_outputs
     from pipeline.deploy.two_runs import outputs_of_segments
-    from pipeline.stages.faithful import allowances
     from runtime.measuring.outputs.outputs import Reference, percent
-    from runtime.measuring.outputs.quality import limits_for
+    from runtime.measuring.outputs.quality import limits_for, reference_beside, same_within
     from runtime.measuring.process.child import ChildError
 
     if not (folder / REFERENCE).exists():
         why = " ".join(read_json(folder / FACTS)["why_not"])
         logger.warning("The outputs of the segments were not compared with those of %s. %s", model, why)
         return
-    expected = load_by_kind(folder / REFERENCE)
+    reference = reference_beside(folder)
     try:
-        actual, precisions = outputs_of_segments(out, folder, list(expected))
+        actual, precisions = outputs_of_segments(out, folder, list(reference.outputs))
     except ChildError as error:
         logger.warning("The segments do not run here, and were not compared with %s. %s", model, error.cause)
         return
-    judged = judged_outputs(
-        actual, expected, limits_for(precisions, Reference({}), MeasureSettings()).output, allowances(folder)
-    )
+    limits = same_within(limits_for(precisions, Reference({}), MeasureSettings()).output)
+    judged = judged_outputs(actual, reference, limits)
     worst = max(judged, key=lambda one: one.order)
     if worst.departs:
         (out / MANIFEST).unlink()

@@ -36,10 +36,9 @@ from pipeline.result.directory import RunDirectory
 from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, load_by_kind
 from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
-from pipeline.stages.faithful import allowances
 from pipeline.stages.host import look_at_model
 from runtime.measuring.outputs.outputs import OutputDifference, Reference, percent
-from runtime.measuring.outputs.quality import limits_for
+from runtime.measuring.outputs.quality import limits_for, reference_beside, same_within
 from runtime.measuring.process.child import ChildError
 
 if TYPE_CHECKING:
@@ -417,12 +416,9 @@ def _compared_outputs(
     if isinstance(theirs, RunOnDevices):
         precisions |= {f"theirs {device}": precision for device, precision in theirs.precisions.items()}
     by_source = isinstance(theirs, RunOfSource) and (folder / REFERENCE).exists()
-    judged = judged_outputs(
-        actual,
-        expected,
-        limits_for(precisions, Reference({}), MeasureSettings()).output,
-        allowances(folder) if by_source else {},
-    )
+    limits = same_within(limits_for(precisions, Reference({}), MeasureSettings()).output)
+    reference = reference_beside(folder, expected) if by_source else Reference(expected)
+    judged = judged_outputs(actual, reference, limits)
     worst: dict[str, JudgedOutput] = {}
     for one in judged:
         before = worst.get(one.difference.name)
@@ -441,7 +437,7 @@ def _compared_outputs(
         )
         for name, one in worst.items()
     ]
-    general = Allowed.by(limits_for(precisions, Reference({}), MeasureSettings()).output)
+    general = Allowed.by(limits)
     least = min((one.allowed for one in judged if one.difference.kind == "values"), default=general.values)
     differing = [worst[row.name].difference for row in rows]
     return list(zip(rows, differing, strict=True)), replace(general, values=max(general.values, least))

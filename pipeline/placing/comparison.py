@@ -22,8 +22,9 @@ from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
 from pipeline.placing.in_segments import in_segments
 from pipeline.placing.rows import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
-from pipeline.placing.seconds import own_seconds, slow_starts
+from pipeline.placing.seconds import own_seconds, size_log_gains, size_seconds, slow_starts
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import MeasuredSize, load_sizes
 from pipeline.shared.model_forms import ModelForm
 from pipeline.shared.payload import EvaluationDocument
 from pipeline.store.store import file_digest
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from runtime.measuring.contest.contest import Contest
     from runtime.measuring.contest.entrants import Entrant
     from runtime.measuring.contest.pairs import PairBench
-    from runtime.measuring.contest.ranges import RangeBench
     from runtime.measuring.contest.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
@@ -82,7 +82,7 @@ def on_devices(
         ChildError: the reference cannot be run on the CPU.
     """
     from runtime.measuring.contest.contest import contest
-    from runtime.measuring.contest.ranges import bench_of
+    from runtime.measuring.contest.pairs import PairBench
     from runtime.measuring.contest.starts import Written
     from runtime.measuring.contest.variant import known_reference
     from runtime.measuring.process.load import beside_load, load_threads
@@ -96,13 +96,15 @@ def on_devices(
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     known = known_reference(subject.model, terms.ran)
     threads = load_threads(settings)
-    bench_here = bench_of(subject.model, settings, subject.seed, checks_s=checks_s, reference=known)
+    sizes = load_sizes(subject.model.parent)
+    bench_here = PairBench(subject.model, settings, subject.seed, known, checks_s=checks_s, sizes=sizes)
     with beside_load(threads), bench_here as bench:
         written = Written.of(bench, journal, _conditions(subject, settings))
         outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _alone(outcome, bench, settings, deadline, progress)
     rows = [
-        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings) for name in outcome.entries
+        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings, sizes)
+        for name in outcome.entries
     ]
     record = contest_record(outcome, settings, checks_s=bench.checked_s, load_threads=threads)
     return {"rows": rows, "contest": asdict(record)}
@@ -193,7 +195,7 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
 
 def _alone(
     contest: Contest,
-    bench: PairBench | RangeBench,
+    bench: PairBench,
     settings: MeasureSettings,
     deadline: Deadline,
     progress: Callable[[str], None],
@@ -222,6 +224,7 @@ def _entrant_row(
     graph: Graph,
     alone: Mapping[str, Sequence[float]],
     settings: MeasureSettings,
+    sizes: Sequence[MeasuredSize] = (),
 ) -> MeasuredRow:
     """Return the row of a variant."""
     from runtime.measuring.contest.hetero import measured
@@ -258,6 +261,14 @@ def _entrant_row(
         "peak_bytes": max(s.peak_bytes for s in starts),
         "difference": accuracy.worst,
         "accuracy": accuracy.to_json(),
+        "sizes": [
+            {"shapes": str(size), "weight": size.weight, "times_as_fast": math.exp(gain), "latency_s": seconds}
+            for size, gain, seconds in zip(
+                sizes, size_log_gains(contest, name), size_seconds(contest, name), strict=True
+            )
+        ]
+        if sizes
+        else [],
     }
     said = payload.result_to_json(measurement)
     said["compile_s"] = float(np.median([s.loaded["compile_s"] for s in starts]))

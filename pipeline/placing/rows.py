@@ -57,6 +57,7 @@ class ComparedRow(TypedDict, total=False):
     peak_bytes: int
     difference: float | None
     accuracy: dict[str, Any]
+    sizes: list[dict[str, Any]]
 
 
 class MeasuredRow(VariantRow, EvaluationDocument, ComparedRow):

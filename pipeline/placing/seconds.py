@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from pipeline.core.arrays import Float64
 from pipeline.placing.rows import SlowStartsRecord
 
 if TYPE_CHECKING:
@@ -69,6 +70,37 @@ def own_seconds(contest: Contest, name: str) -> OwnSeconds:
         for sample in start.samples_s
     ]
     return OwnSeconds(samples_s, each_s, starts, scaled)
+
+
+def size_log_gains(contest: Contest, name: str) -> list[float]:
+    """Return by size the log of how many times as fast as the control a variant that has had a start is.
+
+    By the starts of the final that both had, or at first sight alone; empty where there is one size.
+    """
+    beside = contest.beside or contest.control
+
+    def at(other: str, number: int) -> Sequence[float]:
+        return contest.entries[other].final[number].size_log_ratios if other != beside else (0.0,)
+
+    def at_first_sight(other: str) -> Float64:
+        screened = contest.entries[other].screened.values()
+        return np.asarray(np.median([start.size_log_ratios for start in screened], axis=0), np.float64)
+
+    starts = own_seconds(contest, name).starts
+    sizes = len(starts[0].size_log_ratios)
+    if not sizes or name == contest.control:
+        return [0.0] * sizes
+    numbers = contest.between(name, contest.control)
+    gains = [np.subtract(at(name, int(number)), at(contest.control, int(number))) for number in numbers]
+    found = np.mean(gains, axis=0) if gains else at_first_sight(name) - at_first_sight(contest.control)
+    return list(np.broadcast_to(found, (sizes,)).tolist())
+
+
+def size_seconds(contest: Contest, name: str) -> list[float]:
+    """Return by size what a variant takes, in units of the control; empty where there is one size."""
+    starts = own_seconds(contest, contest.control).starts
+    control_s = np.exp(np.mean(np.log([start.sizes_s for start in starts]), axis=0))
+    return list((control_s / np.exp(size_log_gains(contest, name))).tolist())
 
 
 def control_seconds(contest: Contest) -> list[float]:

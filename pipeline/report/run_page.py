@@ -18,7 +18,7 @@ from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result
-from pipeline.result.words import alone_text, pipelines_text, search_text, warnings, winner_text
+from pipeline.result.words import alone_text, pipelines_text, search_text, sizes_text, warnings, winner_text
 from runtime.measuring.contest.claims import TWIN
 
 REPORT = "report.html"
@@ -169,7 +169,14 @@ def _search(run: RunRecords) -> dict[str, Any]:
     metric = result.contest.metric if result.contest else ""
     alone = alone_text(result.candidates, result.best)
     checks = checks_text(result.contest) if result.contest else ""
-    others = (winner_text(result.candidates), rates, alone, accuracy_text(run.best, metric), checks)
+    others = (
+        winner_text(result.candidates),
+        rates,
+        sizes_text(run.best),
+        alone,
+        accuracy_text(run.best, metric),
+        checks,
+    )
     return {"curve": charts.curves(run.curve), "searches": [line for line in (*told, *others) if line]}
 
 

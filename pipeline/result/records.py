@@ -28,6 +28,19 @@ class FailureRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeRecord:
+    """How a candidate fares at one of several sizes of the inputs.
+
+    shapes: as --shape takes them. weight: its share. times_as_fast: as the control. latency_s: in units of the control.
+    """
+
+    shapes: str
+    weight: float
+    times_as_fast: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRecord:
     """A variant as it was measured: a split, settings, or a baseline; latency_s is None where it failed.
 
@@ -39,7 +52,8 @@ class CandidateRecord:
     inference. difference: the largest share by which an output differs from the reference's; with a metric, the share
     of it that is lost. accuracy: all that is known of that. limit: which of the user's limits it does not keep.
     same_as: what it is one with, by what the plug-in reports of both. target: the device string of compile_model.
-    settings: properties by device, and by the target where that is not a device.
+    settings: properties by device, and by the target where that is not a device. sizes: of inputs, where there are
+    several; what else is told is then of all of them, by their weights.
     """
 
     name: str
@@ -76,6 +90,7 @@ class CandidateRecord:
     target: str = ""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     rewrite: str = ""
+    sizes: list[SizeRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,7 +258,7 @@ def _notes(
     assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)
     if SIZES in read.entry.files:
-        assumed.append(measured_at(load_sizes(read.entry.path(SIZES))))
+        assumed.append(measured_at(load_sizes(read.entry.path(SIZES).parent)))
     if rewrites.REWRITTEN in read.entry.files:
         assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if FORMS in read.entry.files:

@@ -109,7 +109,8 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     else:
         text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
         verdict = Verdict(contest.control, text, NONE)
-    verdict = replace(verdict, text=verdict.text + condition_text(contest))
+    text = verdict.text + _by_size(known[verdict.best], contest.control) + condition_text(contest)
+    verdict = replace(verdict, text=text)
     more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
     return replace(verdict, notes=(*verdict.notes, *more))
 
@@ -120,6 +121,16 @@ def condition_text(contest: ContestRecord) -> str:
         threads = f"{contest.load_threads} busy thread{'' if contest.load_threads == 1 else 's'}"
         return f" Measured on a shared machine: beside {threads} that placewright kept running."
     return " Measured without real-time scheduling." if contest.condition else ""
+
+
+def _by_size(best: CandidateRecord, control: str) -> str:
+    """Return a sentence on the sizes that the answer is for, and what it gains at each; "" where there is one."""
+    if not best.sizes:
+        return ""
+    if best.name == control:
+        return f" All of this is for {', '.join(f'{s.shapes} ({100 * s.weight:.0f} %)' for s in best.sizes)} together."
+    each = (f"{s.times_as_fast:.3f} times at {s.shapes} ({100 * s.weight:.0f} %)" for s in best.sizes)
+    return f" By size that is {', '.join(each)}."
 
 
 def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:

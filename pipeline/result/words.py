@@ -251,6 +251,12 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
     return f"{c.name} alone{plain}: {', '.join(words)}."
 
 
+def sizes_text(c: CandidateRecord) -> str:
+    """Return what a candidate takes at each of several sizes of the inputs; "" where there is one."""
+    each = (f"{s.latency_s * 1e3:.3f} ms at {s.shapes}, {s.times_as_fast:.3f} times as fast" for s in c.sizes)
+    return f"{c.name} by size: {'; '.join(each)}." if c.sizes else ""
+
+
 def _between(ends: tuple[float, float] | None) -> str:
     return f" ({ends[0] * 1e3:.2f} to {ends[1] * 1e3:.2f})" if ends else ""
 

@@ -18,7 +18,7 @@ SHAKEN = "shaken.npz"  # the same for inputs that differ by as little as roundin
 FLOAT = "float.npz"  # the same of a dynamically quantised model whose activations are not rounded
 TIMING = "timing.json"  # seconds that an inference of the normalised model takes, roughly
 NORMALISED = "normalised.npz"  # the same of the normalised model, on the CPU in f32
-EVALUATED = "evaluated.npz"  # the same of the source by OpenVINO's reference implementation, for one kind
+EVALUATED = "evaluated.npz"  # the same of the source by OpenVINO's reference implementation, for what is timed
 FACTS = "reference.json"  # what gave the reference, and what became of the normalised model
 OUTPUTS = "outputs"  # what stands in the place of a kind for outputs of a model, beside results of its operations
 

@@ -1,4 +1,4 @@
-"""Several sizes of a model's open inputs that one answer is to serve, as files beside the normalised model."""
+"""Several sizes of a model's open inputs that one answer is to serve, as a file beside the normalised model."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SIZES = "sizes.json"
-ARRAYS = "inputs_"  # what the npz files of sizes begin with
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSize:
-    """One of several sizes: the shapes of inputs, its share of what is measured, and the npz file of all inputs."""
+    """One of several sizes: the shapes of inputs, its share of what is measured, and the kind of inputs that has it.
+
+    Arrays of that kind lie in `checks.CHECKS`, and what the source gives for them in `checks.REFERENCE`.
+    """
 
     shapes: Mapping[str, Sequence[int]]
     weight: float
-    arrays: str
+    kind: str
 
     def __str__(self) -> str:
         """Return the shapes as --shape takes them."""
@@ -29,8 +31,11 @@ def save_sizes(sizes: Sequence[MeasuredSize], folder: Path) -> None:
     (folder / SIZES).write_text(json.dumps([asdict(size) for size in sizes]), encoding="utf-8")
 
 
-def load_sizes(path: Path) -> list[MeasuredSize]:
-    """Return the sizes that a file has."""
+def load_sizes(folder: Path) -> list[MeasuredSize]:
+    """Return the sizes that a folder tells of; none where there is one size alone."""
+    path = folder / SIZES
+    if not path.is_file():
+        return []
     return [MeasuredSize(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
 
 

@@ -11,7 +11,6 @@ operation that departs.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -31,28 +30,24 @@ from pipeline.shared.checks import (
     CHECKS,
     EVALUATED,
     FACTS,
-    FLOAT,
     NORMALISED,
     REFERENCE,
-    SHAKEN,
     TIMING,
     ReferenceFacts,
     ReferenceOrder,
     load_by_kind,
     save_by_kind,
 )
-from pipeline.shared.model_inputs import GIVEN, ZEROS
+from pipeline.shared.measured_sizes import SIZES
+from pipeline.shared.model_inputs import GIVEN
 from pipeline.stages.host import ModelFile
-from runtime.measuring.outputs.outputs import OutputDifference, channels_of, differences
+from runtime.measuring.outputs.outputs import OutputDifference, differences
+from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES = "shapes.json"
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
 MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
-SAME_INDICES = 0.05  # share of indices, or rows, that may differ: chance decides near ties
-SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
 UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
-SHAKES = 3.0  # times what a tiny change of the inputs does, by which outputs may differ
-ROUNDED = 1.5  # times what the rounding of activations costs, by which two that round differently may differ
 REMEDY = (
     "That is a fault of the runtime: try another version of openvino, other sizes with --shape, or export the model "
     "otherwise. `placewright where --outputs` shows where two ways to run it depart."
@@ -186,55 +181,15 @@ def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
     Raises:
         OutputMismatchError: an output has another shape.
     """
-    ours, theirs, allowed = (
-        load_by_kind((candidate or out) / NORMALISED),
-        load_by_kind(out / REFERENCE),
-        allowances(out),
-    )
-    found, channels = [], channels_of(list(theirs.values()))
-    for kind, expected in theirs.items():
-        actual = {name: array for name, array in ours[kind].items() if name in expected}  # one may be exposed beside
-        each = differences(actual, expected, channels, kind=kind)
-        if isinstance(each, MeasurementFailed):
-            raise OutputMismatchError(f"Once it is read, the model has other outputs: {each.message}.", REMEDY)
-        # Zeros make ties, of which indices and rows tell nothing.
-        judged = [one for one in each if kind != ZEROS or one.kind == "values"]
-        found += [Departure(kind, one) for one in judged if _distance(one) > allowed[kind][one.name]]
-    return sorted(found, key=lambda d: -_distance(d.difference))
-
-
-def allowances(out: Path) -> dict[str, dict[str, float]]:
-    """Return by kind of inputs and output up to which difference from the reference an output counts as right in f32.
-
-    It is what differences in the order of additions make, and beyond that, of a quantised model, what the rounding of
-    activations does to it, and how far the output changes where the inputs change by as little as rounding does.
-    """
-    rounded, shaken = _distances(out, FLOAT), _distances(out, SHAKEN)
-    return {
-        kind: {
-            name: SAME
-            + ROUNDED * rounded.get(kind, {}).get(name, 0.0)
-            + SHAKES * shaken.get(kind, {}).get(name, 0.0)
-            + (SAME_INDICES if array.dtype.kind != "f" else 0.0)
-            for name, array in expected.items()
-        }
-        for kind, expected in load_by_kind(out / REFERENCE).items()
-    }
-
-
-def _distances(out: Path, file: str) -> dict[str, dict[str, float]]:
-    """Return by kind of inputs and output how far other outputs of the source are from the reference; inf: too far."""
-    if not (out / file).exists():
-        return {}
-    theirs, found = load_by_kind(out / REFERENCE), dict[str, dict[str, float]]()
-    channels = channels_of(list(theirs.values()))
-    for kind, outputs in load_by_kind(out / file).items():
-        each = differences(outputs, theirs[kind], channels, kind=kind)
-        if isinstance(each, MeasurementFailed):
-            found[kind] = dict.fromkeys(outputs, math.inf)
-        else:
-            found[kind] = {one.name: _distance(one) for one in each}
-    return found
+    reference, found = reference_beside(out), load_by_kind((candidate or out) / NORMALISED)
+    kinds = [kind for kind in reference.outputs if kind in found]  # of a slow way to read it some may be left out
+    ours = {kind: {name: found[kind][name] for name in reference.outputs[kind]} for kind in kinds}  # one may be exposed
+    compared = compare_by_kind(ours, reference, kinds)
+    if isinstance(compared, MeasurementFailed):
+        raise OutputMismatchError(f"Once it is read, the model has other outputs: {compared.message}.", REMEDY)
+    strained = [(one.worst(same_within(SAME))[0], one) for one in compared]
+    departed = sorted((pair for pair in strained if pair[0] > 1), key=lambda pair: -pair[0])
+    return [Departure(one.kind, one.apart) for _, one in departed]
 
 
 def _distance(difference: OutputDifference) -> float:
@@ -243,9 +198,9 @@ def _distance(difference: OutputDifference) -> float:
 
 def _unstable(out: Path) -> list[str]:
     """Return the outputs that change far on every kind of inputs where these change by as little as rounding does."""
-    shaken = _distances(out, SHAKEN)
-    names = next(iter(shaken.values()), {})
-    return [name for name in names if min(each[name] for each in shaken.values()) > UNSTABLE]
+    slack = reference_beside(out).slack
+    names = next(iter(slack.values()), {})
+    return [name for name in names if min(_distance(each[name]) for each in slack.values()) > UNSTABLE]
 
 
 def _settle(out: Path) -> None:
@@ -253,8 +208,8 @@ def _settle(out: Path) -> None:
     if not (out / EVALUATED).exists():
         return
     evaluated, read = load_by_kind(out / EVALUATED), load_by_kind(out / REFERENCE)
-    each = differences(next(iter(read.values())), next(iter(evaluated.values())))
-    if isinstance(each, MeasurementFailed) or any(_distance(one) > SAME_INDICES for one in each):
+    each = [differences(read[kind], outputs, kind=kind) for kind, outputs in evaluated.items()]
+    if any(isinstance(found, MeasurementFailed) or any(_distance(d) > SAME_INDICES for d in found) for found in each):
         save_by_kind(out / REFERENCE, evaluated)
         _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated))
 
@@ -278,9 +233,14 @@ def _executor(out: Path) -> str:
 def _opened(out: Path) -> Iterator[Attempt]:
     """Yield ways that leave dimensions open: one of all inputs, then one of a single input, then all the file has open.
 
-    Where the file leaves none open, all inputs are tried with one dimension open.
+    Where the file leaves none open, all inputs are tried with one dimension open. What has several sizes stays open.
     """
-    sizes = {name: list(array.shape) for name, array in next(iter(load_by_kind(out / CHECKS).values())).items()}
+    each_kind = [{name: list(a.shape) for name, a in inputs.items()} for inputs in load_by_kind(out / CHECKS).values()]
+    sizes = each_kind[0]
+    ranged = {
+        name: [i for i in range(len(shape)) if any(other[name][i] != shape[i] for other in each_kind)]
+        for name, shape in sizes.items()
+    }
     declared = {row["name"]: row["declared"] for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))}
     told = {name: _open_places(declared.get(name, ""), len(shape)) for name, shape in sizes.items()}
     free = told if any(told.values()) else {name: list(range(len(shape))) for name, shape in sizes.items()}
@@ -291,7 +251,8 @@ def _opened(out: Path) -> Iterator[Attempt]:
     for i, each in enumerate(opened):
         if each not in opened[:i]:
             words = ", ".join(_dimensions(name, at) for name, at in each.items() if at)
-            yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, each))
+            every = {name: [*each.get(name, []), *ranged[name]] for name in sizes}
+            yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, every))
 
 
 def _dimensions(name: str, places: list[int]) -> str:
@@ -351,7 +312,7 @@ def _take(spare: Path, out: Path, attempt: Attempt) -> None:
 def _conclude(out: Path, departed: Departure | None, words: str) -> None:
     """Leave in the folder what later stages take, and in `FACTS` what was done."""
     shutil.rmtree(out / "spare", ignore_errors=True)
-    if not (out / REFERENCE).exists():
+    if not ((out / REFERENCE).exists() or (out / SIZES).exists()):
         (out / CHECKS).unlink(missing_ok=True)
     for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)

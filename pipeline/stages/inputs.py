@@ -13,7 +13,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Subject
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
-from pipeline.shared.measured_sizes import ARRAYS, SIZES
+from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.store.task import StepContext
@@ -25,7 +25,7 @@ def read_model(work: StepContext) -> Path:
     """Return the normalised model, its files checked, and the arrays beside it."""
     work.read("read", "model.bin")
     for name in work.inputs["read"].files:
-        if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED) or name.startswith(ARRAYS):
+        if name in (GIVEN, SIZES, CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED):
             work.read("read", name)
     return work.read("read", "model.xml")
 

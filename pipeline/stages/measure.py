@@ -80,4 +80,4 @@ def measure(work: StepContext) -> None:
     write_json(work.out / "measurements.json", measured)
 
 
-MEASURE = RunStage(name="measure", version=8, plan=plan_measure, execute=measure, sampled=True)
+MEASURE = RunStage(name="measure", version=9, plan=plan_measure, execute=measure, sampled=True)

@@ -101,4 +101,4 @@ def _devices(work: StepContext, params: ProfileParams) -> tuple[DeviceSpec, ...]
     return raised(devices, params.open_names, read_tried_precisions(work), discover())
 
 
-PROFILE = RunStage(name="profile", version=8, plan=plan_profile, execute=profile, seeded=False)
+PROFILE = RunStage(name="profile", version=9, plan=plan_profile, execute=profile, seeded=False)

@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks import judge as judge_benchmark
 from benchmarks.drawn_families import FAMILIES
-from benchmarks.drawn_models import Finding, draw, table
+from benchmarks.drawn_models import Finding, draw, main, table
 from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
 from benchmarks.judge import counts as counts_of
 from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, session
@@ -127,6 +128,7 @@ def test_counts_name_what_breaks_a_promise() -> None:
         _row("boast", confirmed=False),
     ]
     told = dict(line.split(": ", 1) for line in counts_of(rows))
+    assert told["right answers handed over"] == "3 of 5"
     assert told["wrong answers handed over"] == "1 of 5 wrong"
     assert told["ended with exit 6"] == "1 of 5 refused"
     assert told["worse than the best usual setting by more than 3 %"] == "1 of 5 slow (for certain)"
@@ -160,6 +162,42 @@ def test_a_drawn_model_runs_and_is_the_same_when_drawn_again(tmp_path: Path, num
     assert model.graph == onnx.load(twin.path).graph
     given = arrays(ports(case.path), case.sizes, "noise", vocabulary=case.vocabulary)
     assert set(by_onnxruntime(session(case.path), given)) == {output.name for output in model.graph.output}
+
+
+def test_drawn_models_can_be_judged_beside_what_they_were_quantised_from(tmp_path: Path) -> None:
+    main(["--out", str(tmp_path), "--write", "--only", "0", "--only", "5"])
+    plain, quantised = read_list(tmp_path / "LIST.json")
+    assert (plain.name, plain.float) == ("000-bert", None)
+    assert quantised.name == "005-recurrent-dynamic-per-channel"
+    assert quantised.float is not None
+    for model in (plain, quantised):
+        sizes = {port.name: tuple(model.sizes[port.name]) for port in ports(model.path) if None in port.shape}
+        given = arrays(ports(model.path), sizes, "noise", vocabulary=model.vocabulary)
+        by_onnxruntime(session(model.float or model.path), given)
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (0.2, True)])
+def test_outputs_alone_are_judged_and_the_run_of_a_right_answer_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float, wrong: bool
+) -> None:
+    model = Model("m", tmp_path / "m.onnx")
+    run = tmp_path / "m" / "run"
+    run.mkdir(parents=True)
+    (tmp_path / "m" / "ended.json").write_text('{"exit_code": 0, "seconds": 1}')
+    best = {"name": "a", "precision": "bf16", "difference": 0.0}
+    (run / "result.json").write_text(json.dumps({"best": "a", "verdict": "Use a.", "candidates": [best]}))
+    (run / "placement.json").write_text('{"target": "CPU"}')
+    ways: list[Any] = []
+
+    def outputs(model: Model, path: Path, way: dict[str, Any], folder: Path) -> Any:
+        ways.append(way)
+        return {"noise": {"y": np.ones(4) * (1 + off * (way["by"] == "run"))}}
+
+    monkeypatch.setattr(judge_benchmark, "outputs_of", outputs)
+    found = judge_benchmark.judge(model, tmp_path, "8s", 0)
+    assert (found.wrong, found.over) == (wrong, {})
+    assert not any(way["by"] == "openvino" for way in ways)
+    assert run.exists() == wrong
 
 
 def test_the_table_tells_what_departs() -> None:

@@ -59,7 +59,7 @@ def started(bench: PairBench, variant: Variant, number: int = 1, pairs: int = 2)
 
 
 def test_turns_alternate_in_who_begins_a_pair() -> None:
-    assert list(order_of_turns(lambda i: i < 3)) == [False, True, True, False, False, True]
+    assert [own for _, own in order_of_turns(lambda i: i < 3)] == [False, True, True, False, False, True]
 
 
 def test_the_log_ratio_is_the_median_over_neighbouring_turns() -> None:

@@ -201,17 +201,32 @@ def test_nearer_to_the_float_model_than_its_quantised_self_is_right() -> None:
     assert right(nearer, **reference, precisions=F32).exact
 
 
-def test_what_other_right_outputs_differ_by_is_allowed() -> None:
+def test_what_a_tiny_change_of_the_inputs_does_is_allowed_besides() -> None:
     values = RNG.standard_normal((1, 4, 64))
-    expected, varied, found = (of(noise=values * (1 + by)) for by in (0.0, 0.004, 0.011))
+    expected, shaken, found = (of(noise=values * (1 + by)) for by in (0.0, 0.004, 0.011))
     assert "1.1 %" in why_not(found, expected, F32)
-    assert right(found, expected, F32, variations=[varied]).exact  # 3 times 0.4 %, and 0.1 %
-    assert "1.1 %" in why_not(found, expected, F32, variations=[of(noise=np.zeros((1, 3)))])  # of another shape
+    assert right(found, expected, F32, shaken=shaken).exact  # 3 times 0.4 %, and 0.1 %
+    assert right(found, expected, F32, shaken=of(noise=np.zeros((1, 3)))).exact  # of another shape
     nothing = of(noise=values * np.nan)
-    assert right(nothing, expected, F32, variations=[nothing]).difference is None  # chance alone decides
+    assert right(nothing, expected, F32, shaken=nothing).difference is None  # chance alone decides
     ranks = np.arange(100)
     swapped = np.where(ranks < 4, 3 - ranks, ranks)
-    assert right(of(noise=swapped), of(noise=ranks), F32, variations=[of(noise=swapped)]).indices == 0.04
+    assert right(of(noise=swapped), of(noise=ranks), F32, shaken=of(noise=swapped)).indices == 0.04
+
+
+def test_what_f32_is_known_to_differ_by_is_allowed() -> None:
+    ranks = np.arange(100)
+    swapped, turned = np.where(ranks < 4, 3 - ranks, ranks), ranks[::-1]
+    assert right(of(noise=swapped), of(noise=ranks), F32, normalised=of(noise=swapped)).indices == 0.04
+    assert "6 % allowed" in why_not(of(noise=turned), of(noise=ranks), F32, normalised=of(noise=swapped))
+
+
+def test_rounding_and_what_a_precision_may_do_are_not_added() -> None:
+    floats = RNG.standard_normal((1, 4, 64))
+    error, other = (RNG.standard_normal(floats.shape) for _ in range(2))
+    reference = {"expected": of(noise=floats + 0.02 * error), "exact": of(noise=floats)}
+    assert "5 % allowed" in why_not(of(noise=floats + 0.065 * other), **reference)
+    assert right(of(noise=floats + 0.045 * other), **reference)
 
 
 def test_what_is_exact_is_told_whatever_was_allowed() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +21,44 @@ from coarsen.reading.sizes.size_ranges import between, parse_range, points_of
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings
+from pipeline.placing.seconds import size_log_gains, size_seconds
 from pipeline.settings.config import Settings
-from pipeline.shared.measured_sizes import SIZES, MeasuredSize, load_sizes, measured_at
+from pipeline.shared.checks import (
+    CHECKS,
+    EVALUATED,
+    REFERENCE,
+    SHAKEN,
+    ReferenceOrder,
+    load_by_kind,
+    save_by_kind,
+)
+from pipeline.shared.measured_sizes import load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.stages.faithful import _conclude, _opened, _settle
 from pipeline.stages.host import ModelFile
 from pipeline.stages.plan import plan
-from runtime.measuring.contest import ranges as module
+from runtime.measuring.contest import pairs as module
 from runtime.measuring.contest.baselines import reference_variant
+from runtime.measuring.contest.claims import TWIN, Rules
+from runtime.measuring.contest.contest import Contest
+from runtime.measuring.contest.entrants import Entrant
 from runtime.measuring.contest.pairs import PairBench, Start
-from runtime.measuring.contest.ranges import RangeBench, bench_of, together
-from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.child import ChildError
 from tests.exported_models import text_classifier
 from tests.open_models import any_frames, line_reader
-from tests.reports import accuracy
 
 SETTINGS = MeasureSettings(turn_s=0.01, realtime=False)
 
 
-def read(path: Path, out: Path, *texts: str) -> Path:
+def read(path: Path, out: Path, *texts: str, seconds: float = 10.0) -> Path:
     """Read a model with ranges as a run does; return the normalised model."""
     out.mkdir()
     shapes = InputShapes.of(CoarsenSettings(shape_ranges=texts))
-    read_apart(path, out, source=model_sha256(path), limits=ReadLimits(), shapes=shapes)
+    order = ReferenceOrder(True, seconds, 60.0, 1)
+    read_apart(path, out, source=model_sha256(path), limits=ReadLimits(), shapes=shapes, reference=order)
     return out / "model.xml"
 
 
@@ -105,15 +123,22 @@ def test_arrays_and_ranges_exclude_one_another(tmp_path: Path):
         InputShapes.of(CoarsenSettings(shape_ranges=("x=[1..9]",), input=str(tmp_path / "data.npz")))
 
 
+def test_an_input_has_a_shape_or_a_range():
+    with pytest.raises(UsageError, match="x has both a shape and a range"):
+        InputShapes.of(CoarsenSettings(shapes=("x=1x8",), shape_ranges=("x=1x[8..16]",)))
+    with pytest.raises(UsageError, match="The input has both"):
+        InputShapes.of(CoarsenSettings(shapes=("1x8",), shape_ranges=("1x[8..16]",)))
+    InputShapes.of(CoarsenSettings(shapes=("y=1x8",), shape_ranges=("x=1x[8..16]",)))
+
+
 def test_the_read_step_leaves_the_dimension_open_and_writes_arrays_of_every_size(tmp_path: Path):
     model = read(line_reader(tmp_path), tmp_path / "out", "x=1x3x48x64|160*2|320")
     assert str(ov.Core().read_model(model).inputs[0].get_partial_shape()) == "[1,3,48,64..320]"
-    sizes = load_sizes(model.with_name(SIZES))
+    sizes = load_sizes(model.parent)
     assert [str(size) for size in sizes] == ["x=1x3x48x64", "x=1x3x48x160", "x=1x3x48x320"]
     assert [size.weight for size in sizes] == [0.25, 0.5, 0.25]
-    for size in sizes:
-        with np.load(model.with_name(size.arrays)) as arrays:
-            assert list(arrays["x"].shape) == size.shapes["x"]
+    checks = load_by_kind(model.with_name(CHECKS))
+    assert [list(checks[size.kind]["x"].shape) for size in sizes] == [size.shapes["x"] for size in sizes]
     with np.load(model.with_name(GIVEN)) as arrays:
         assert arrays["x"].shape == (1, 3, 48, 160)  # of the most weight
     assert "x=1x3x48x160 (50 %)" in measured_at(sizes)
@@ -125,7 +150,7 @@ def test_inputs_without_a_range_get_sizes_as_ever(tmp_path: Path):
         text_classifier(tmp_path), tmp_path / "out", *(f"{n}={length}" for n in ("input_ids", "attention_mask"))
         , f"token_type_ids={length}"
     )  # fmt: skip
-    sizes = load_sizes(model.with_name(SIZES))
+    sizes = load_sizes(model.parent)
     assert [set(map(tuple, size.shapes.values())) for size in sizes] == [{(1, 8)}, {(1, 32)}]
 
 
@@ -139,8 +164,9 @@ def test_inputs_without_a_range_get_sizes_as_ever(tmp_path: Path):
     ],
 )
 def test_sizes_that_do_not_fit_are_a_usage_error(tmp_path: Path, text: str, words: str):
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as raised:
         read(line_reader(tmp_path), tmp_path / "out", text)
+    assert "dynamic_size" not in raised.value.remedy
 
 
 def test_a_range_is_part_of_the_plan_and_only_then(tmp_path: Path):
@@ -154,62 +180,173 @@ def test_a_range_is_part_of_the_plan_and_only_then(tmp_path: Path):
     assert told["shape_ranges"] == ["x=1x[2..8]"]
 
 
-def start(variant_s: tuple[float, ...], control_s: tuple[float, ...], **given: float) -> Start:
-    loaded = {"accuracy": accuracy(given.pop("difference", 0.0)).to_json(), "executed_on": ["CPU"]}
-    return Start(variant_s, control_s, variant_s, loaded, **given)  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def ranged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranged")
+    return read(any_frames(folder, {}), folder / "out", "x=8|64*3x20")
 
 
-def test_the_log_ratio_of_a_start_is_the_weighted_mean_over_the_sizes():
-    small = start((1.0, 1.0), (2.0, 2.0), difference=0.1, peak_bytes=5, cpu_s=1.0)
-    large = start((8.0, 8.0, 9.0), (4.0, 4.0, 1.0), peak_bytes=7, cpu_s=3.0)  # of one turn more, which is left out
-    found = together([small, large], [0.75, 0.25])
-    assert found.log_ratio == pytest.approx(0.75 * math.log(2) - 0.25 * math.log(2))
-    assert found.value_s == pytest.approx(8**0.25)
-    assert (len(found.variant_s), len(found.samples_s)) == (2, 5)
-    assert (found.loaded["accuracy"]["difference"], found.peak_bytes, found.cpu_s) == (0.1, 7, 1.5)
+def bench_of(model: Path) -> PairBench:
+    return PairBench(model, SETTINGS, 0, sizes=load_sizes(model.parent))
 
 
-def test_variants_are_measured_at_every_size(tmp_path: Path):
-    model = read(any_frames(tmp_path, {}), tmp_path / "out", "x=8|64x20")
-    with bench_of(model, SETTINGS, 0) as bench:
-        assert isinstance(bench, RangeBench)
-        found = bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=2)
+def test_one_pair_of_processes_measures_every_size(ranged: Path):
+    with bench_of(ranged) as bench:
+        found = bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=3)
         assert isinstance(found, Start)
-        assert len(found.variant_s) == 2
-        assert [expected.outputs[TIMED]["output_0"].shape for expected in map(reference_of, bench._benches)] == [
-            (8, 8),
-            (64, 8),
-        ]
+        assert bench.expected is not None
+        shapes = {kind: outputs["output_0"].shape for kind, outputs in bench.expected.outputs.items()}
+        assert (shapes["noise 8x20"], shapes["noise"]) == ((8, 8), (64, 8))
+        assert len({seat.child.pid for seat in bench._seats if seat.child}) == 2
         assert len(bench.alone(reference_variant(), 0.02)) >= 2
+    assert len(found.variant_s) == len(found.control_s) == 3
+    assert len(found.sizes_s) == len(found.size_log_ratios) == 2
 
 
-def reference_of(bench: PairBench):  # type: ignore[no-untyped-def]
-    assert bench.expected is not None
-    return bench.expected
+def test_the_log_ratio_of_a_start_is_the_weighted_mean_over_the_sizes(ranged: Path, monkeypatch: pytest.MonkeyPatch):
+    seconds = iter([2.0, 1.0, 8.0, 4.0])  # of the control and the variant at one size, then the other way round
+    monkeypatch.setattr(module, "value_of", lambda turn, settings: next(seconds))
+    with bench_of(ranged) as bench:
+        found = bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=1)
+    assert isinstance(found, Start)
+    assert found.size_log_ratios == pytest.approx((math.log(2), -math.log(2)))
+    assert found.sizes_s == pytest.approx((1.0, 8.0))
+    assert found.log_ratio == pytest.approx(0.25 * math.log(2) - 0.75 * math.log(2))
+    assert found.value_s == pytest.approx(8**0.75)
 
 
-def test_one_size_is_measured_as_ever(tmp_path: Path):
-    assert isinstance(bench_of(tmp_path / "model.xml", SETTINGS, 0), PairBench)
+def test_outputs_that_are_wrong_at_one_size_are_refused_at_first_sight(ranged: Path):
+    wrong = {kind: {"output_0": np.ones((n, 8), np.float32)} for kind, n in (("noise", 64), ("noise 8x20", 8))}
+    with bench_of(ranged) as bench:
+        bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=1)
+        assert bench.expected is not None
+        bench.checked.clear()
+        bench.expected = Reference({**bench.expected.outputs, "noise 8x20": wrong["noise 8x20"]})
+        found = bench.start(settings_of(1), reference_variant(), part="screening", number=1, pairs=1)
+    assert isinstance(found, MeasurementFailed)
+    assert "noise 8x20" in found.message
 
 
-def test_a_variant_that_fails_at_one_size_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    class Failing:
-        def __init__(self, model: Path, settings: MeasureSettings, seed: int, **_: object) -> None:
-            self.fails = model.parent.name == "1"
+def test_a_size_with_which_a_variant_does_not_run_is_told(ranged: Path, tmp_path: Path):
+    for file in ranged.parent.iterdir():
+        shutil.copy(file, tmp_path)
+    checks = load_by_kind(tmp_path / CHECKS)
+    checks["noise 8x20"]["x"] = np.ones((8, 21), np.float32)
+    save_by_kind(tmp_path / CHECKS, checks)
+    expected = Reference({"noise": {"output_0": np.zeros((64, 8), np.float32)}})
+    with bench_of(tmp_path / ranged.name) as bench:
+        bench.expected = expected
+        with pytest.raises(ChildError, match="with x=8x20: "):
+            bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=1)
 
-        def __enter__(self) -> Failing:
-            return self
 
-        def __exit__(self, *_: object) -> None:
-            pass
+def test_sizes_are_compared_with_what_the_source_gives_at_each(ranged: Path):
+    checks, wanted = load_by_kind(ranged.with_name(CHECKS)), load_by_kind(ranged.with_name(REFERENCE))
+    assert list(checks)[:2] == ["noise", "noise 8x20"]
+    assert {kind: a["x"].shape[0] for kind, a in checks.items()}["noise 8x20"] == 8
+    assert wanted["noise 8x20"]["output_0"].shape == (8, 8)
+    assert wanted.keys() == checks.keys()
 
-        def start(self, *_: object, **__: object) -> Start | MeasurementFailed:
-            return MeasurementFailed("refused", "no") if self.fails else start((1.0,), (1.0,))
 
-    monkeypatch.setattr(module, "PairBench", Failing)
-    sizes = [MeasuredSize({"x": [n]}, 0.5, f"inputs_{n}.npz") for n in (1, 2)]
-    for name in ("model.xml", "inputs_1.npz", "inputs_2.npz"):
-        (tmp_path / name).write_bytes(b"")
-    with RangeBench(tmp_path / "model.xml", sizes, SETTINGS, 0) as bench:
-        found = bench.start(reference_variant(), reference_variant(), part="final", number=1, pairs=1)
-    assert found == MeasurementFailed("refused", "with x=2: no")
+def test_every_size_is_compared_however_short_the_time(tmp_path: Path):
+    model = read(any_frames(tmp_path, {}), tmp_path / "out", "x=8|16|64x20", seconds=0.0)
+    assert list(load_by_kind(model.with_name(REFERENCE))) == ["noise", "noise 16x20", "noise 64x20"]
+
+
+def test_what_has_several_sizes_stays_open_whatever_else_is_tried(tmp_path: Path):
+    model = read(line_reader(tmp_path), tmp_path / "out", "x=1x3x48x64|160")
+    assert [attempt.shapes.given[0] for attempt in _opened(model.parent)] == [
+        "x=?x3x48x?", "x=1x3x?x?", "x=1x3x48x?", "x=?x3x?x?"
+    ]  # fmt: skip
+
+
+def test_turns_take_the_inputs_of_each_size(ranged: Path, monkeypatch: pytest.MonkeyPatch):
+    fed = list[str]()
+    whole = module.Seat.feed
+
+    def feed(seat: module.Seat, kind: str) -> None:
+        fed.append(kind)
+        whole(seat, kind)
+
+    monkeypatch.setattr(module.Seat, "feed", feed)
+    with bench_of(ranged) as bench:
+        bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=2)
+    small, large = ["noise 8x20"] * 2, ["noise"] * 2
+    assert fed[-8:] == [*small, *large, *large, *small]
+
+
+def test_inputs_of_the_sizes_stay_where_there_is_no_reference(ranged: Path, tmp_path: Path):
+    for file in ranged.parent.iterdir():
+        if file.name not in (REFERENCE, SHAKEN):
+            shutil.copy(file, tmp_path)
+    _conclude(tmp_path, None, "")
+    with bench_of(tmp_path / ranged.name) as bench:
+        bench.start(reference_variant(), reference_variant(), part="screening", number=1, pairs=1)
+        assert bench.expected is not None
+        assert list(bench.expected.outputs) == ["noise 8x20", "noise"]
+
+
+def test_the_reference_implementation_is_right_where_one_size_departs(tmp_path: Path):
+    right = {"noise": {"output_0": np.ones(4)}, "noise 8": {"output_0": np.ones(8)}}
+    save_by_kind(tmp_path / EVALUATED, right)
+    save_by_kind(tmp_path / REFERENCE, right | {"noise 8": {"output_0": 2 * np.ones(8)}, "zeros": right["noise"]})
+    _settle(tmp_path)
+    assert load_by_kind(tmp_path / REFERENCE).keys() == right.keys()
+
+
+def settings_of(threads: int) -> Variant:
+    return settings_variant("CPU", {"INFERENCE_NUM_THREADS": str(threads)}, threads)
+
+
+def test_one_size_has_no_sizes(tmp_path: Path):
+    assert load_sizes(tmp_path) == []
+
+
+def sized_start(small_s: float, large_s: float, control: tuple[float, float] = (1.0, 4.0)) -> Start:
+    """Return a start of one turn of a variant at two sizes of equal weight beside a control."""
+    ours, theirs = np.log([small_s, large_s]), np.log(control)
+    together = math.exp(ours.mean()), math.exp(theirs.mean())
+    loaded: Any = {"accuracy": {}}
+    return Start(
+        (together[0],),
+        (together[1],),
+        (together[0],),
+        loaded,
+        sizes_s=(small_s, large_s),
+        size_log_ratios=tuple((theirs - ours).tolist()),
+    )
+
+
+def entrant(name: str, **starts: Sequence[Start]) -> Entrant:
+    variant = replace(reference_variant(), name=name)
+    return Entrant(variant, **{part: dict(enumerate(each, 1)) for part, each in starts.items()})
+
+
+@pytest.mark.parametrize("control", ["old", "other"])
+def test_what_a_candidate_gains_at_each_size_is_told(control: str):
+    seconds = {"old": (1.0, 4.0), "new": (0.5, 8.0), "other": (2.0, 2.0)}
+    starts = {name: [sized_start(*each)] * 2 for name, each in seconds.items()}
+    entries = {
+        "old": entrant("old", screened=starts["old"]),  # took turns with all, so that it has no final of its own
+        TWIN: entrant(TWIN, final=starts["old"]),
+        **{name: entrant(name, screened=starts[name], final=starts[name]) for name in ("new", "other")},
+    }
+    found = Contest(entries, control, "old", "", None, Rules(0.95, 0.02, 3), beside="old")
+    for name, each in seconds.items():
+        assert np.exp(size_log_gains(found, name)) == pytest.approx(np.divide(seconds[control], each))
+        assert size_seconds(found, name) == pytest.approx(each)
+
+
+def test_of_a_first_sight_the_screening_tells_the_gains():
+    entries = {
+        "old": entrant("old", screened=[sized_start(1.0, 4.0)]),
+        "new": entrant("new", screened=[sized_start(0.5, 4.0)]),
+    }
+    found = Contest(entries, "old", "old", "", None, Rules(0.95, 0.02, 3))
+    assert np.exp(size_log_gains(found, "new")) == pytest.approx((2.0, 1.0))
+
+
+def test_one_size_gains_nothing_by_size():
+    start = Start((1.0,), (1.0,), (1.0,), {"accuracy": {}})  # type: ignore[arg-type]
+    found = Contest({"old": entrant("old", screened=[start])}, "old", "old", "", None, Rules(0.95, 0.02, 3))
+    assert size_log_gains(found, "old") == []

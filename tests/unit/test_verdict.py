@@ -10,8 +10,9 @@ import pytest
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.placing.rows import ContestRecord
 from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text, judged_on
-from pipeline.result.records import CandidateRecord, FailureRecord
+from pipeline.result.records import CandidateRecord, FailureRecord, SizeRecord
 from pipeline.result.verdict import Limits, decide, predicted
+from pipeline.result.words import sizes_text
 from tests.reports import accuracy
 
 FREE = Limits()
@@ -60,6 +61,18 @@ def test_the_bound_is_of_what_was_tried_where_something_was_not() -> None:
     assert "at most 3.1 % is to be had)" in decide([FAST, HALF], contest([], ratios), FREE).text
     assert (
         "at most 3.1 % is to be had of what was tried)" in decide([FAST, HALF, untried], contest([], ratios), FREE).text
+    )
+
+
+def test_the_sizes_that_an_answer_is_for_are_told_and_what_it_gains_at_each() -> None:
+    sizes = [SizeRecord("x=1x8", 0.75, 2.5, 1e-3), SizeRecord("x=1x64", 0.25, 1.2, 4e-3)]
+    fast, half = replace(FAST, sizes=sizes), replace(HALF, sizes=[replace(s, times_as_fast=1.0) for s in sizes])
+    claimed = decide([fast, half], contest(["fast"], {"fast": ratio(2.0)}), FREE)
+    assert claimed.text.endswith("By size that is 2.500 times at x=1x8 (75 %), 1.200 times at x=1x64 (25 %).")
+    neither = decide([fast, half], contest([], {"fast": ratio(1.0)}), FREE)
+    assert neither.text.endswith("All of this is for x=1x8 (75 %), x=1x64 (25 %) together.")
+    assert sizes_text(fast) == (
+        "fast by size: 1.000 ms at x=1x8, 2.500 times as fast; 4.000 ms at x=1x64, 1.200 times as fast."
     )
 
 

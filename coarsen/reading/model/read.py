@@ -38,6 +38,7 @@ from coarsen.reading.sizes.shapes import (
     shown,
     with_given,
 )
+from coarsen.reading.sizes.size_ranges import OTHER_SIZES
 from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
@@ -170,6 +171,8 @@ def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, sha
         with_shapes = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in model.inputs)
         return UsageError(f"{path} does not run with {with_shapes}: it fails: {why_not}.", other_sizes(declared))
     tried = ", ".join(f"{input_name(p)} {shown(sized(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports)
+    if shapes.ranges:
+        return UsageError(f"{path} does not run with {tried}: it fails: {why_not}.", OTHER_SIZES)
     return UsageError(
         f"{path} does not run with {tried}, what its dynamic inputs are measured with: it fails: {why_not}.",
         f"Set measure.dynamic_size to another size. {other_sizes(declared)}",

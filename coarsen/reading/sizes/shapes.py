@@ -54,6 +54,10 @@ class InputShapes:
         if data and ranges:
             raise UsageError("Arrays have one size, and ranges have several.", "Leave out --input or --shape-range.")
         points_of(ranges)
+        named = {each.name for each in ranges} & {text.rpartition("=")[0] for text in settings.shapes}
+        if named:
+            what = f"{listed(sorted(named))} has" if all(named) else "The input has"
+            raise UsageError(f"{what} both a shape and a range.", "Leave out --shape or --shape-range.")
         given = (*settings.shapes, *(each.bounds for each in ranges))
         digest = inputs_sha256(data) if data else ""
         return cls(given, settings.keep_dynamic, data, digest, ranges=tuple(settings.shape_ranges))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pipeline.core.errors import UsageError
 
 MOST_SIZES = 6
+OTHER_SIZES = "Give sizes with which the model runs after --shape-range."
 _EXAMPLES = "Write NAME=1x3x[32..640]x320, or sizes with weights as in NAME=1x3x32|320*3|640x320."
 _PLAIN = re.compile(r"\d+|\?")
 _RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")

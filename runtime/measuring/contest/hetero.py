@@ -22,6 +22,7 @@ from pipeline.core.stages import Subject
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.pairs import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.contest.variant import Variant, executed_names, hetero_variant, outputs_of, reference_of, start
+from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.affinity import affinities
 from runtime.measuring.process.child import ChildError, NoReferenceError
@@ -157,8 +158,9 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
         child, loaded = start(reference_variant(), model, settings, seed=seed)
         with child:
             begun = time.monotonic()
-            timed = outputs_of(child)
+            timed = {TIMED: outputs_of(child)}
             took_s = time.monotonic() - begun
-            return reference_of(model, timed, loaded["int8_kernels"], seconds=took_s, load_s=loaded["compile_s"])
+            kernels, load_s = loaded["int8_kernels"], loaded["compile_s"]
+            return reference_of(model, timed, int8_kernels=kernels, seconds=took_s, load_s=load_s)
     except ChildError as error:
         raise NoReferenceError(error.failed) from error

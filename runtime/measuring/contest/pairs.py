@@ -6,6 +6,11 @@ disturbs both: its speed changes within tenths of a second, and longer turns wer
 processes change roles from start to start: what one of them has more of than the other, an early place in memory, say,
 then goes to neither side. While variants are screened, the control stays as it is.
 
+Where one answer is to serve several sizes of inputs, the processes hold the model with its dimensions open, as it is
+deployed, and take the inputs of each size in turn. A pair is then turns of either at every size, side by side, and its
+seconds are their weighted geometric mean: the log ratio of a start is the weighted mean of those at the sizes, and a
+contest decides as it does at one. The first inference after a change of size is not timed.
+
 Source: the protocol and the noise behind it are in docs/measuring.md.
 """
 
@@ -20,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -28,8 +33,10 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.measured_sizes import MeasuredSize
 from runtime.measuring.contest.baselines import reference_variant
-from runtime.measuring.contest.variant import Variant, check, load, outputs_of, reference_of, warm_up
+from runtime.measuring.contest.variant import Variant, check, load, outputs_by_kind, reference_of, warm_up
+from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.outputs.quality import affordable
 from runtime.measuring.process.answers import CheckedLoad, LoadAnswer, RunAnswer
@@ -51,7 +58,8 @@ class Start:
     variant_s, control_s: one value per turn, equal positions being neighbours in time: the percentile of the turn's
     latencies that the objective asks for, or its seconds per inference. samples_s: the variant's latencies, of long
     turns some. loaded: what its process says of it. turns_s: seconds that all turns of the variant took, and of the
-    control. warm_up: inferences before. run: what measured it, later ones greater; "" where one alone does.
+    control. warm_up: inferences before. run: what measured it, later ones greater; "" where one alone does. sizes_s: at
+    each of several sizes, the median over the variant's turns, and size_log_ratios as `log_ratio`; of one size empty.
     """
 
     variant_s: tuple[float, ...]
@@ -64,6 +72,8 @@ class Start:
     peak_bytes: int = 0
     waited_share: float = 0.0
     run: str = ""
+    sizes_s: tuple[float, ...] = ()
+    size_log_ratios: tuple[float, ...] = ()
 
     @property
     def log_ratio(self) -> float:
@@ -103,11 +113,12 @@ class Bench(Protocol):
 
 @dataclass(slots=True)
 class Seat:
-    """A resident process, and the identity of the variant that is loaded in it."""
+    """A resident process, the identity of the variant that is loaded in it, and the kind of inputs that it was fed."""
 
     settings: MeasureSettings
     child: Child | None = None
     holds: str = ""
+    fed: str = TIMED
 
     def begin(self) -> None:
         """Start the process, if there is none; it gets ready meanwhile."""
@@ -123,12 +134,23 @@ class Seat:
             ChildError: it cannot be compiled.
         """
         self.begin()
-        self.holds = ""
+        self.holds, self.fed = "", TIMED
         with self.asked() as child:
             own = str(Path(cache) / variant.identity) if cache else ""  # so that all first starts are compiled whole
             told = load(child, variant, model, self.settings, seed=seed, cache=own)
         self.holds = variant.identity
         return told
+
+    def feed(self, kind: str) -> None:
+        """Let inferences to come take inputs of a kind, unless they do.
+
+        Raises:
+            ChildError: it does not run with them.
+        """
+        if self.fed != kind:
+            with self.asked() as child:
+                child.ask("feed", kind=kind)
+            self.fed = kind
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Child]:
@@ -155,7 +177,8 @@ class PairBench:
 
     expected: what the reference gives; None to run it at the first start. realtime: whether turns run under real-time
     scheduling; None until it is decided, at the first start. checks_s: seconds that comparing outputs may take; the
-    first kind of inputs is compared in any case. checked_s: that it has taken.
+    first kind of inputs, and each of the sizes, is compared in any case. checked_s: that it has taken. sizes: that one
+    answer is to serve; none where inputs have one size, which lies beside the model.
     """
 
     model: Path
@@ -165,6 +188,7 @@ class PairBench:
     realtime: bool | None = None
     checks_s: float = math.inf
     checked_s: float = 0.0
+    sizes: Sequence[MeasuredSize] = ()
     checked: dict[str, Accuracy | MeasurementFailed] = field(default_factory=dict)
     _seats: tuple[Seat, Seat] = field(init=False)
     _controlled: int = 0
@@ -247,6 +271,11 @@ class PairBench:
         return told
 
     @property
+    def _kinds(self) -> list[str]:
+        """Return the kinds of inputs that are timed: one of every size."""
+        return [size.kind for size in self.sizes] or [TIMED]
+
+    @property
     def _alive(self) -> list[Child]:
         return [seat.child for seat in self._seats if seat.child is not None]
 
@@ -258,8 +287,9 @@ class PairBench:
             loaded = self._load_control(self._seats[1], reference_variant())
             with self._seats[1].asked() as child:
                 begun = time.monotonic()
-                self.expected = reference_of(self.model, outputs_of(child), loaded["int8_kernels"])
-                self._kind_s = time.monotonic() - begun
+                timed = outputs_by_kind(child, self._kinds)
+                self._kind_s = (time.monotonic() - begun) / len(self._kinds)
+            self.expected = reference_of(self.model, timed, int8_kernels=loaded["int8_kernels"])
         return self.expected
 
     def _check(
@@ -267,10 +297,10 @@ class PairBench:
     ) -> Accuracy | MeasurementFailed:
         """Return how far a variant's outputs are from the reference's, or why it must not count.
 
-        every: on as many kinds of inputs as there is time for; else on the first alone, which is cheap.
+        every: on as many kinds of inputs as there is time for; else on the first of every size, which is cheap.
         """
         left_s = self.checks_s - self.checked_s if every else 0.0
-        kinds = affordable(list(expected.outputs), self._kind_s or expected.seconds, left_s)
+        kinds = affordable(list(expected.outputs), self._kind_s or expected.seconds, left_s, len(self._kinds))
         key = f"{variant.identity} {loaded['cached']}"
         known = self.checked.get(key)
         if known is None or (isinstance(known, Accuracy) and len(known.kinds) < len(kinds)):
@@ -283,30 +313,49 @@ class PairBench:
         return self.checked[key]
 
     def _warm_up(self, seat: Seat) -> int:
-        with seat.asked() as child:
-            return warm_up(child, self.settings.turn_s, 1)
+        """Run inferences of every size; return how many.
+
+        Raises:
+            ChildError: it does not run with one of them, which is told.
+        """
+        count = 0
+        for place, kind in enumerate(self._kinds):
+            try:
+                seat.feed(kind)
+                with seat.asked() as child:
+                    count += warm_up(child, self.settings.turn_s, 1)
+            except ChildError as error:
+                raise ChildError(self._told_of(place, error.failed)) from error
+        return count
+
+    def _told_of(self, place: int, failed: MeasurementFailed) -> MeasurementFailed:
+        """Return a failure with the size of inputs at which it happened, if there are several."""
+        return replace(failed, message=f"with {self.sizes[place]}: {failed.message}") if self.sizes else failed
 
     def _turns(
         self, ours: Seat, theirs: Seat, loaded: CheckedLoad, pairs: int, seconds: float
     ) -> Start | MeasurementFailed:
-        values: dict[bool, list[float]] = {True: [], False: []}
+        values: dict[bool, list[list[float]]] = {own: [[] for _ in self._kinds] for own in (True, False)}
         samples: list[float] = []
         delay_s = runnable_s = 0.0
         cpu_s: list[float] = []
         spent = {True: 0.0, False: 0.0}
-        for own in order_of_turns(lambda i: i < pairs or sum(spent.values()) < seconds):
+        wants_more = lambda i: i < pairs or sum(spent.values()) < seconds  # noqa: E731
+        for place, own in order_of_turns(wants_more, len(self._kinds)):
             begun = time.monotonic()
             try:
-                with (ours if own else theirs).asked() as child:
+                seat = ours if own else theirs
+                seat.feed(self._kinds[place])
+                with seat.asked() as child:
                     turn: RunAnswer = child.ask(
                         "run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime)
                     )
             except ChildError as error:
                 if own:
-                    return error.failed
+                    return self._told_of(place, error.failed)
                 raise
             spent[own] += time.monotonic() - begun
-            values[own].append(value_of(turn, self.settings))
+            values[own][place].append(value_of(turn, self.settings))
             if own:
                 samples += thinned(turn["samples_s"])
                 cpu_s.append(turn["cpu_s"])
@@ -318,19 +367,24 @@ class PairBench:
                 peak_bytes = int(child.ask("memory")["peak_bytes"])
         except ChildError as error:
             return error.failed
+        weights = [size.weight for size in self.sizes] or [1.0]
+        logs = {own: np.log(each) for own, each in values.items()}  # [sizes, pairs]
+        several = len(self._kinds) > 1
         return Start(
-            tuple(values[True]),
-            tuple(values[False]),
+            tuple(np.exp(weights @ logs[True]).tolist() if several else values[True][0]),
+            tuple(np.exp(weights @ logs[False]).tolist() if several else values[False][0]),
             tuple(samples),
             loaded,
             turns_s=(spent[True], spent[False]),
             cpu_s=float(np.median(cpu_s)),
             peak_bytes=peak_bytes,
             waited_share=delay_s / runnable_s if runnable_s else 0.0,
+            sizes_s=tuple(np.exp(np.median(logs[True], axis=1)).tolist()) if several else (),
+            size_log_ratios=tuple(np.median(logs[False] - logs[True], axis=1).tolist()) if several else (),
         )
 
     def alone(self, variant: Variant, seconds: float) -> Sequence[float]:
-        """Return the latencies of a variant that runs on its own, under the load that is set.
+        """Return the latencies of a variant that runs on its own, under the load that is set, at every size as long.
 
         Inferences come back to back, at random at a mean rate, or several at once, which count till the last has ended.
 
@@ -341,24 +395,34 @@ class PairBench:
         variant = replace(variant, requests=together) if together > 1 else variant
         self._load(seat, variant)
         self._warm_up(seat)
-        with seat.asked() as child:
-            if together > 1:
-                return list(child.ask("burst", seconds=seconds)["samples_s"])
-            if rate:
-                return list(child.ask("arrive", seconds=seconds, rate=rate, seed=self.seed)["samples_s"])
-            return list(child.ask("run", seconds=seconds, minimum=1, realtime=False)["samples_s"])
+        if together > 1:
+            command: dict[str, Any] = {"do": "burst"}
+        elif rate:
+            command = {"do": "arrive", "rate": rate, "seed": self.seed}
+        else:
+            command = {"do": "run", "minimum": 1, "realtime": False}
+        samples: list[float] = []
+        for kind in self._kinds:
+            seat.feed(kind)
+            with seat.asked() as child:
+                samples += child.ask(**command, seconds=seconds / len(self._kinds))["samples_s"]
+        return samples
 
 
-def order_of_turns(goes_on: Callable[[int], bool]) -> Iterator[bool]:
-    """Yield whose turn it is, the variant's or not: control and variant alternate in who begins a pair.
+def order_of_turns(goes_on: Callable[[int], bool], sizes: int = 1) -> Iterator[tuple[int, bool]]:
+    """Yield at which size, and whose turn it is, the variant's or not: control and variant alternate in who begins.
 
-    goes_on: whether there is another pair after so many.
+    goes_on: whether there is another pair after so many; each goes through all sizes, the other way every other time.
 
-    >>> list(order_of_turns(lambda i: i < 2))
+    >>> [own for _, own in order_of_turns(lambda i: i < 2)]
     [False, True, True, False]
+    >>> list(order_of_turns(lambda i: i < 2, sizes=2))[:5]
+    [(0, False), (0, True), (1, True), (1, False), (1, False)]
     """
     for i in itertools.takewhile(goes_on, itertools.count()):
-        yield from (False, True) if i % 2 == 0 else (True, False)
+        for place in range(sizes) if i % 2 == 0 else reversed(range(sizes)):
+            first = (i + place) % 2 == 1
+            yield from ((place, first), (place, not first))
 
 
 def thinned(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:

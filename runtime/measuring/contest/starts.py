@@ -60,7 +60,6 @@ def _document(result: Start | MeasurementFailed) -> dict[str, Any]:
 def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     if "failed" in record:
         return MeasurementFailed(**record["failed"])
-    fields = dict(record["start"])
-    for name in ("variant_s", "control_s", "samples_s", "turns_s"):
-        fields[name] = tuple(fields[name])
+    said: Mapping[str, Any] = record["start"]
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     return Start(**fields)

@@ -15,12 +15,12 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.shared.checks import FLOAT, NORMALISED, REFERENCE, SHAKEN, load_by_kind
+from pipeline.shared.checks import NORMALISED, REFERENCE, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Outputs, OutputsByKind, Reference, lost_int8
-from runtime.measuring.outputs.quality import accepted
+from runtime.measuring.outputs.quality import accepted, reference_beside
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.batching import repeated
@@ -190,28 +190,33 @@ def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
 
 
 def kinds_of(model: Path) -> list[str]:
-    """Return the kinds of inputs on which outputs of a normalised model are compared; see `expected_outputs`."""
-    return list(expected_outputs(model, {}))
-
-
-def expected_outputs(model: Path, timed: Outputs) -> OutputsByKind:
-    """Return what outputs are compared with, by kind of inputs: those of the source model if they lie beside `model`.
-
-    model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
-    """
-    return _beside(model, REFERENCE) or {TIMED: timed}
+    """Return the kinds of inputs on which outputs of a normalised model are compared."""
+    beside = model.with_name(REFERENCE)
+    return list(load_by_kind(beside)) if beside.is_file() else [TIMED]
 
 
 def reference_of(
-    model: Path, timed: Outputs, int8_kernels: Sequence[str] | None, *, seconds: float = 0.0, load_s: float = 0.0
+    model: Path,
+    timed: OutputsByKind,
+    *,
+    int8_kernels: Sequence[str] | None = None,
+    seconds: float = 0.0,
+    load_s: float = 0.0,
 ) -> Reference:
-    """Return what variants of a model are compared with; see `expected_outputs`.
+    """Return what variants of a model are compared with: outputs of the source model if they lie beside `model`.
 
+    model: normalised. timed: what it gives itself on the CPU in f32 for the inputs that are timed, if none lie there.
     int8_kernels: of the whole model on the CPU in f32. seconds, load_s: that its outputs took there, and compiling it.
     """
-    exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
-    outputs = expected_outputs(model, timed)
-    return Reference(outputs, int8_kernels, seconds, load_s, exact, [varied for varied in variations if varied])
+    beside, normalised = reference_beside(model.parent), model.with_name(NORMALISED)
+    return replace(
+        beside,
+        outputs=beside.outputs or timed,
+        int8_kernels=int8_kernels,
+        seconds=seconds,
+        load_s=load_s,
+        normalised=load_by_kind(normalised) if normalised.is_file() else {},
+    )
 
 
 def known_reference(model: Path, ran: Mapping[str, Any] | None) -> Reference | None:
@@ -220,12 +225,6 @@ def known_reference(model: Path, ran: Mapping[str, Any] | None) -> Reference | N
     ran: `Reference.ran` of another process that has run it; None if none has.
     """
     return None if ran is None or not model.with_name(REFERENCE).is_file() else reference_of(model, {}, **ran)
-
-
-def _beside(model: Path, name: str) -> OutputsByKind:
-    """Return the outputs that lie beside a model, {} if there are none."""
-    beside = model.with_name(name)
-    return load_by_kind(beside) if beside.is_file() else {}
 
 
 def check(

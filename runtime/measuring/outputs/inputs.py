@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import openvino as ov
 
 from pipeline.core.errors import ModelError
 from pipeline.shared.checks import CHECKS, load_by_kind
 from pipeline.shared.model_inputs import GIVEN, SEQUENCE, input_name, make_inputs
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 TIMED = "timed"  # the kind of the inputs that inferences are timed with
 

@@ -108,10 +108,11 @@ class Reference:
     outputs: of one inference of the whole model for every kind of inputs. int8_kernels: names of the kernels that it
     computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
     compiling took. exact: what a model that quantises activations as it runs gives without that, for the same inputs;
-    empty where that is unknown. variations: other outputs that are right, too, by kind: of the model that is measured
-    in f32, of inputs that were changed by as little as rounding does; what they differ by, outputs may.
+    empty where that is unknown. shaken: what it gives for inputs that were changed by as little as rounding does.
+    normalised: what the model that is measured gives in f32, which its read step has accepted.
 
-    channels: see `channels_of`. rounding: how far the outputs are from the exact ones. slack: how far variations are.
+    channels: see `channels_of`. rounding: how far the outputs are from the exact ones. slack: how far the shaken ones
+    are; infinitely where they cannot be compared. known: how far the normalised ones are.
     """
 
     outputs: OutputsByKind
@@ -119,10 +120,12 @@ class Reference:
     seconds: float = 0.0
     load_s: float = 0.0
     exact: OutputsByKind = field(default_factory=dict)
-    variations: Sequence[OutputsByKind] = ()
+    shaken: OutputsByKind = field(default_factory=dict)
+    normalised: OutputsByKind = field(default_factory=dict)
     channels: Mapping[str, Channels] = field(init=False)
     rounding: DifferencesByKind = field(init=False)
     slack: DifferencesByKind = field(init=False)
+    known: DifferencesByKind = field(init=False)
 
     @property
     def ran(self) -> dict[str, Any]:
@@ -132,16 +135,14 @@ class Reference:
 
     def __post_init__(self) -> None:
         channels = channels_of(list(self.outputs.values()))
-        each = [_by_kind(varied, self.outputs, channels) for varied in self.variations]
-        slack: dict[str, dict[str, OutputDifference]] = {}
-        for kind, name, one in (
-            (k, n, d) for by_kind in each for k, named in by_kind.items() for n, d in named.items()
-        ):
-            known = slack.setdefault(kind, {})
-            known[name] = _larger(known[name], one) if name in known else one
+        slack = dict(_by_kind(self.shaken, self.outputs, channels))
+        for kind in (self.outputs.keys() & self.shaken.keys()) - slack.keys():
+            far = math.inf
+            slack[kind] = {n: OutputDifference(n, _kind(a), far, far) for n, a in self.outputs[kind].items()}
         object.__setattr__(self, "channels", channels)
         object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, channels))
         object.__setattr__(self, "slack", slack)
+        object.__setattr__(self, "known", _by_kind(self.normalised, self.outputs, channels))
 
 
 def _by_kind(actual: OutputsByKind, expected: OutputsByKind, channels: Mapping[str, Channels]) -> DifferencesByKind:
@@ -152,18 +153,6 @@ def _by_kind(actual: OutputsByKind, expected: OutputsByKind, channels: Mapping[s
         if not isinstance(each, MeasurementFailed):
             found[kind] = {d.name: d for d in each}
     return found
-
-
-def _larger(one: OutputDifference, other: OutputDifference) -> OutputDifference:
-    """Return the larger of each figure."""
-    flipped = max(one, other, key=flip_share)
-    return replace(
-        one,
-        difference=max(one.difference, other.difference),
-        unmatched=max(one.unmatched, other.unmatched),
-        flips=flipped.flips,
-        decisions=flipped.decisions,
-    )
 
 
 def flip_share(apart: OutputDifference) -> float:

@@ -15,6 +15,7 @@ from pipeline.core.accuracy import LOW_TOLERANCE, Accuracy, AccuracyLimits
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.checks import FLOAT, REFERENCE, SHAKEN, load_by_kind
 from pipeline.shared.model_inputs import ZEROS
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import (
@@ -28,19 +29,24 @@ from runtime.measuring.outputs.outputs import (
     percent,
 )
 
-SLACK = 3.0  # times what other right outputs differ by, of which a few are known at most
-ROUNDING = 1.25  # times what rounding activations does to the reference: other roundings come to about as much
+SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
+SAME_INDICES = 0.05  # share of indices, or rows, that two computations may differ by: chance decides near ties
+SHAKES = 3.0  # times what a tiny change of the inputs does, by which outputs may differ
+ROUNDED = 1.5  # times what rounding its activations does to the reference, by which another rounding lies apart from it
+ROUNDING = 1.25  # the same from the float outputs: other roundings come to about as much
 INT8_TOLERANCE = 1e-2  # what two right runtimes differ by that round activations to int8: 0.4 % were measured
 ENOUGH_DECISIONS = 20  # on one kind of inputs, for the share that flips to tell something
 
 Metric = Callable[[Outputs], float]
+Figure = Callable[[OutputDifference], float]
 
 
 @dataclass(frozen=True, slots=True)
 class KindDifference:
     """An output on a kind of inputs: how far from the reference's, and how far both are from the float's if known.
 
-    slack: what other outputs differ by that are right, too; None where none are known.
+    slack: how far the reference's own output moves where inputs change by as little as rounding does, and known: how
+    far the model as it was read is in f32; None if unknown.
     """
 
     kind: str
@@ -48,44 +54,59 @@ class KindDifference:
     slack: OutputDifference | None = None
     from_float: OutputDifference | None = None
     rounding: OutputDifference | None = None
+    known: OutputDifference | None = None
+
+    def allowed(self, limit: float, figure: Figure, rounded: float = ROUNDED) -> float:
+        """Return how far a figure of the output may be from the reference's, which wavers itself.
+
+        That is the limit, or where that is more, what another rounding of the activations may come to, or what f32 is
+        known to; and besides what a tiny change of the inputs does.
+        """
+        rounding, slack, known = (
+            0.0 if own is None else figure(own) for own in (self.rounding, self.slack, self.known)
+        )
+        return max(limit, rounded * rounding, rounded * known) + SHAKES * slack
 
     def worst(self, limits: AccuracyLimits) -> tuple[float, str]:
         """Return how near it is to the limits, where 1 is at one of them and more is beyond, and in words what is.
 
-        What is no further from the float outputs than the reference is, and the limits, is right as well.
+        What is about as near to the float outputs as the reference is, or within the limits of them, is right as well.
         """
-        strain, words = worst_share(self.apart, self.kind, limits, (self.slack, SLACK))
+        strain, words = self._worst(self.apart, limits, ROUNDED)
         if self.from_float is not None:
-            strain = min(strain, worst_share(self.from_float, self.kind, limits, (self.rounding, ROUNDING))[0])
+            strain = min(strain, self._worst(self.from_float, limits, ROUNDING)[0])
         return strain, words
 
+    def _worst(self, apart: OutputDifference, limits: AccuracyLimits, rounded: float) -> tuple[float, str]:
+        """Return the largest of what an output differs by, each over what is allowed, and what that is in words.
 
-def worst_share(
-    apart: OutputDifference, kind: str, limits: AccuracyLimits, besides: tuple[OutputDifference | None, float]
-) -> tuple[float, str]:
-    """Return the largest of what an output differs by, each over what is allowed, and what that is in words.
+        Zeros make ties: indices, rows and decisions do not count on them, nor do few decisions anywhere.
+        """
+        tied, of_values = self.kind == ZEROS, apart.kind == "values"
+        told: list[tuple[float, float, str]] = []
 
-    Zeros make ties: indices, rows and decisions do not count on them, nor do few decisions anywhere. besides: what is
-    allowed besides the limits, times a factor.
-    """
-    more, factor = besides[0] or OutputDifference(apart.name, apart.kind, 0.0), besides[1]
-    tied, of_values = kind == ZEROS, apart.kind == "values"
-    told: list[tuple[float, float, str]] = []
-    if of_values:
-        words = f"outputs differ by {percent(apart.difference)} from the reference"
-        told.append((apart.difference, limits.output + factor * more.difference, words))
-    elif not tied:
-        words = f"{percent(apart.difference)} of the entries differ"
-        told.append((apart.difference, limits.indices + factor * more.difference, words))
-    if not tied:
-        words = f"{percent(apart.unmatched)} of the rows have no match"
-        told.append((apart.unmatched, limits.rows + factor * more.unmatched, words))
-    if not tied and apart.decisions >= ENOUGH_DECISIONS:
-        words = f"{apart.flips} of {apart.decisions} decisions flip"
-        told.append((flip_share(apart), limits.flips + factor * flip_share(more), words))
-    where = apart.name + (f" on {kind}" if kind != TIMED else "")
-    each = [(_over(value, allowed), f"{words} ({percent(allowed)} allowed; {where})") for value, allowed, words in told]
-    return max(each, default=(0.0, ""))
+        def tell(limit: float, figure: Figure, words: str) -> None:
+            told.append((figure(apart), self.allowed(limit, figure, rounded), words))
+
+        if of_values:
+            tell(limits.output, _difference, f"outputs differ by {percent(apart.difference)} from the reference")
+        elif not tied:
+            tell(limits.indices, _difference, f"{percent(apart.difference)} of the entries differ")
+        if not tied:
+            tell(limits.rows, _unmatched, f"{percent(apart.unmatched)} of the rows have no match")
+        if not tied and apart.decisions >= ENOUGH_DECISIONS:
+            tell(limits.flips, flip_share, f"{apart.flips} of {apart.decisions} decisions flip")
+        where = apart.name + (f" on {self.kind}" if self.kind != TIMED else "")
+        each = [(_over(value, most), f"{words} ({percent(most)} allowed; {where})") for value, most, words in told]
+        return max(each, default=(0.0, ""))
+
+
+def _difference(apart: OutputDifference) -> float:
+    return apart.difference
+
+
+def _unmatched(apart: OutputDifference) -> float:
+    return apart.unmatched
 
 
 def _over(value: float, allowed: float) -> float:
@@ -174,12 +195,12 @@ def compare_by_kind(
         apart = differences(actual[kind], expected, reference.channels, kind=kind)
         if isinstance(apart, MeasurementFailed):
             return apart
-        slack, rounding = reference.slack.get(kind, {}), reference.rounding.get(kind, {})
+        slack, rounding, known = (each.get(kind, {}) for each in (reference.slack, reference.rounding, reference.known))
         floats = differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
         # Where the float model has other rows than this one, it tells nothing of these outputs.
         from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
         compared += [
-            KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name))
+            KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name), known.get(d.name))
             for d in apart
             if kind == kinds[0] or not holds_nan(expected[d.name])
         ]
@@ -189,6 +210,26 @@ def compare_by_kind(
 def exact_tolerance(reference: Reference, settings: MeasureSettings) -> float:
     """Return what outputs in f32 may differ by; a model that is int8 itself is rounded by every runtime its own way."""
     return max(settings.tolerance, INT8_TOLERANCE) if reference.int8_kernels else settings.tolerance
+
+
+def same_within(output: float) -> AccuracyLimits:
+    """Return the limits within which two computations count as the same, whatever they decide by chance.
+
+    output: what numbers may differ by, relative in L2 norm.
+    """
+    own = AccuracyLimits.of(output)
+    return AccuracyLimits(output, max(own.indices, SAME_INDICES), max(own.rows, SAME_INDICES), math.inf)
+
+
+def reference_beside(folder: Path, outputs: OutputsByKind | None = None) -> Reference:
+    """Return what the source of a normalised model gives, as its read step has left it in a folder; empty if nothing.
+
+    outputs: of the reference, those of some kinds; all that are there if None.
+    """
+    known, exact, shaken = (
+        load_by_kind(folder / name) if (folder / name).is_file() else {} for name in (REFERENCE, FLOAT, SHAKEN)
+    )
+    return Reference(known if outputs is None else outputs, exact=exact, shaken=shaken)
 
 
 def limits_for(precisions: Mapping[str, str], reference: Reference, settings: MeasureSettings) -> AccuracyLimits:
@@ -209,8 +250,8 @@ def most_allowed(reference: Reference, settings: MeasureSettings) -> float:
     return settings.metric_drop if settings.metric else low_tolerance(settings, exact_tolerance(reference, settings))
 
 
-def affordable(kinds: Sequence[str], each_s: float, seconds: float) -> list[str]:
-    """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; one at least.
+def affordable(kinds: Sequence[str], each_s: float, seconds: float, least: int = 1) -> list[str]:
+    """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; `least` at least.
 
     each_s: seconds that one takes.
 
@@ -218,7 +259,7 @@ def affordable(kinds: Sequence[str], each_s: float, seconds: float) -> list[str]
     (['noise', 'smooth'], ['noise'])
     """
     count = seconds / each_s if each_s > 0 else (math.inf if seconds > 0 else 0.0)
-    return list(kinds[: max(1, int(min(count, len(kinds))))])
+    return list(kinds[: max(least, int(min(count, len(kinds))))])
 
 
 def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float:

@@ -6,6 +6,7 @@ error. A fault is an answer, {"error": {kind, message}}; only here is every exce
 anything.
 
     load     {variant, cache}                 -> LoadAnswer; cache: folder of compiled models, "" for none
+    feed     {kind}                           -> {}; inferences to come take inputs of this kind, see `check_inputs_of`
     outputs  {path, kinds}                    -> {} and writes the outputs of one inference as npz, by kind of inputs
     run      {seconds, minimum, realtime}     -> RunAnswer; a model with state has it reset, and its last sequence is
                                                  run to its end
@@ -79,6 +80,7 @@ class Session:
         self.model: ov.Model | None = None
         self.path = Path()
         self.inputs: Arrays = []
+        self.fed: dict[str, Arrays] = {}
         self.stateful = False
         self.decode_steps = 1
         self.decoded: list[int] = []
@@ -97,7 +99,8 @@ class Session:
         self.model = core.read_model(form_file(path, command["rewrite"]))
         # Inputs follow from how the model takes them, and must be the same for all its forms.
         plain = core.read_model(path) if command["rewrite"] else self.model
-        self.path = path
+        if path != self.path:
+            self.path, self.fed = path, {}
         self.inputs = inputs_of(plain, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
@@ -109,6 +112,19 @@ class Session:
         self._begin_sequences()
         self.loaded.load(self._repeated(self.inputs))
         return {**self.loaded.describe(), "compile_s": self.loaded.compile_s, "requests": len(self.requests)}
+
+    def feed(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Take inputs of another kind, and run one inference of every request: the first of new shapes takes longer."""
+        kind, model = command["kind"], self.model
+        if kind not in self.fed and model is not None:
+            self.fed[kind] = check_inputs_of(model, self.path, kind)
+        self.inputs = self.fed[kind]
+        self._executable().load(self._repeated(self.inputs))
+        self._begin_sequences()
+        for i, request in enumerate(self._loaded()):
+            self._step(i)
+            request.infer()
+        return {}
 
     def outputs(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Write the outputs of one inference, or of the last of a sequence where there is state, by kind of inputs."""
@@ -364,6 +380,7 @@ def _fault(error: Exception) -> dict[str, Any]:
 def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
     handlers: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         "load": session.load,
+        "feed": session.feed,
         "outputs": session.outputs,
         "run": session.run,
         "arrive": session.arrive,
