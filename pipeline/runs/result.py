@@ -261,7 +261,7 @@ def write_result(
         contest=contest,
         notes=[
             *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
-            *placing_notes(outcomes["place"]),
+            *(placing_notes(outcomes["place"]) if topology.p > 1 else ()),
         ],
         speedup_over_best_single=verdict.gain,
         files=files,
