@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ModelError, PlacewrightError, UsageError
+from pipeline.core.errors import PlacewrightError, UsageError
 from pipeline.core.process import die_first, die_with_parent
 
 Afterwards = Callable[[], None]
@@ -90,8 +90,8 @@ def _read(command: dict[str, Any]) -> Afterwards:
     from coarsen.reading.forms import write_forms
     from coarsen.reading.given_inputs import save_inputs
     from coarsen.reading.growth import ReadLimits
-    from coarsen.reading.reference import CheckInputs, write_outputs
     from coarsen.reading.quantisers import spell_out_quantisation
+    from coarsen.reading.reference import CheckInputs, write_outputs
     from coarsen.reading.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting import rewrite
     from coarsen.reading.shapes import InputShapes
@@ -106,11 +106,10 @@ def _read(command: dict[str, Any]) -> Afterwards:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
+    prepared: dict[str, Any] = {"prepare": spell_out_quantisation} if way.arithmetic else {}
     model, chosen, inputs = read.read_with_inputs(
-        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold
+        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )
-    if way.arithmetic and not spell_out_quantisation(model):
-        raise ModelError(f"{path} quantises nothing with constant limits.", "Read it the usual way.")
     if way.exposed:
         expose(model, way.exposed)
     asked = Rewrites(**command["rewrites"])

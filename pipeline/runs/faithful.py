@@ -4,8 +4,8 @@ The normalised model, its shapes concrete and its constants folded, is run on th
 compared with those of the source by an executor that shares as little as possible with it
 (`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: write quantisation as
 arithmetic, leave one dimension open, leave all open, do not fold constants, make the first operation that departs an
-output of its own. The first way that gives the right outputs is used, and what it costs is told; where none does, the model is refused with the first
-operation that departs.
+output of its own. The first way that gives the right outputs is used, and what it costs is told; where none does, the
+model is refused with the first operation that departs.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Profile:
     empty: Sequence[str] = ()
 
 
-def profile(
+def profile(  # noqa: PLR0913  what else decides it has names
     model: Path,
     graph: Graph,
     devices: Sequence[DeviceSpec],

@@ -1,4 +1,4 @@
-"""Quantisation written as arithmetic computes what FakeQuantize does, and leaves nothing to make integer products of."""
+"""Quantisation written as arithmetic computes what FakeQuantize does, and leaves none of them."""
 
 from __future__ import annotations
 
