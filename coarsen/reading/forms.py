@@ -33,7 +33,10 @@ def write_forms(
     lossless = bool(integer_products(model))
     rewrites = _rewritten(lossless=lossless, weights_int8=weights_int8)
     if any(op.get_type_name() == LSTM for op in model.get_ordered_ops()):
-        rewrites |= {INT8_LSTM: _with_int8_lstms}
+        rewrites = {
+            INT8_LSTM: _with_int8_lstms,
+            **rewrites,
+        }
     for rewrite, rewritten in rewrites.items():
         changed = model.clone()
         names = rewritten(changed)

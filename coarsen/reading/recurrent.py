@@ -21,7 +21,7 @@ from coarsen.reading.portions import named
 from pipeline.core.arrays import Float32
 
 LSTM = "LSTMSequence"
-LEVELS, LEAST_X, MOST_X = 256, -1.0, 127 / 128  # steps of 1/128, a power of two: the plug-in takes no others rightly
+LEVELS, LEAST_X, MOST_X = 256, -1.0, 127 / 128  # steps of 1/128, a power of two: others came out wrong
 LEAST = -128  # of integers of 8 bits, signed or not
 TINY = float(np.finfo(np.float32).tiny)
 LARGEST = 127  # of the integers that weights become

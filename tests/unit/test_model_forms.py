@@ -26,7 +26,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.runs.annotated import onnx_session
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.result import write_placed
-from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_notes
+from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_notes
 from pipeline.shared.payload import load_graph, read_json
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
 from runtime.measuring.baselines import reference_variant
@@ -196,6 +196,21 @@ def written(read: Path, folder: Path, rewrite: str) -> Mapping[str, Any]:
     names = load_graph(read / (f"{rewrite}.npz" if rewrite else "graph.npz")).names
     write_placed(folder, entry_of(read), names, measured_row(rewrite), SHA256)  # type: ignore[arg-type]
     return dict(json.loads((folder / "placement.json").read_text(encoding="utf-8")))
+
+
+def test_lstms_in_int8_begin_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.measuring.space.cpu_count", lambda: 4)
+    forms = (ModelForm(), ModelForm(INT8_LSTM, ("a",)), ModelForm(FLOAT_WEIGHTS, ("b",)))
+    first = [v for v in space(forms).first() if v.rewrite]
+    assert [v.name for v in first if "f32" in v.name] == [
+        "CPU int8-lstm 1 thread f32",
+        "CPU float-weights 4 threads f32",
+    ]
+    assert "CPU int8-lstm 2 threads f32" in {
+        v.name for v in space(forms).around(first[0]) + space(forms).around(first[1])
+    }
+    (lstm, *_) = (v for v in space(forms, "throughput").first() if v.rewrite)
+    assert "1 thread" not in lstm.name
 
 
 @pytest.mark.parametrize("rewrite", ["", INT8_WEIGHTS, FLOAT_WEIGHTS])
