@@ -43,6 +43,13 @@ def test_arithmetic_gives_what_fake_quantize_does(limits: tuple[Any, Any, Any, A
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+def test_halves_are_rounded_to_even_numbers_as_onnx_does() -> None:
+    model = quantised((0.0, 255.0, 0.0, 255.0))
+    spell_out_quantisation(model)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3) + np.float32(0.5)
+    np.testing.assert_array_equal(ov.Core().compile_model(model, "CPU", COMPARED)(x)[0], -np.rint(x))
+
+
 def test_the_result_keeps_its_name_and_other_names_are_unique() -> None:
     model = quantised((-1.0, 1.0, -1.0, 1.0))
     spell_out_quantisation(model)
