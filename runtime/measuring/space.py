@@ -142,25 +142,25 @@ class Space:
     def _rewritten(self, name: str) -> list[Variant]:
         """Return the rewritten forms by precision, with as many threads, or streams, as there are at most.
 
-        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with. LSTMs begin
-        with one thread: each step is a small product that waits for the one before.
+        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with. LSTMs are tried
+        with one thread as well: each step is a small product that waits for the one before.
         """
         plugin = self.plugins[name]
         sizes = self._threads_and_streams(name)
         variants = []
         for form in self.forms:
-            alone = form.rewrite == INT8_LSTM and self.objective == "latency"
-            threads, streams = min(sizes) if alone else sizes[0]
-            properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
-            properties |= {THREADS: str(threads)} if threads else {}
-            requests = streams if self.objective == "throughput" else 1
+            sequential = form.rewrite == INT8_LSTM and self.objective == "latency"
             grouped = form.compressed and GROUP_SIZE in plugin.settable
-            variants += [
-                settings_variant(name, {**properties, PRECISION: precision, **group}, requests, rewrite=form.rewrite)
-                for group in ([{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}])
-                for precision in _fast_first(name, plugin.precisions)
-                if form.rewrite
-            ]
+            for group, precision, (threads, streams) in itertools.product(
+                [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}],
+                _fast_first(name, plugin.precisions),
+                dict.fromkeys([sizes[0], min(sizes)]) if sequential else sizes[:1],
+            ):
+                properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
+                properties |= {THREADS: str(threads)} if threads else {}
+                requests = streams if self.objective == "throughput" else 1
+                how = {**properties, PRECISION: precision, **group}
+                variants += [settings_variant(name, how, requests, rewrite=form.rewrite)] if form.rewrite else []
         return variants
 
     def _grid(self, name: str) -> list[Variant]:

@@ -198,19 +198,15 @@ def written(read: Path, folder: Path, rewrite: str) -> Mapping[str, Any]:
     return dict(json.loads((folder / "placement.json").read_text(encoding="utf-8")))
 
 
-def test_lstms_in_int8_begin_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lstms_in_int8_are_tried_with_one_thread_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.measuring.space.cpu_count", lambda: 4)
     forms = (ModelForm(), ModelForm(INT8_LSTM, ("a",)), ModelForm(FLOAT_WEIGHTS, ("b",)))
     first = [v for v in space(forms).first() if v.rewrite]
-    assert [v.name for v in first if "f32" in v.name] == [
-        "CPU int8-lstm 1 thread f32",
-        "CPU float-weights 4 threads f32",
+    names = [v.name for v in first if "f32" in v.name]
+    assert names == [
+        f"CPU {how} f32" for how in ("int8-lstm 4 threads", "int8-lstm 1 thread", "float-weights 4 threads")
     ]
-    assert "CPU int8-lstm 2 threads f32" in {
-        v.name for v in space(forms).around(first[0]) + space(forms).around(first[1])
-    }
-    (lstm, *_) = (v for v in space(forms, "throughput").first() if v.rewrite)
-    assert "1 thread" not in lstm.name
+    assert not any("1 thread" in v.name for v in space(forms, "throughput").first() if v.rewrite)
 
 
 @pytest.mark.parametrize("rewrite", ["", INT8_WEIGHTS, FLOAT_WEIGHTS])
