@@ -93,6 +93,10 @@ def profile(  # noqa: PLR0913  what else decides it has names
         if twin is not None:
             kernels[device.name] = kernels[twin.name]
             continue
+        wrong_twin = next((d for d in able if d.name in left_out and _alike(d, device, refused)), None)
+        if wrong_twin is not None and left_out[wrong_twin.name].kind == "wrong_output":
+            left_out[device.name] = left_out[wrong_twin.name]
+            continue
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too

@@ -212,6 +212,14 @@ def test_the_whole_device_takes_the_place_of_parts_that_are_all_wrong(machine: M
         machine.profile(NPU, GPU, otherwise=(CPU,))
 
 
+def test_of_equal_devices_one_is_asked_whether_it_is_right(machine: Machine) -> None:
+    twins = [replace(CPU, name=name, fingerprint="half") for name in ("A", "B")]
+    machine.outputs = {name: {"output_0": np.zeros(2)} for name in ("A", "B")}
+    found = machine.profile(*twins, otherwise=(CPU,))
+    assert machine.tried == ["A with A,B", "CPU with CPU"]
+    assert found.left_out["A"] == found.left_out["B"]
+
+
 def test_one_part_that_is_right_is_enough(machine: Machine) -> None:
     machine.outputs = {"GPU": {"output_0": np.zeros(2)}}
     assert machine.profile(NPU, GPU, otherwise=(CPU,)).topology.names == ("NPU",)
