@@ -108,7 +108,8 @@ def profile(work: StepContext) -> None:
         "seed": work.task.seed,
         "progress": work.progress,
     }
-    profiled = measure_profile(model, graph, _devices(work), settings, **alike)
+    whole = _devices(work, "whole") if "whole" in work.task.params else ()
+    profiled = measure_profile(model, graph, _devices(work), settings, **alike, otherwise=whole)
     slower = slowdown(model, profiled, settings, **alike) if work.task.params.get("company") else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
@@ -450,9 +451,9 @@ def _forms(work: StepContext) -> list[ModelForm]:
     return forms
 
 
-def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
-    """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
-    devices = tuple(DeviceSpec(**d) for d in work.task.params["devices"])
+def _devices(work: StepContext, param: str = "devices") -> tuple[DeviceSpec, ...]:
+    """Return the devices of a parameter; what nobody asked for is raised to f32 where the model needs it."""
+    devices = tuple(DeviceSpec(**d) for d in work.task.params[param])
     if not devices:
         raise DeviceError("The run has no devices.", "Give --devices.")
     if "precisions" not in work.inputs:

@@ -207,15 +207,26 @@ def reference_of(model: Path, timed: Outputs, loaded: LoadAnswer, *, seconds: fl
 
     loaded: what the whole model on the CPU in f32 says of itself. seconds: that its outputs took.
     """
+    known: dict[str, Any] = {"int8_kernels": loaded["int8_kernels"], "load_s": loaded["compile_s"]}
+    return replace(stored_reference(model, timed), seconds=seconds, **known)
+
+
+def stored_reference(model: Path, timed: Outputs) -> Reference:
+    """Return what lies beside a model of what it is compared with; timed: as `expected_outputs` takes it."""
     exact, *variations = (_beside(model, name) for name in (FLOAT, SHAKEN, NORMALISED))
-    return Reference(
-        expected_outputs(model, timed),
-        loaded["int8_kernels"],
-        seconds,
-        loaded["compile_s"],
-        exact,
-        [varied for varied in variations if varied],
+    outputs = expected_outputs(model, timed)
+    return Reference(outputs, exact=exact, variations=[varied for varied in variations if varied])
+
+
+def for_batch(reference: Reference, count: int) -> Reference:
+    """Return what so many equal inferences at once are compared with."""
+    if count == 1:
+        return reference
+    outputs, exact = (
+        {kind: repeated(each, count) for kind, each in by_kind.items()}
+        for by_kind in (reference.outputs, reference.exact)
     )
+    return replace(reference, outputs=outputs, exact=exact)
 
 
 def _beside(model: Path, name: str) -> OutputsByKind:
@@ -252,12 +263,7 @@ def check(
         if lost is not None:
             return lost
     kinds = kinds if kinds is not None else list(expected.outputs)
-    if variant.batch > 1:
-        outputs, exact = (
-            {kind: repeated(each, variant.batch) for kind, each in by_kind.items()}
-            for by_kind in (expected.outputs, expected.exact)
-        )
-        expected = replace(expected, outputs=outputs, exact=exact)
+    expected = for_batch(expected, variant.batch)
     rounded = {"rounded": "int8"} if variant.rounds else {}
     return accepted(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
 

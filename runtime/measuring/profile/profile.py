@@ -54,7 +54,7 @@ class Profile:
     empty: Sequence[str] = ()
 
 
-def profile(
+def profile(  # noqa: PLR0913  what else decides it has names
     model: Path,
     graph: Graph,
     devices: Sequence[DeviceSpec],
@@ -63,12 +63,14 @@ def profile(
     measuring: MeasureSettings,
     seed: int,
     progress: Callable[[str], None],
+    otherwise: Sequence[DeviceSpec] = (),
 ) -> Profile:
     """Return the measured costs of a model's operations on the devices and of the links between them.
 
     A device that cannot run the model, or whose outputs differ from the CPU's in f32, is left out.
 
     measuring: tolerances, and the size of dynamic dimensions. A device has a few inferences whatever the time.
+    otherwise: devices that take the place of the others where all of these run the model wrongly.
 
     Raises:
         DeviceError: operations that no device runs; all are listed.
@@ -91,6 +93,10 @@ def profile(
         if twin is not None:
             kernels[device.name] = kernels[twin.name]
             continue
+        wrong_twin = next((d for d in able if d.name in left_out and _alike(d, device, refused)), None)
+        if wrong_twin is not None and left_out[wrong_twin.name].kind == "wrong_output":
+            left_out[device.name] = left_out[wrong_twin.name]
+            continue
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
@@ -109,6 +115,11 @@ def profile(
         if all(reason.kind == "wrong_output" for reason in left_out.values()):
             _check_draws_nothing(graph)
             _check_repeats(expected(), asked_again(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
+            if otherwise:
+                again = replace(settings, seconds=deadline.left_s if settings.seconds else 0.0)
+                alike: Mapping[str, Any] = {"measuring": measuring, "seed": seed, "progress": progress}
+                instead = profile(model, graph, otherwise, again, **alike)
+                return replace(instead, left_out=left_out | dict(instead.left_out))
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
         settings = replace(settings, link_inferences=min(LEAST_LINKED, settings.link_inferences))
