@@ -93,6 +93,7 @@ def _read(command: dict[str, Any]) -> Afterwards:
     from coarsen.reading.model.ways import Way, expose
     from coarsen.reading.reference.reference import CheckInputs, write_outputs
     from coarsen.reading.rewriting.forms import write_forms
+    from coarsen.reading.rewriting.quantisers import spell_out_quantisation
     from coarsen.reading.rewriting.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting.rewriting import rewrite
     from coarsen.reading.sizes.given_inputs import save_inputs
@@ -105,8 +106,9 @@ def _read(command: dict[str, Any]) -> Afterwards:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
+    prepared: dict[str, Any] = {"prepare": spell_out_quantisation} if way.arithmetic else {}
     model, chosen, inputs = read.read_with_inputs(
-        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold
+        path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )
     if way.exposed:
         expose(model, way.exposed)

@@ -40,7 +40,8 @@ SLOWEST = 20  # operations that `where` shows, by time or, of those that depart,
 def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
     """Write files that run the best of RUN with other tools.
 
-    RUN is a finished run; it is its best candidate that they run.
+    RUN is a finished run; it is its best candidate that they run. What was written is run on the inputs that it was
+    judged on: exit code 6 if its outputs are not those of the source.
 
     \b
     placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
@@ -56,13 +57,16 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     string cannot have them.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy.emit import emit as write
+    from pipeline.deploy.emitted_outputs import compare_emitted
 
     folder, written = write(run, target, out)
+    compared = compare_emitted(run, target, folder, written)
     names = [path.relative_to(folder).as_posix() for path in written]
     if as_json:
-        console.print_json({"target": target, "folder": str(folder), "files": names})
+        console.print_json({"target": target, "folder": str(folder), "files": names, "outputs": compared})
         return
     console.show(f"Written to {folder}: {', '.join(names)}")
+    console.show(compared)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from pipeline.result.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.store.store import write_json, write_text
 from pipeline.system.private import copy_whole, make_alike
 
-TOOL_MODEL = "model.xml"
+TOOL_MODEL, OUT_CONFIG, PROGRAM = "model.xml", "config.json", "run.py"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
 PROVIDER = "OpenVINOExecutionProvider"
 
@@ -52,9 +52,9 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     words += ["-nireq", str(deployment.record.requests), "-api", "sync" if alone else "async"]
     written = _model(deployment, out / TOOL_MODEL)
     # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
-    write_json(out / "config.json", {plain.target.partition(":")[0]: _for_compiling(plain)})
+    write_json(out / OUT_CONFIG, {plain.target.partition(":")[0]: for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
-    return [out / "command.txt", out / "config.json", *written]
+    return [out / "command.txt", out / OUT_CONFIG, *written]
 
 
 def model_server(deployment: Deployment, out: Path) -> list[Path]:
@@ -65,11 +65,11 @@ def model_server(deployment: Deployment, out: Path) -> list[Path]:
         "base_path": f"models/{deployment.name}",
         "target_device": plain.target,
         "nireq": deployment.record.requests,
-        "plugin_config": _for_compiling(plain),
+        "plugin_config": for_compiling(plain),
     }
     written = _model(deployment, out / "models" / deployment.name / "1" / TOOL_MODEL)
-    write_json(out / "config.json", {"model_config_list": [{"config": entry}]})
-    return [out / "config.json", *written]
+    write_json(out / OUT_CONFIG, {"model_config_list": [{"config": entry}]})
+    return [out / OUT_CONFIG, *written]
 
 
 def python_program(deployment: Deployment, out: Path) -> list[Path]:
@@ -79,8 +79,8 @@ def python_program(deployment: Deployment, out: Path) -> list[Path]:
     if deployment.is_split:
         write_json(out / "affinities.json", deployment.affinities)
         written.append(out / "affinities.json")
-    write_text(out / "run.py", _rendered("run.py.j2", deployment))
-    return [out / "run.py", *written]
+    write_text(out / PROGRAM, _rendered("run.py.j2", deployment))
+    return [out / PROGRAM, *written]
 
 
 def cpp_program(deployment: Deployment, out: Path) -> list[Path]:
@@ -142,7 +142,7 @@ def _by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
     return by_device | ({mode: dict(plain.properties)} if colon or mode not in by_device else {})
 
 
-def _for_compiling(plain: PlainTarget) -> dict[str, str]:
+def for_compiling(plain: PlainTarget) -> dict[str, str]:
     """Return the properties to hand to compile_model.
 
     Those of several devices are one property, in the words in which OpenVINO reads a map from text: it takes JSON with

@@ -19,7 +19,9 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     from runtime.measuring.profile.left_out import notes
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
-    sentences = notes(profile["left_out"])
+    params, left_out = outcomes["profile"].task.params, profile["left_out"]
+    replaced = "whole" in params and {d["name"] for d in params["devices"]} <= left_out.keys()
+    sentences = notes(left_out, [d["name"] for d in params["whole"]] if replaced else ())
     shares = [f"{100 * share:.3g} % of {name} is NaN" for name, share in profile["nan"].items()]
     shares += [f"{name} has no entries" for name in profile["empty"]]
     if shares:

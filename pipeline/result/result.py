@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,9 +40,10 @@ from pipeline.result.verdict import Limits, decide, predicted
 from pipeline.result.words import about, time_shares
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
-from pipeline.shared.model_inputs import GIVEN
+from pipeline.shared.model_inputs import GIVEN, SEQUENCE
 from pipeline.stages.host import HostMachine, ModelFile, installed
 from pipeline.store.store import Entry, file_digest, write_json
 from pipeline.store.task import Outcome
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     import openvino as ov
 
 SCHEMA: Literal["placewright.result/1"] = "placewright.result/1"
+KEPT = "checks.zip"  # in a run directory: what emitted files are compared with
+KEPT_CHECKS = (CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED, GIVEN, SEQUENCE)
 PACKAGES = ("placewright", "openvino", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
 
 
@@ -206,6 +210,7 @@ def write_result(
     ran = payload.load_graph(outcomes["read"].entry.path(form_graph(winner.get("rewrite", ""))))
     files = write_placed(path, outcomes["read"].entry, ran.names, winner, model.sha256, objective=asked.objective)
     files |= write_segments(path, graph, winner)
+    files |= write_checks(path, outcomes["read"].entry)
     files |= write_samples(path, measured)
     files |= write_sources(path, outcomes, winner.get("rewrite", ""))
     files |= write_training(
@@ -229,7 +234,7 @@ def write_result(
         contest=contest,
         notes=[
             *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
-            *placing_notes(outcomes["place"]),
+            *(placing_notes(outcomes["place"]) if topology.p > 1 else ()),
         ],
         speedup_over_best_single=verdict.gain,
         files=files,
@@ -295,6 +300,21 @@ def write_samples(path: Path, measured: Sequence[MeasuredRow]) -> dict[str, str]
         arrays |= {f"{i}_alone": np.array(row["alone_s"])} if row.get("alone_s") else {}
     payload.save_arrays(path / "samples.npz", arrays)
     return {"samples": "samples.npz"}
+
+
+def write_checks(path: Path, read: Entry) -> dict[str, str]:
+    """Put what outputs were compared with into one file of the run directory; return its name by role, {} if none is.
+
+    It holds files of the read stage: inputs and outputs by kind, arrays that a user gave, and how long a sequence is.
+    """
+    kept = [name for name in KEPT_CHECKS if name in read.files] if REFERENCE in read.files else []
+    if not kept:
+        (path / KEPT).unlink(missing_ok=True)
+        return {}
+    with zipfile.ZipFile(path / KEPT, "w") as written:
+        for name in kept:
+            written.write(read.path(name), name)
+    return {"checks": KEPT}
 
 
 def write_sources(path: Path, outcomes: Mapping[str, Outcome], rewrite: str = "") -> dict[str, str]:

@@ -16,7 +16,8 @@ class HostMachine:
 
     facts: see `runtime.machines.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute
     in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs that.
-    halves: whether the devices are halves of one CPU that nobody asked for.
+    halves: whether the devices are halves of one CPU that nobody asked for. whole: the devices of which those are parts
+    that nobody asked for; they take their place where all parts run a model wrongly.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -25,6 +26,7 @@ class HostMachine:
     low: tuple[tuple[str, str], ...] = ()
     open_names: tuple[str, ...] = ()
     halves: bool = False
+    whole: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,14 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
         available.check_properties(specs)
     facts = available.hardware(plugins)
     low = low_precisions(specs, plugins)
-    open_names = () if devices else tuple(d.name for d in specs if d.properties[available.PRECISION] != FULL)
+    parts = [d for d in specs if d.is_alias and not devices]
+    whole = [available.make_spec(name, name, {}, plugins) for name in dict.fromkeys(d.plugin for d in parts)]
+    mine = () if devices else (*specs, *whole)
+    open_names = tuple(d.name for d in mine if d.properties[available.PRECISION] != FULL)
     documents, fingerprint = tuple(d.to_json() for d in specs), available.fingerprint(facts)
     halves = not devices and tuple(d.name for d in specs) == available.HALVES
-    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves)
+    of_parts = tuple(d.to_json() for d in whole) if len(parts) == len(specs) else ()
+    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves, of_parts)
 
 
 def installed(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ class ProfileParams:
     """How which devices are profiled.
 
     open_names: devices whose precision nobody asked for. measuring: of the settings of the measure stage, those by
-    which outputs are compared. company: whether devices are also profiled while others work.
+    which outputs are compared. company: whether devices are also profiled while others work. whole: devices that take
+    the place of the others where all of these run the model wrongly.
     """
 
     settings: ProfileSettings
@@ -33,6 +34,7 @@ class ProfileParams:
     open_names: tuple[str, ...]
     measuring: dict[str, Any]
     company: bool
+    whole: tuple[dict[str, Any], ...] = ()
 
 
 def plan_profile(run: RunPlan) -> PlannedStage:
@@ -44,6 +46,7 @@ def plan_profile(run: RunPlan) -> PlannedStage:
         machine.open_names,
         {name: getattr(measure, name) for name in COMPARED_ALIKE},
         measure.runtime != "hetero",
+        tuple(map(dict, machine.whole)),
     )
     inputs = ("read", "precisions") if machine.open_names else ("read",)
     return PlannedStage(params=params, inputs=inputs, measured=True)
@@ -69,7 +72,10 @@ def profile(work: StepContext) -> None:
     }
     ran = payload.read_json(work.read("precisions", "ran.json")) if "precisions" in work.inputs else None
     reference = known_reference(model, ran)
-    profiled = measure_profile(model, graph, _devices(work, params), settings, reference=reference, **alike)
+    devices, whole = (raised_devices(work, params, each) for each in (params.devices, params.whole))
+    if not devices:
+        raise DeviceError("The run has no devices.", "Give --devices.")
+    profiled = measure_profile(model, graph, devices, settings, reference=reference, otherwise=whole, **alike)
     slower = slowdown(model, profiled, settings, **alike) if params.company else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
@@ -88,12 +94,12 @@ def profile(work: StepContext) -> None:
     work.disturbed.extend([f"{name}: {reason.words}" for name, reason in profiled.left_out.items() if reason.transient])
 
 
-def _devices(work: StepContext, params: ProfileParams) -> tuple[DeviceSpec, ...]:
-    """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
-    devices = tuple(DeviceSpec(**d) for d in params.devices)
-    if not devices:
-        raise DeviceError("The run has no devices.", "Give --devices.")
-    if "precisions" not in work.inputs:
+def raised_devices(
+    work: StepContext, params: ProfileParams, documents: Sequence[Mapping[str, Any]]
+) -> tuple[DeviceSpec, ...]:
+    """Return the devices of documents; what nobody asked for is raised to f32 where the model needs it."""
+    devices = tuple(DeviceSpec(**d) for d in documents)
+    if not devices or "precisions" not in work.inputs:
         return devices
     from runtime.machines.devices import discover
     from runtime.measuring.profile.precisions import raised

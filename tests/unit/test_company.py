@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -138,3 +139,18 @@ def test_the_result_says_which_outputs_are_nan_or_empty(tmp_path: Path) -> None:
     outcome = Outcome(tasks()["profile"], Entry(tmp_path, "", {}, {}, files), ran=True, why="", seconds=0.0)
     (note,) = device_notes({"profile": outcome})
     assert "25 % of output_1 is NaN, output_2 has no entries" in note
+
+
+@pytest.mark.parametrize(("gone", "said"), [(("A", "B"), "CPU as a whole took the place"), (("A",), "A is left out")])
+def test_the_result_says_in_one_line_that_a_whole_device_took_the_place_of_its_parts(
+    gone: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    why = {"kind": "wrong_output", "message": "outputs differ by 120 %", "doing": "run the model"}
+    profile = {"slowdown": {}, "left_out": dict.fromkeys(gone, why), "nan": {}, "empty": []}
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    files = {"profile.json": file_digest(tmp_path / "profile.json")}
+    params = {"devices": [{"name": "A"}, {"name": "B"}], "whole": [{"name": "CPU"}]}
+    task = replace(tasks()["profile"], params=params)
+    outcome = Outcome(task, Entry(tmp_path, "", {}, {}, files), ran=True, why="", seconds=0.0)
+    (note,) = device_notes({"profile": outcome})
+    assert note.startswith(said)

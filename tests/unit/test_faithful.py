@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +31,10 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.shared.payload import save_graph
 from pipeline.stages.faithful import Departure, Source, departures, read_faithfully
 from runtime.measuring.outputs.quality import accepted, reference_beside
+from tests.strategies import graph_of
 
 ORDER = ReferenceOrder(source=True, seconds=1.0, limit_s=5.0, inferences=1)
 RIGHT = np.linspace(1, 2, 6).reshape(1, 6)
@@ -43,7 +45,7 @@ class Runtime:
     """A runtime that computes a model rightly only if it is read in one way; ids [?,?] are its input.
 
     right: whether it does so with a way and with shapes. declared: what the file says of its input. refuses: what it
-    does not read at all.
+    does not read at all. quantised: whether the model has fixed scales.
     """
 
     right: Callable[[Way, InputShapes], bool]
@@ -51,15 +53,19 @@ class Runtime:
     refuses: Callable[[Way, InputShapes], bool] = lambda way, shapes: False
     located: str = ""
     given: bool = True
+    quantised: bool = False
     passed_over: list[dict[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
     def read(self, out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
-        self.tried.append(f"{','.join(shapes.given)} {'' if way.fold else 'unfolded'}{way.exposed}".strip())
+        words = f"{'' if way.fold else 'unfolded'}{'arithmetic' * way.arithmetic}{way.exposed}"
+        self.tried.append(f"{','.join(shapes.given)} {words}".strip())
         if self.refuses(way, shapes):
             raise ModelError("It cannot be read so.")
-        for name in ("model.xml", "model.bin", "graph.npz"):
+        for name in ("model.xml", "model.bin"):
             (out / name).write_text(self.tried[-1])
+        kinds = ("FakeQuantize" if self.quantised else "Add",)
+        save_graph(out / "graph.npz", replace(graph_of(1, []), type_names=kinds))
         length = 6 + len(unfit)
         self.passed_over.append(dict(unfit))
         chosen = [ChosenShape("ids", self.declared, f"[1,{length}]", self.given)] if "?" in self.declared else []
@@ -106,6 +112,14 @@ def test_what_helps_is_tried_in_order(tmp_path: Path) -> None:
     assert runtime.tried == ["ids=1x6", "ids=?x6", "ids=1x?", "ids=?x?", "ids=1x6 unfolded", "ids=1x6 mul"]
     assert facts.way == "with mul as a further output"
     assert not (tmp_path / "out" / GIVEN).exists()
+
+
+def test_quantisation_as_arithmetic_comes_first_where_a_model_quantises(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: way.arithmetic, quantised=True)
+    facts = runtime.facts(tmp_path / "out")
+    assert runtime.tried == ["ids=1x6", "ids=1x6 arithmetic"]
+    assert facts.way == "with quantisation written as arithmetic"
+    assert facts.cost == pytest.approx(1.5)
 
 
 def test_what_cannot_be_read_in_some_way_is_read_in_the_next(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import is_ours, placers_called
 from pipeline.stages.execution import forecast
-from pipeline.stages.host import HostMachine, ModelFile, installed
+from pipeline.stages.host import HostMachine, ModelFile, installed, look_at_machine
 from pipeline.stages.plan import plan, with_seed
 from pipeline.store.store import Entry, Store, file_digest, write_json
 from pipeline.store.task import Outcome, Task, why_not
@@ -316,6 +316,17 @@ def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_
     assert "the best placement is predicted to take 2.00 ms, and none can take less than 1.50 ms. So settings" in note
     plain = replace(task, params={**task.params, "settings_first": False})
     assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
+
+
+def test_parts_that_nobody_named_have_their_whole_device_behind_them() -> None:
+    machine = look_at_machine(())
+    parts = [d["name"] for d in machine.devices if d["name"] != d["plugin"]]
+    assert [d["name"] for d in machine.whole] == (["CPU"] if len(parts) == len(machine.devices) else [])
+    assert look_at_machine(("A=CPU{INFERENCE_NUM_THREADS=1}",)).whole == ()
+    for whole in ((), ({"name": "CPU"},)):
+        halves = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=True, whole=whole)
+        found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), Settings(), halves)}
+        assert found["profile"].get("whole", []) == list(whole)
 
 
 @pytest.mark.parametrize("changed", [{}, {"place.use": ["hsdag"], "coarsen.use": ["fuse", "metis"], "budget": "600s"}])

@@ -71,7 +71,7 @@ class Machine:
             raise UnfitError(waiting.pop(0), f"exchange tensors with {a.name}")
         return 1e-6, 1e9
 
-    def profile(self, *devices: DeviceSpec, graph: Graph = GRAPH) -> Profile:
+    def profile(self, *devices: DeviceSpec, graph: Graph = GRAPH, otherwise: Sequence[DeviceSpec] = ()) -> Profile:
         return profile(
             Path("m.xml"),
             graph,
@@ -80,6 +80,7 @@ class Machine:
             measuring=MeasureSettings(),
             seed=0,
             progress=lambda text: None,
+            otherwise=otherwise,
         )
 
 
@@ -195,6 +196,33 @@ def test_where_all_outputs_are_wrong_that_is_the_error(machine: Machine) -> None
     machine.outputs = {name: {"output_0": np.zeros(2)} for name in ("NPU", "CPU", "GPU")}
     with pytest.raises(OutputMismatchError, match=r"measure\.tolerance"):
         machine.profile()
+
+
+def test_the_whole_device_takes_the_place_of_parts_that_are_all_wrong(machine: Machine) -> None:
+    machine.outputs = {name: {"output_0": np.zeros(2)} for name in ("NPU", "GPU")}
+    found = machine.profile(NPU, GPU, otherwise=(CPU,))
+    assert found.topology.names == found.costs.devices == ("CPU",)
+    assert {name: reason.kind for name, reason in found.left_out.items()} == dict.fromkeys(
+        ("NPU", "GPU"), "wrong_output"
+    )
+    (note,) = notes(to_json(found.left_out), ["CPU"])
+    assert note.startswith("CPU as a whole took the place of its parts, which nobody named (NPU: its outputs are wrong")
+    machine.outputs["CPU"] = {"output_0": np.zeros(2)}
+    with pytest.raises(OutputMismatchError, match="CPU: its outputs are wrong"):
+        machine.profile(NPU, GPU, otherwise=(CPU,))
+
+
+def test_of_equal_devices_one_is_asked_whether_it_is_right(machine: Machine) -> None:
+    twins = [replace(CPU, name=name, fingerprint="half") for name in ("A", "B")]
+    machine.outputs = {name: {"output_0": np.zeros(2)} for name in ("A", "B")}
+    found = machine.profile(*twins, otherwise=(CPU,))
+    assert machine.tried == ["A with A,B", "CPU with CPU"]
+    assert found.left_out["A"] == found.left_out["B"]
+
+
+def test_one_part_that_is_right_is_enough(machine: Machine) -> None:
+    machine.outputs = {"GPU": {"output_0": np.zeros(2)}}
+    assert machine.profile(NPU, GPU, otherwise=(CPU,)).topology.names == ("NPU",)
 
 
 @pytest.mark.parametrize("kind", ["crashed", "timeout", "out_of_memory"])

@@ -25,7 +25,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.annotated import onnx_session
 from pipeline.result.deployment import Deployment
 from pipeline.result.result import write_placed
-from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_notes
+from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_notes
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.store.store import Entry, file_digest
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
@@ -196,6 +196,17 @@ def written(read: Path, folder: Path, rewrite: str) -> Mapping[str, Any]:
     names = load_graph(read / (f"{rewrite}.npz" if rewrite else "graph.npz")).names
     write_placed(folder, entry_of(read), names, measured_row(rewrite), SHA256)  # type: ignore[arg-type]
     return dict(json.loads((folder / "placement.json").read_text(encoding="utf-8")))
+
+
+def test_lstms_in_int8_are_tried_with_one_thread_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.measuring.contest.space.cpu_count", lambda: 4)
+    forms = (ModelForm(), ModelForm(INT8_LSTM, ("a",)), ModelForm(FLOAT_WEIGHTS, ("b",)))
+    first = [v for v in space(forms).first() if v.rewrite]
+    names = [v.name for v in first if "f32" in v.name]
+    assert names == [
+        f"CPU {how} f32" for how in ("int8-lstm 4 threads", "int8-lstm 1 thread", "float-weights 4 threads")
+    ]
+    assert not any("1 thread" in v.name for v in space(forms, "throughput").first() if v.rewrite)
 
 
 @pytest.mark.parametrize("rewrite", ["", INT8_WEIGHTS, FLOAT_WEIGHTS])

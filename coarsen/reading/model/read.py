@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,11 +93,12 @@ def read_with_inputs(
     limits: ReadLimits | None = None,
     tries: Tries | None = None,
     fold: bool = True,
+    prepare: Callable[[ov.Model], object] = lambda _: None,
 ) -> tuple[ov.Model, list[ChosenShape], Inputs]:
     """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none.
 
     tries: what is known of sizes from a process that one of them killed, and where more of that is written. fold:
-    whether constants are folded.
+    whether constants are folded. prepare: changes the model before that.
     """
     check_exists(path)
     if path.suffix == ".xml":
@@ -109,7 +110,7 @@ def read_with_inputs(
             data = check_inputs(declared, data, Path(shapes.data))
             shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
         shapeable = (
-            (_normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold), chosen)
+            (_normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold, prepare=prepare), chosen)
             for shaped, chosen in concretes(declared, shapes, dimension_names(path))
         )
         found = first_that_runs(shapeable, shapes, tries or Tries())
@@ -133,11 +134,18 @@ def _keep_names(declared: ov.Model, model: ov.Model) -> None:
 
 
 def _normalised(
-    model: ov.Model, path: Path, *, file_bytes: int, limits: ReadLimits | None, fold: bool = True
+    model: ov.Model,
+    path: Path,
+    *,
+    file_bytes: int,
+    limits: ReadLimits | None,
+    fold: bool,
+    prepare: Callable[[ov.Model], object],
 ) -> ov.Model:
     """Return a model with its constants folded and its names unique; it is changed in place."""
     if path.suffix != ".xml":  # in an IR every operation has a name
         name_the_nameless(model)
+    prepare(model)
     packed = _keep_packed(model)
     if limits is not None:
         grown = growth(models_within(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())

@@ -11,11 +11,13 @@ class Way:
     """A way to normalise a model.
 
     fold: whether constants are folded. exposed: an operation whose result becomes an output of the model as well, so
-    that the runtime does not fuse it with others; "" for none.
+    that the runtime does not fuse it with others; "" for none. arithmetic: whether quantisation is written as the
+    arithmetic that it is, so that the runtime computes in floating point instead of making integer products of it.
     """
 
     fold: bool = True
     exposed: str = ""
+    arithmetic: bool = False
 
 
 USUAL = Way()

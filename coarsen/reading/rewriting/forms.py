@@ -12,7 +12,8 @@ import openvino as ov
 from coarsen.reading.model.read import models_within, save_model, to_graph
 from coarsen.reading.rewriting.compression import compress_weights
 from coarsen.reading.rewriting.integer_products import dequantise, integer_products
-from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_WEIGHTS, ModelForm, form_file, form_graph
+from coarsen.reading.rewriting.recurrent import LSTM, quantise_recurrent
+from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_graph
 from pipeline.shared.payload import save_graph
 
 UNPACKING = ("Convert", "Subtract", "Multiply", "Reshape", "Transpose")  # what may stand between weights and a product
@@ -30,7 +31,13 @@ def write_forms(
     """
     forms = [ModelForm(compressed=compressed_products(model))]
     lossless = bool(integer_products(model))
-    for rewrite, rewritten in _rewritten(lossless=lossless, weights_int8=weights_int8).items():
+    rewrites = _rewritten(lossless=lossless, weights_int8=weights_int8)
+    if any(op.get_type_name() == LSTM for op in model.get_ordered_ops()):
+        rewrites = {
+            INT8_LSTM: _with_int8_lstms,
+            **rewrites,
+        }
+    for rewrite, rewritten in rewrites.items():
         changed = model.clone()
         names = rewritten(changed)
         compressed = compressed_products(changed)
@@ -54,6 +61,12 @@ def _rewritten(*, lossless: bool, weights_int8: bool) -> dict[str, Callable[[ov.
         INT8_WEIGHTS: lambda changed: dequantise(changed, packed=True),
         FLOAT_WEIGHTS: lambda changed: dequantise(changed, packed=False),
     }
+
+
+def _with_int8_lstms(changed: ov.Model) -> list[str]:
+    """Let LSTMs be computed in int8 and products in floating point; return the LSTMs."""
+    dequantise(changed, packed=False)
+    return quantise_recurrent(changed)
 
 
 def compressed_products(model: ov.Model) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.shared.model_forms import ModelForm
+from pipeline.shared.model_forms import INT8_LSTM, ModelForm
 from pipeline.system.process import cpu_count
 from runtime.machines.cpu_topology import cpu_topology
 from runtime.machines.devices import GROUP_SIZE, KINDS, KV_CACHE, PRECISION, Plugin
@@ -142,23 +142,26 @@ class Space:
     def _rewritten(self, name: str) -> list[Variant]:
         """Return the rewritten forms by precision, with as many threads, or streams, as there are at most.
 
-        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with.
+        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with. LSTMs are tried
+        with one thread as well: each step is a small product that waits for the one before.
         """
         plugin = self.plugins[name]
-        threads, streams = self._threads_and_streams(name)[0]
-        properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
-        properties |= {THREADS: str(threads)} if threads else {}
-        requests = streams if self.objective == "throughput" else 1
-        inner: list[tuple[str, dict[str, str]]] = []
+        sizes = self._threads_and_streams(name)
+        variants = []
         for form in self.forms:
+            sequential = form.rewrite == INT8_LSTM and self.objective == "latency"
             grouped = form.compressed and GROUP_SIZE in plugin.settable
-            groups = [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}]
-            inner += [(form.rewrite, group) for group in groups if form.rewrite]
-        return [
-            settings_variant(name, {**properties, PRECISION: precision, **group}, requests, rewrite=rewrite)
-            for rewrite, group in inner
-            for precision in _fast_first(name, plugin.precisions)
-        ]
+            for group, precision, (threads, streams) in itertools.product(
+                [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}],
+                _fast_first(name, plugin.precisions),
+                dict.fromkeys([sizes[0], min(sizes)]) if sequential else sizes[:1],
+            ):
+                properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
+                properties |= {THREADS: str(threads)} if threads else {}
+                requests = streams if self.objective == "throughput" else 1
+                how = {**properties, PRECISION: precision, **group}
+                variants += [settings_variant(name, how, requests, rewrite=form.rewrite)] if form.rewrite else []
+        return variants
 
     def _grid(self, name: str) -> list[Variant]:
         """Return threads, or streams, each in both fast precisions, then the slow ones: time may end after any."""

@@ -219,6 +219,17 @@ def reference_of(
     )
 
 
+def for_batch(reference: Reference, count: int) -> Reference:
+    """Return what so many equal inferences at once are compared with."""
+    if count == 1:
+        return reference
+    outputs, exact = (
+        {kind: repeated(each, count) for kind, each in by_kind.items()}
+        for by_kind in (reference.outputs, reference.exact)
+    )
+    return replace(reference, outputs=outputs, exact=exact)
+
+
 def known_reference(model: Path, ran: Mapping[str, Any] | None) -> Reference | None:
     """Return what variants of a model are compared with if its outputs lie beside it; None if it has to be run.
 
@@ -255,12 +266,7 @@ def check(
         if lost is not None:
             return lost
     kinds = kinds if kinds is not None else list(expected.outputs)
-    if variant.batch > 1:
-        outputs, exact = (
-            {kind: repeated(each, variant.batch) for kind, each in by_kind.items()}
-            for by_kind in (expected.outputs, expected.exact)
-        )
-        expected = replace(expected, outputs=outputs, exact=exact)
+    expected = for_batch(expected, variant.batch)
     rounded = {"rounded": "int8"} if variant.rounds else {}
     return accepted(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,8 +69,8 @@ def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     if all(reason.kind == "wrong_output" for reason in left_out.values()):
         return OutputMismatchError(
             f"No device gives the reference outputs. {words}.",
-            "Name whole devices, as in --devices CPU, whose own number of threads may be right; pin f32; or raise "
-            "measure.tolerance if the difference is acceptable.",
+            "Name whole devices, as in --devices CPU, or another number of threads, which may be right; pin f32; or "
+            "raise measure.tolerance if the difference is acceptable.",
         )
     return MeasurementError(
         f"No device can run the model. {words}.", "Name others with --devices, or run `placewright doctor`."
@@ -82,6 +82,12 @@ def to_json(left_out: Mapping[str, LeftOut]) -> dict[str, Any]:
     return {name: asdict(reason) for name, reason in left_out.items()}
 
 
-def notes(left_out: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence on every device that was left out."""
+def notes(left_out: Mapping[str, Mapping[str, Any]], instead: Sequence[str] = ()) -> list[str]:
+    """Return a sentence on every device that was left out; one on all where others took the place of wrong ones.
+
+    instead: these others, by their names.
+    """
+    if instead:
+        why = "; ".join(f"{name}: {LeftOut(**reason).words}" for name, reason in left_out.items())
+        return [f"{' and '.join(instead)} as a whole took the place of its parts, which nobody named ({why})."]
     return [f"{name} is left out: {LeftOut(**reason).words}." for name, reason in left_out.items()]

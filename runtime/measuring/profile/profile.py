@@ -66,6 +66,7 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
     seed: int,
     progress: Callable[[str], None],
     reference: Reference | None = None,
+    otherwise: Sequence[DeviceSpec] = (),
 ) -> Profile:
     """Return the measured costs of a model's operations on the devices and of the links between them.
 
@@ -73,6 +74,7 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
 
     measuring: tolerances, and the size of dynamic dimensions. A device has a few inferences whatever the time.
     reference: what outputs are compared with, if that is known; else the model is run for it.
+    otherwise: devices that take the place of the others where all of these run the model wrongly.
 
     Raises:
         DeviceError: operations that no device runs; all are listed.
@@ -95,6 +97,10 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
         if twin is not None:
             kernels[device.name] = kernels[twin.name]
             continue
+        wrong_twin = next((d for d in able if d.name in left_out and _alike(d, device, refused)), None)
+        if wrong_twin is not None and left_out[wrong_twin.name].kind == "wrong_output":
+            left_out[device.name] = left_out[wrong_twin.name]
+            continue
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
@@ -113,6 +119,11 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
         if all(reason.kind == "wrong_output" for reason in left_out.values()):
             _check_draws_nothing(graph)
             _check_repeats(expected(), asked_again(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
+            if otherwise:
+                again = replace(settings, seconds=deadline.left_s if settings.seconds else 0.0)
+                alike: Mapping[str, Any] = {"measuring": measuring, "seed": seed, "progress": progress}
+                instead = profile(model, graph, otherwise, again, reference=expected(), **alike)
+                return replace(instead, left_out=left_out | dict(instead.left_out))
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
         settings = replace(settings, link_inferences=min(LEAST_LINKED, settings.link_inferences))
