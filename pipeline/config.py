@@ -123,8 +123,8 @@ class Settings:
         current = getattr(self, section)
         if name not in {f.name for f in fields(current)}:
             raise UsageError(f"There is no key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
-        if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
-            value = (value,)
+        if name in ("use", "runtimes") and isinstance(value, str) and isinstance(getattr(current, name), tuple):
+            value = tuple(word.strip() for word in value.split(","))
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
         _check_range(f"{section}.{name}", typed)
         for chosen in _chosen(section, name, typed):

@@ -102,7 +102,13 @@ def objective_options(command: Command) -> Command:
             click.option(
                 "--runtime",
                 type=click.Choice(["hetero", "dataflow", "auto"]),
-                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured.",
+                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured. What "
+                "runs the model is --runtimes.",
+            ),
+            click.option(
+                "--runtimes",
+                metavar="openvino,onnxruntime",
+                help="What may run the model. Unless given openvino, and of an ONNX file ONNX Runtime is told of.",
             ),
             click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
             click.option(
@@ -140,7 +146,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.config import parse_bytes, parse_time
 
-    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy")
+    plain = ("objective", "runtime", "runtimes", "min_rate", "rate", "samples_per_query", "accuracy")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
     settings = {f"measure.{name}": taken[name] for name in plain}
     settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())
