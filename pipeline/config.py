@@ -24,6 +24,7 @@ from pipeline.artifacts.declared import is_ours, recalled
 from pipeline.core.errors import PlacewrightError, UsageError, nearest
 from pipeline.core.settings import (
     MOST_SEED,
+    RUNTIMES,
     CoarsenSettings,
     EmbedSettings,
     GroupSettings,
@@ -132,6 +133,10 @@ class Settings:
             known = registry.table(stage)
             if chosen not in known:
                 raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", nearest(chosen, known))
+        for chosen in typed if name == "runtimes" else ():
+            if chosen not in RUNTIMES:
+                what = "What runs splits is --runtime." if chosen in ("hetero", "dataflow", "auto") else ""
+                raise UsageError(f"{section}.{name}: no runtime {chosen!r}. {what}".strip(), nearest(chosen, RUNTIMES))
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.core.params import param
 
-Runtime = Literal["openvino", "onnxruntime"]
+RUNTIMES = ("openvino", "onnxruntime")
 MOST_SEED = 2**32 - 1  # the greatest that every generator of random numbers takes
 
 
@@ -84,7 +84,7 @@ class MeasureSettings:
     runtime: Literal["hetero", "dataflow", "auto"] = param(
         "hetero", "what runs splits: OpenVINO's hetero, segments that run concurrently, or whichever is faster"
     )
-    runtimes: tuple[Runtime, ...] = param(
+    runtimes: tuple[str, ...] = param(
         (), "what may run the model: openvino, onnxruntime; unless given openvino, and the other's default is told of"
     )
     settings: bool = param(True, "try the settings of devices, too: threads, streams, precision, requests, batch ..")

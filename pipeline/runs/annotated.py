@@ -71,7 +71,7 @@ def _written_as_measured(deployment: Deployment, out: Path) -> list[Path]:
         "options": {name: _value(value) for name, value in options.items() if "." not in name},
         "providers": deployment.record.target.split(","),
         "measured_shapes": {
-            name: [int(size) if size.isdigit() else 1 for size in shape.split("x")]
+            name: [int(size) if size.isdigit() else 1 for size in shape.strip("[]").split(",")]
             for name, shape in deployment.record.shapes.items()
         },
     }

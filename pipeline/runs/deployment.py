@@ -98,15 +98,23 @@ class Deployment:
             UsageError: it runs in segments, and so what was asked for cannot be done; `why` says what that is; or
                 ONNX Runtime runs it.
         """
-        if self.in_onnxruntime:
-            raise UsageError(
-                f"{self.path} runs the model by ONNX Runtime, and not by OpenVINO.",
-                "Take pipeline.load, or --to python; a run with --runtimes openvino has an answer of OpenVINO's.",
-            )
+        self.check_in_openvino()
         if in_segments(self.record.target):
             raise UsageError(
                 f"{self.path} runs the model in segments, {why}.",
                 f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, pipeline.load, or --to ovms-dag.",
+            )
+
+    def check_in_openvino(self) -> None:
+        """Check that OpenVINO runs the model.
+
+        Raises:
+            UsageError: ONNX Runtime does.
+        """
+        if self.in_onnxruntime:
+            raise UsageError(
+                f"{self.path} runs the model by ONNX Runtime, and not by OpenVINO.",
+                "Take pipeline.load, or --to python; a run with --runtimes openvino has an answer of OpenVINO's.",
             )
 
     @property

@@ -278,14 +278,23 @@ def check_runtimes(model: ModelFile, settings: Settings) -> None:
     if "onnxruntime" not in settings.measure.runtimes:
         return
     remedy = "Leave onnxruntime out of --runtimes"
-    if model.path.suffix != ".onnx":
-        raise UsageError(
-            f"ONNX Runtime runs ONNX files, and {model.path.name} is none.", f"{remedy}, or give the .onnx file."
-        )
     if settings.measure.use != "hetero":
         raise UsageError(
             f"measure.use is {settings.measure.use}, which knows nothing of ONNX Runtime.", f"{remedy}, or measure.use."
         )
+    check_onnxruntime(model.path, remedy)
+
+
+def check_onnxruntime(model: Path, remedy: str) -> None:
+    """Check that ONNX Runtime is there, and that a model is for it; remedy: what else to do.
+
+    Raises:
+        UsageError: the model is no ONNX file.
+        MissingPackageError: onnxruntime is not installed.
+    """
+    if model.suffix != ".onnx":
+        cause = f"ONNX Runtime runs ONNX files, and {model.name} is none."
+        raise UsageError(cause, f"{remedy}, or give the .onnx file.")
     if onnxruntime_version() == NOT_INSTALLED:
         raise MissingPackageError("Running a model by ONNX Runtime takes", "onnxruntime")
 
