@@ -301,11 +301,11 @@ def check_onnxruntime(model: Path, remedy: str) -> None:
 
 def _onnxruntime(model: ModelFile, settings: Settings) -> dict[str, Any]:
     """Return the parameter that says which file ONNX Runtime is to run, in which version; {} where it is not to."""
-    version, unsaid = onnxruntime_version(), not settings.measure.runtimes
-    told = unsaid and model.path.suffix == ".onnx" and settings.measure.use == "hetero" and version != NOT_INSTALLED
-    if not told and "onnxruntime" not in settings.measure.runtimes:
+    asked = settings.measure.runtimes
+    if (asked and "onnxruntime" not in asked) or model.path.suffix != ".onnx" or settings.measure.use != "hetero":
         return {}
-    return {"onnxruntime": {"model_sha256": model.sha256, "version": version}}
+    version = onnxruntime_version()
+    return {} if version == NOT_INSTALLED else {"onnxruntime": {"model_sha256": model.sha256, "version": version}}
 
 
 def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:

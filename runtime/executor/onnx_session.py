@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.core.errors import MissingPackageError
+from pipeline.core.errors import DeviceError, MissingPackageError
 from runtime.executor.placed import PlacedInputError
 from runtime.executor.placed.inputs import by_place
 from runtime.executor.placed.results import Results
@@ -45,8 +45,16 @@ def session_of(source: Path, options: Mapping[str, str], providers: Sequence[str
     """Return an ONNX file loaded by ONNX Runtime, on the CPU wherever the providers do not take a node.
 
     profile: what the file of what nodes take begins with; "" for none.
+
+    Raises:
+        MissingPackageError: onnxruntime is not installed.
+        DeviceError: it has no such provider.
     """
     package = onnxruntime()
+    here = package.get_available_providers()
+    missing = [name for name in providers if name not in here]
+    if missing:
+        raise DeviceError(f"This {ONNX_RUNTIME} has no {', '.join(missing)}.", f"Here: {', '.join(here)}.")
     made = package.SessionOptions()
     made.log_severity_level = QUIET
     made.add_session_config_entry(RECORDED, "1")

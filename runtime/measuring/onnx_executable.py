@@ -137,7 +137,8 @@ class OnnxExecutable:
 
     def outputs(self) -> list[npt.NDArray[Any]]:
         """Return the outputs of the last inference, in the model's order."""
-        return self.requests[0].arrays
+        first: OnnxRequest = self.requests[0]
+        return first.arrays
 
     def reset(self) -> None:
         """Do nothing: there is no state."""
