@@ -152,13 +152,16 @@ class _Screening:
     most: int
     say: Say
     everyone: bool = False
+    first_s: float = 0.0
     longest_s: float = 0.0
     known: dict[str, Entrant] = field(default_factory=dict)
 
     def first(self) -> Entrant | None:
         """Return the first variant that runs, after a start beside itself; None if there is none."""
         own = [e for e in self.entries.values() if not e.variant.told_alone]
+        begun = self.deadline.clock()
         entry = _first_that_runs(own, self.bench, self.deadline.clock, self.say)
+        self.first_s = self.deadline.clock() - begun
         if entry is not None:
             self._merge(entry)
         return entry
@@ -179,7 +182,8 @@ class _Screening:
 
     def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
         for entry in entries:
-            if self.deadline.left_s < self.longest_s * (1 + self._owed(entry)):
+            needed_s = self.longest_s * (1 + self._owed(entry))
+            if self.deadline.left_s < (max(needed_s, self.first_s) if entry.variant.told_alone else needed_s):
                 entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
                 continue
             begun = self.deadline.clock()

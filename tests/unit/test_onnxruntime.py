@@ -23,9 +23,10 @@ from coarsen.reading.read import read_shaped, save_model
 from coarsen.reading.shapes import InputShapes
 from pipeline.artifacts.store import Entry, file_digest
 from pipeline.config import Settings
+from pipeline.core.deadline import Deadline
 from pipeline.core.errors import DeviceError, MissingPackageError, ModelError, UsageError
 from pipeline.core.settings import MeasureSettings
-from pipeline.placing.comparison import in_order
+from pipeline.placing.comparison import Conditions, _with_onnxruntime, in_order
 from pipeline.placing.finals import check_something_ran
 from pipeline.runs.deployment import Deployment
 from pipeline.runs.emit import emit
@@ -121,6 +122,27 @@ def test_another_version_is_another_variant() -> None:
     other = OnnxSpace(InOnnxRuntime(Path("b.onnx"), "1.32"), "latency").default()
     moved = OnnxSpace(InOnnxRuntime(Path("b.onnx"), "1.31"), "latency").default()
     assert space().default().identity == moved.identity != other.identity
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "kinds", "plug_in"),
+    [
+        ((), {"other runtime"}, True),
+        (("openvino", "onnxruntime"), {"settings"}, True),
+        (("onnxruntime",), {"default", "settings"}, False),
+    ],
+)
+def test_its_default_is_told_of_or_a_candidate_or_the_baseline(
+    runtimes: tuple[str, ...], kinds: set[str], plug_in: bool
+) -> None:
+    terms = Conditions(MeasureSettings(runtimes=runtimes), Deadline.after(None), onnx=(Path("a.onnx"), "1.31"))
+    found, around = _with_onnxruntime([DEFAULT, variant("fast")], lambda v: [DEVICE], terms)
+    ours = [v for v in found if v.onnx is not None]
+    assert {v.kind for v in ours} == kinds
+    assert (DEFAULT in found) == plug_in
+    assert list(around(DEFAULT)) == [DEVICE]
+    if runtimes:
+        assert all(v.onnx is not None for v in around(ours[-1]))
 
 
 def test_what_nobody_asked_for_comes_behind_the_plug_ins_defaults() -> None:
@@ -286,6 +308,13 @@ def test_where_time_is_short_it_goes_first() -> None:
     assert found.judgement is not None
     assert found.judgement.claimed == ("fast",)
     assert found.entries["ort"].left == "no time to compare it"
+
+
+def test_it_is_not_even_screened_once_the_time_is_up() -> None:
+    truth = Truth({"default": 1.0, "fast": 0.5, "ort": 0.3}, cost_s=1.0)
+    found = compete(truth, DEFAULT, TOLD, variant("fast"), seconds=2.0)
+    assert found.entries["ort"].left == "not tried for want of time"
+    assert truth.count("fast", "screening") == 1
 
 
 def other(**more: Any) -> CandidateRecord:
