@@ -117,7 +117,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     "--device",
     "--devices",
     "device",
-    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.',
+    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU", "HETERO:NPU,CPU" or "onnxruntime"; CPU unless given.',
 )
 @click.option("--all", "every", is_flag=True, help=f"Show every operation, not the first {SLOWEST} alone.")
 @click.option("--outputs", is_flag=True, help="Show which operations' results depart from those of another run.")
