@@ -161,6 +161,8 @@ def where(
     if run is not None and (device is not None or inputs != InputShapes()):
         raise UsageError("A run already determines its devices and shapes.", "Leave out --run, or all other options.")
     if options["outputs"]:
+        if device == "onnxruntime":
+            raise UsageError("ONNX Runtime is what --outputs compares an ONNX file with.", "Leave out --device.")
         _where_outputs(path, run, device, inputs, options, every=every, as_json=as_json)
         return
     alone = [f"--{name}" for name in ("against", "budget", "memory") if options[name] is not None]
