@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,13 +35,14 @@ from pipeline.runs.emit import emit
 from pipeline.runs.plan import HostMachine, ModelFile, plan
 from pipeline.runs.records import CandidateRecord, RatioRecord
 from pipeline.runs.result import Result, write_placed
-from pipeline.runs.verdict import decide
-from pipeline.runs.where import where_model, where_run
+from pipeline.runs.verdict import Limits, decide
+from pipeline.runs.where import Wanted, record_of, where_model, where_run
 from runtime.executor.onnx_session import OnnxModel, assigned, session_of
 from runtime.executor.placed import PlacedInputError
 from runtime.measuring.child import Child, ChildError
 from runtime.measuring.onnx_space import OnnxSpace
 from runtime.measuring.variant import InOnnxRuntime, Variant, VariantKind, outputs_of, start
+from tests.reports import accuracy
 from tests.unit.test_contest import DEFAULT, DEVICE, Truth, compete, variant
 from tests.unit.test_verdict import FREE, HALF, candidate, contest
 
@@ -203,6 +206,7 @@ def test_its_process_stands_still_while_others_have_their_turn(
 
     load(loaded, reference_variant(), tmp_path / "read" / "model.xml", SETTINGS, seed=0)
     assert stands_still(loaded, wanted=False)
+    assert not loaded.rests
 
 
 def test_requests_at_the_same_time_each_end(source: Path, tmp_path: Path) -> None:
@@ -264,6 +268,8 @@ def test_ports_that_go_by_other_names_are_refused(source: Path, tmp_path: Path) 
     session = session_of(source, {}, ["CPUExecutionProvider"])
     model = ov.Core().read_model(read(source, tmp_path / "read"))
     assert ports_of(session, model) == ({"x": 0, "shift": 1}, ["late", "early"])
+    turned = SimpleNamespace(get_inputs=session.get_inputs, get_outputs=lambda: session.get_outputs()[::-1])
+    assert ports_of(turned, model) == ({"x": 0, "shift": 1}, ["late", "early"])
     model.inputs[0].set_names({"other"})
     model.inputs[0].get_node().set_friendly_name("other")
     with pytest.raises(ValueError, match="the input x goes by another name"):
@@ -294,6 +300,9 @@ def test_it_is_no_control_even_where_nothing_else_runs() -> None:
     refused = MeasurementFailed("refused", "not this model")
     truth = Truth({"ort": 0.3, "default": 1.0}, fails={"default": [refused, refused]})
     assert compete(truth, DEFAULT, TOLD).control == ""
+    truth = Truth({"ort": 0.3, "default": 1.0, "fast": 0.8}, fails={"default": [refused, refused]})
+    assert compete(truth, DEFAULT, TOLD, variant("fast")).control == "fast"
+    assert [name for _, _, name, _ in truth.calls if name != "default"][:2] == ["fast", "ort"]
 
 
 def test_a_slower_one_has_no_place_in_the_final() -> None:
@@ -338,6 +347,19 @@ def test_a_faster_one_is_told_and_not_the_answer(ratios: Mapping[str, float], no
     verdict = decide([other(log_ratios=ratios), HALF], found, FREE)
     assert verdict.best == "half"
     assert verdict.notes == note
+
+
+def test_no_sentence_but_its_own_takes_it_for_an_answer() -> None:
+    exact, rounded = accuracy(), replace(accuracy(), exact=False)
+    half = replace(HALF, accuracy=rounded)
+    found = decide([other(accuracy=exact), half], contest([], {}), FREE)
+    assert "ONNX Runtime" not in found.text
+    assert [note for note in found.notes if "ONNX Runtime" in note] == [
+        "At first sight ONNX Runtime is about 3.0 times as fast: --runtimes openvino,onnxruntime."
+    ]
+    heavy, light = replace(half, peak_bytes=200), candidate("light", 3.0, peak_bytes=50)
+    limited = decide([other(peak_bytes=50), heavy, light], contest([], {}), Limits(max_memory_bytes=100))
+    assert limited.best == "light"
 
 
 def test_it_is_compared_with_the_answer_by_the_starts_that_both_had() -> None:
@@ -484,6 +506,17 @@ def test_where_reads_which_provider_has_which_node_and_what_it_takes(
         assert rows["multiply"].why == "assigned by ONNX Runtime"
         assert sum(row.seconds for row in found.operations) > 0
         assert [total.device for total in found.devices] == ["CPUExecutionProvider"]
+
+
+def test_a_node_that_onnxruntime_has_made_of_several_is_told_by_its_provider() -> None:
+    node = {"name": "reorder", "operations": [], "type": "ReorderInput", "kernel": "", "precision": "", "part": None}
+    answer = {"operations": [["multiply", "MatMul", False]], "nodes": [node | {"seconds": 1e-3, "executed": True}]}
+    answer |= {"assigned": {"multiply": "CUDAExecutionProvider", "reorder": "CPUExecutionProvider"}, "refused": {}}
+    answer |= {"executed_on": ["CUDAExecutionProvider", "CPUExecutionProvider"], "latency_s": 1e-3, "mean_s": 1e-3}
+    found = record_of(answer, Wanted("CUDAExecutionProvider", (), onnx=Path("a.onnx")), model="a.onnx")
+    assert [(row.operation, row.device) for row in found.operations if row.seconds] == [
+        ("reorder", "CPUExecutionProvider")
+    ]
 
 
 def test_nodes_are_told_by_the_provider_that_has_them(source: Path) -> None:
