@@ -357,6 +357,8 @@ def test_no_sentence_but_its_own_takes_it_for_an_answer() -> None:
     assert [note for note in found.notes if "ONNX Runtime" in note] == [
         "At first sight ONNX Runtime is about 3.0 times as fast: --runtimes openvino,onnxruntime."
     ]
+    untried = candidate("untried", latency_s=None)
+    assert "ONNX Runtime" not in decide([other(), half, untried], contest([], {}), FREE).text
     heavy, light = replace(half, peak_bytes=200), candidate("light", 3.0, peak_bytes=50)
     limited = decide([other(peak_bytes=50), heavy, light], contest([], {}), Limits(max_memory_bytes=100))
     assert limited.best == "light"
