@@ -70,13 +70,20 @@ def _written_as_measured(deployment: Deployment, out: Path) -> list[Path]:
         "config": {name: value for name, value in options.items() if "." in name},
         "options": {name: _value(value) for name, value in options.items() if "." not in name},
         "providers": deployment.record.target.split(","),
-        "measured_shapes": {
-            name: [int(size) if size.isdigit() else 1 for size in shape.strip("[]").split(",")]
-            for name, shape in deployment.record.shapes.items()
-        },
+        "measured_shapes": {name: _sizes(shape) for name, shape in deployment.record.shapes.items()},
     }
     written = write_onnx(deployment.model, out)
     return [*_with_program(out, session), *written]
+
+
+def _sizes(shape: str) -> list[int]:
+    """Return the sizes of a shape in words, the greatest of a range, 1 of any.
+
+    >>> _sizes("[1,160..320,?]")
+    [1, 320, 1]
+    """
+    ends = [size.rpartition(".")[2] for size in shape.strip("[]").split(",")]
+    return [int(end) if end.isdigit() else 1 for end in ends]
 
 
 def _value(text: str) -> int | str:
