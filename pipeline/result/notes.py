@@ -40,7 +40,7 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 def placing_notes(place: Outcome) -> list[str]:
     """Return a sentence on splits over halves of one CPU, which come after all settings, with what is predicted."""
-    if "settings_first" not in place.task.params:
+    if place.task.params.get("settings_first") is not True:
         return []
     searches = payload.read_json(place.entry.path("searches.json"))
     best = min((s["value_s"] for s in searches if s["value_s"] is not None), default=None)

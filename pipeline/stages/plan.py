@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import UnknownNameError, UsageError
+from pipeline.core.errors import MissingPackageError, UnknownNameError, UsageError
 from pipeline.core.settings import EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
@@ -40,7 +40,7 @@ STEP_VERSION: Mapping[str, int] = dict.fromkeys(STAGES, 1) | {
     "profile": 7,
     "embed": 2,
     "place": 9,
-    "measure": 7,
+    "measure": 8,
 }
 # Their samples are shared by runs of different budgets: a larger one extends what a smaller one has found.
 SAMPLED = ("place", "measure")
@@ -59,6 +59,8 @@ MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
 # What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not
 # fused, layouts that are changed. Measured on a 2-core machine; docs/executor.md.
 BOUNDARY_S = 5e-5
+NOT_INSTALLED = "not installed"
+ONNXRUNTIME_BUILDS = ("gpu", "directml", "openvino", "qnn", "rocm", "migraphx", "training")
 LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
 
 
@@ -126,6 +128,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     machine: None is enough up to `coarsen`, unless it fuses kernels.
     """
     planned = _Planned(model, settings, machine)
+    check_runtimes(model, settings)
     _read_and_coarsen(planned)
     if upto not in ("read", "kernels", "coarsen"):
         _profile(planned)
@@ -160,7 +163,7 @@ class _Planned:
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*((s, n) for n, s in uses.items()), *called)}
         version |= {name: installed(name) for name in PACKAGES.get(stage, ())}
         if stage in PARTITIONED and not has_metis():
-            version["pymetis"] = "not installed"
+            version["pymetis"] = NOT_INSTALLED
         named = {f for n, s in uses.items() for f in declared(s, n, settings.params_of(s, n)).files}
         files: dict[str, str] = {}
         params = _by_content(params, named | {METRIC}, files)
@@ -168,6 +171,7 @@ class _Planned:
         mark = _machine(self.machine).fingerprint if measured else ""
         name = "+".join(uses) or stage
         context = _reading(self.model, settings) if stage == "read" else {}
+        context |= {"model": str(self.model.path)} if "onnxruntime" in params else {}
         context |= {FILES: files} if files else {}
         seed = settings.seed if _is_seeded(stage, version) else 0
         series = {"stage": stage, "read": keys["read"], "machine": mark} if measured and stage in SAMPLED else {}
@@ -260,7 +264,48 @@ def _measure(planned: _Planned, s: Settings) -> None:
         devices=list(_machine(planned.machine).devices),
         real=declared("measure", s.measure.use).real,
         **_settings_first(s, planned.machine),
+        **_onnxruntime(planned.model, s),
     )
+
+
+def check_runtimes(model: ModelFile, settings: Settings) -> None:
+    """Check that ONNX Runtime can run a model where it was asked for.
+
+    Raises:
+        UsageError: the model is no ONNX file, or a simulator is asked.
+        MissingPackageError: onnxruntime is not installed.
+    """
+    if "onnxruntime" not in settings.measure.runtimes:
+        return
+    remedy = "Leave onnxruntime out of --runtimes"
+    if settings.measure.use != "hetero":
+        raise UsageError(
+            f"measure.use is {settings.measure.use}, which knows nothing of ONNX Runtime.", f"{remedy}, or measure.use."
+        )
+    check_onnxruntime(model.path, remedy)
+
+
+def check_onnxruntime(model: Path, remedy: str) -> None:
+    """Check that ONNX Runtime is there, and that a model is for it; remedy: what else to do.
+
+    Raises:
+        UsageError: the model is no ONNX file.
+        MissingPackageError: onnxruntime is not installed.
+    """
+    if model.suffix != ".onnx":
+        cause = f"ONNX Runtime runs ONNX files, and {model.name} is none."
+        raise UsageError(cause, f"{remedy}, or give the .onnx file.")
+    if onnxruntime_version() == NOT_INSTALLED:
+        raise MissingPackageError("Running a model by ONNX Runtime takes", "onnxruntime")
+
+
+def _onnxruntime(model: ModelFile, settings: Settings) -> dict[str, Any]:
+    """Return the parameter that says which file ONNX Runtime is to run, in which version; {} where it is not to."""
+    asked = settings.measure.runtimes
+    if (asked and "onnxruntime" not in asked) or model.path.suffix != ".onnx" or settings.measure.use != "hetero":
+        return {}
+    version = onnxruntime_version()
+    return {} if version == NOT_INSTALLED else {"onnxruntime": {"model_sha256": model.sha256, "version": version}}
 
 
 def with_seed(tasks: Sequence[Task], seed: int) -> list[Task]:
@@ -403,6 +448,8 @@ def _by_machine(settings: Settings, machine: HostMachine | None) -> Settings:
 def _settings_first(settings: Settings, machine: HostMachine | None) -> dict[str, Any]:
     """Return the parameter that says that settings are tried before any split; {} elsewhere."""
     real = settings.measure.use == "hetero" and settings.measure.runtime == "hetero" and settings.measure.settings
+    if real and settings.measure.runtimes == ("onnxruntime",):
+        return {"settings_first": "no split is measured"}
     return {"settings_first": True} if real and machine is not None and machine.halves else {}
 
 
@@ -463,8 +510,20 @@ def _called(settings: Settings) -> list[tuple[str, str]]:
     return called
 
 
+def onnxruntime_version() -> str:
+    """Return the version of ONNX Runtime, whichever of its distributions is installed, with the name of a special one.
+
+    `NOT_INSTALLED` if there is none.
+    """
+    for name in ("onnxruntime", *(f"onnxruntime-{build}" for build in ONNXRUNTIME_BUILDS)):
+        version = installed(name)
+        if version != NOT_INSTALLED:
+            return version if name == "onnxruntime" else f"{version} ({name})"
+    return NOT_INSTALLED
+
+
 def installed(name: str) -> str:
-    """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    """Return the version of an installed distribution, `NOT_INSTALLED` if there is none; it is not imported."""
     return _version(metadata.version, name)
 
 
@@ -473,4 +532,4 @@ def _version(ask: Callable[[str], str], name: str) -> str:
     try:
         return ask(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.errors import DeviceError, ModelError, UsageError
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed
@@ -211,7 +211,7 @@ def measure(work: StepContext) -> None:
     if settings.use == "hetero":
         until, later = _until(work, settings.seconds), "settings_first" in work.task.params
         tried, forms = _tried_precisions(work), _forms(work)
-        terms = Conditions(settings, until, tried, settings_first=later, forms=forms)
+        terms = Conditions(settings, until, tried, settings_first=later, forms=forms, onnx=_onnx(work))
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
@@ -448,6 +448,23 @@ def _forms(work: StepContext) -> list[ModelForm]:
         for file in (xml, xml.with_suffix(".bin")):
             work.read("read", file.name)
     return forms
+
+
+def _onnx(work: StepContext) -> tuple[Path, str] | None:
+    """Return the source of the model, which must not have changed, and the version of ONNX Runtime that may run it.
+
+    Raises:
+        ModelError: it has changed since the run began, or is not there any more.
+    """
+    from pipeline.stages.plan import look_at_model
+
+    known = work.task.params.get("onnxruntime")
+    if known is None:
+        return None
+    source = look_at_model(Path(work.task.context["model"]))
+    if source.sha256 != known["model_sha256"]:
+        raise ModelError(f"{source.path} has changed since the run began.", "Run the same command again.")
+    return source.path.absolute(), known["version"]
 
 
 def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
