@@ -122,7 +122,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
     "--device",
     "--devices",
     "device",
-    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.',
+    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU", "HETERO:NPU,CPU" or "onnxruntime"; CPU unless given.',
 )
 @click.option("--all", "every", is_flag=True, help=f"Show every operation, not the first {SLOWEST} alone.")
 @click.option("--outputs", is_flag=True, help="Show which operations' results depart from those of another run.")
@@ -166,6 +166,8 @@ def where(
     if run is not None and (device is not None or inputs != InputShapes()):
         raise UsageError("A run already determines its devices and shapes.", "Leave out --run, or all other options.")
     if options["outputs"]:
+        if device == "onnxruntime":
+            raise UsageError("ONNX Runtime is what --outputs compares an ONNX file with.", "Leave out --device.")
         _where_outputs(path, run, device, inputs, options, every=every, as_json=as_json)
         return
     alone = [f"--{name}" for name in ("against", "budget", "memory") if options[name] is not None]

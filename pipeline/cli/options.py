@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipeline.core.settings import MOST_SEED
+from pipeline.core.settings import MOST_SEED, RUNTIMES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,6 +25,16 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class RunnerOfSplits(click.Choice[str]):
+    """What runs splits; a runtime of whole models goes by an option of nearly the same name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the value."""
+        if value in RUNTIMES:
+            self.fail(f"{value!r} runs whole models: give --runtimes {value}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 COUNT = click.IntRange(min=1)
@@ -101,8 +111,14 @@ def objective_options(command: Command) -> Command:
             click.option("--objective", type=click.Choice(["latency", "throughput"]), help="What is to be best."),
             click.option(
                 "--runtime",
-                type=click.Choice(["hetero", "dataflow", "auto"]),
-                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured.",
+                type=RunnerOfSplits(["hetero", "dataflow", "auto"]),
+                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured. What "
+                "runs the model is --runtimes.",
+            ),
+            click.option(
+                "--runtimes",
+                metavar="openvino,onnxruntime",
+                help="What may run the model. Unless given openvino, and of an ONNX file ONNX Runtime is told of.",
             ),
             click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
             click.option(
@@ -146,7 +162,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     """
     from pipeline.settings.config import parse_bytes, parse_time
 
-    plain = ("objective", "runtime", "min_rate", "rate", "samples_per_query", "accuracy", "condition")
+    plain = ("objective", "runtime", "runtimes", "min_rate", "rate", "samples_per_query", "accuracy", "condition")
     taken = {name: options.pop(name) for name in (*plain, "p99", "max_memory", "max_load_time", "metric")}
     settings = {f"measure.{name}": taken[name] for name in plain}
     settings["measure.metric"] = taken["metric"] and str(Path(taken["metric"]).absolute())

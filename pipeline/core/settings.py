@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipeline.core.params import param
 
+RUNTIMES = ("openvino", "onnxruntime")
 MOST_SEED = 2**32 - 1  # the greatest that every generator of random numbers takes
 
 
@@ -82,6 +83,9 @@ class MeasureSettings:
     percentile: float = param(50.0, "of the latencies, that the objective latency compares")
     runtime: Literal["hetero", "dataflow", "auto"] = param(
         "hetero", "what runs splits: OpenVINO's hetero, segments that run concurrently, or whichever is faster"
+    )
+    runtimes: tuple[str, ...] = param(
+        (), "what may run the model: openvino, onnxruntime; unless given openvino, and the other's default is told of"
     )
     settings: bool = param(True, "try the settings of devices, too: threads, streams, precision, requests, batch ..")
     finalists: int = param(4, "variants that are compared with the best baseline, start by start")

@@ -1,4 +1,4 @@
-"""A placement for ONNX Runtime: an annotation on every node of an ONNX file, and the option that makes devices of them.
+"""A program for ONNX Runtime: of a placement, with an annotation on every node of an ONNX file, or of its own settings.
 
 A node runs where the operation ran that gave its output: OpenVINO keeps the names of an ONNX file's tensors. What has
 no counterpart, such as folded arithmetic on shapes, follows its first reader that has one, else its producer.
@@ -8,7 +8,7 @@ Source: microsoft/onnxruntime, docs/annotated_partitioning/PartitioningWithAnnot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,21 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.deploy.rendering import rendered
 from pipeline.result.deployment import EVERYTHING, Deployment
 from pipeline.result.directory import RunDirectory
+from pipeline.result.onnx_copy import write_onnx
 from pipeline.store.store import write_json, write_text
-from pipeline.system.private import copy_whole, make_alike, write_whole
 
 ANNOTATION, ASSIGNMENT = "layer_ann", "session.layer_assignment_settings"
 DESIGNATORS = ("cpu", "gpu", "npu")  # of ONNX Runtime's devices, which OpenVINO calls the same in capitals
 THREADS = "INFERENCE_NUM_THREADS"
 ANNOTATED_IR = 10  # the version of ONNX files in which nodes have metadata
 INITIALISED_IR = 4  # the version since which inputs may take the place of weights
-OUT_MODEL, OUT_SESSION, OUT_PROGRAM = "model.onnx", "session.json", "run.py"
+OUT_SESSION, OUT_PROGRAM = "session.json", "run.py"
 
 
 def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     """Write the annotated ONNX file, its session options, and a program that needs onnxruntime and numpy only.
+
+    Where ONNX Runtime runs the answer, the file is as it is, and the options are those that it was measured with.
 
     Raises:
         UsageError: the model is not an ONNX file, or the placement has devices that ONNX Runtime does not tell apart.
@@ -36,6 +38,8 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     """
     from runtime.measuring.outputs.tensor_names import input_shapes
 
+    if deployment.in_onnxruntime:
+        return _written_as_measured(deployment, out)
     if deployment.record.rewrite:
         raise UsageError(
             f"{deployment.path} runs a rewritten model, and ONNX Runtime would run the file it was made from.",
@@ -51,13 +55,46 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     threads = {str(d.properties[THREADS]) for d in deployment.record.devices.values() if THREADS in d.properties}
     session = {
         "config": {ASSIGNMENT: "; ".join(f"{kind}(={name})" for name, kind in designators.items())},
-        "intra_op_num_threads": int(max(threads, key=int)) if threads else None,
+        "options": {"intra_op_num_threads": int(max(threads, key=int))} if threads else {},
+        "providers": [],
         "measured_shapes": input_shapes(deployment.model),
     }
-    written = _with_weights(source, out, model.SerializeToString())
+    written = write_onnx(source, out, model.SerializeToString())
+    return [*_with_program(out, session), *written]
+
+
+def _written_as_measured(deployment: Deployment, out: Path) -> list[Path]:
+    """Write the ONNX file of a run that ONNX Runtime won, its session options, and the program."""
+    options = deployment.onnx_options
+    session = {
+        "config": {name: value for name, value in options.items() if "." in name},
+        "options": {name: _value(value) for name, value in options.items() if "." not in name},
+        "providers": deployment.record.target.split(","),
+        "measured_shapes": {name: _sizes(shape) for name, shape in deployment.record.shapes.items()},
+    }
+    written = write_onnx(deployment.model, out)
+    return [*_with_program(out, session), *written]
+
+
+def _sizes(shape: str) -> list[int]:
+    """Return the sizes of a shape in words, the greatest of a range, 1 of any.
+
+    >>> _sizes("[1,160..320,?]")
+    [1, 320, 1]
+    """
+    ends = [size.rpartition(".")[2] for size in shape.strip("[]").split(",")]
+    return [int(end) if end.isdigit() else 1 for end in ends]
+
+
+def _value(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+def _with_program(out: Path, session: Mapping[str, Any]) -> list[Path]:
+    """Write the options of a session, and the program that reads them; return their paths."""
     write_json(out / OUT_SESSION, session)
     write_text(out / OUT_PROGRAM, rendered("run_onnx.py.j2"))
-    return [out / OUT_PROGRAM, out / OUT_SESSION, *written]
+    return [out / OUT_PROGRAM, out / OUT_SESSION]
 
 
 def _onnx() -> Any:
@@ -164,21 +201,3 @@ def _annotate(graph: Any, devices: list[str]) -> None:
             node.metadata_props.add(key=ANNOTATION, value=device)
         for body in _bodies(node):
             _annotate(body, [device] * len(body.node))
-
-
-def _with_weights(source: Path, out: Path, content: bytes) -> list[Path]:
-    """Write a model, and its external data under the names that it calls them; return the paths."""
-    from coarsen.reading.model.files import model_files
-
-    beside = {file: out / file.relative_to(source.parent) for file in model_files(source)[1:]}
-    try:
-        make_alike(out)
-        write_whole(out / OUT_MODEL, content)
-        for file, copy in beside.items():
-            make_alike(copy.parent)
-            copy_whole(file, copy)
-    except OSError as error:
-        raise StoreError(
-            f"{out} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."
-        ) from error
-    return [out / OUT_MODEL, *beside.values()]

@@ -73,7 +73,9 @@ def model_server(deployment: Deployment, out: Path) -> list[Path]:
 
 
 def python_program(deployment: Deployment, out: Path) -> list[Path]:
-    """Write a Python program that needs openvino and numpy only."""
+    """Write a Python program that needs openvino and numpy only, or onnxruntime in its place if that runs the model."""
+    if deployment.in_onnxruntime:
+        return onnx_session(deployment, out)
     deployment.check_whole("which it compiles as one")
     written = _model(deployment, out / TOOL_MODEL)
     if deployment.is_split:

@@ -67,6 +67,7 @@ def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Pat
 def _check(deployment: Deployment) -> None:
     from runtime.executor.served import keeps_state
 
+    deployment.check_in_openvino()
     if not deployment.record.placement or (len(deployment.record.devices) > 1 and not deployment.is_split):
         raise UsageError(
             f"{deployment.path} leaves it to {deployment.record.target} where operations run: there are no segments.",

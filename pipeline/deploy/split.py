@@ -27,6 +27,7 @@ CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes
+    from runtime.executor.onnx_session import OnnxModel
     from runtime.executor.placed import PlacedModel, SplitManifest
     from runtime.executor.splitting import HowToRun
 
@@ -58,8 +59,10 @@ def split(
     return _split(model, document, specs, out, how=how, shapes=shapes)
 
 
-def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> PlacedModel:
+def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> PlacedModel | OnnxModel:
     """Return the model of a folder that `split` wrote, or of a finished run, compiled and ready to run in segments.
+
+    Where ONNX Runtime is the answer of a run, it is loaded there, takes no runner, and as many callers as there are.
 
     runner: serial, level, threads or pipeline; None for what the folder says. requests: inferences in flight.
 
@@ -67,9 +70,11 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
         StoreError: the folder holds neither.
         UsageError: the run leaves it to AUTO or HETERO where operations run.
         PlacedError: the segments are damaged, or a device refuses one.
+        MissingPackageError: ONNX Runtime is the answer, and not installed.
     """
     from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor import placed
+    from runtime.executor.onnx_session import OnnxModel
     from runtime.executor.segments import segmentation
     from runtime.executor.splitting import HowToRun, how_to_run, placed_in_memory
 
@@ -79,6 +84,8 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
             return placed.load(place, runner=runner, requests=requests)
     deployment = Deployment.load(path)
     record = deployment.record
+    if deployment.in_onnxruntime:
+        return OnnxModel(deployment.model, deployment.onnx_options, record.target.split(","))
     devices = _specs(record.devices)
     if not record.placement or (len(devices) > 1 and not deployment.is_split):
         raise UsageError(

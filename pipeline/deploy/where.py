@@ -34,7 +34,8 @@ class Wanted:
     """What is compiled, and where it is asked to run.
 
     target, properties: for compile_model. affinity: {operation: device as OpenVINO knows it}, None for none. asked:
-    {operation: the user's name of its device}; "" stands for all others, and nobody is asked where it is missing.
+    {operation: the user's name of its device}; "" stands for all others, and nobody is asked where it is missing. onnx:
+    the file that ONNX Runtime runs, by the providers that the target lists; None for OpenVINO.
     """
 
     target: str
@@ -42,6 +43,7 @@ class Wanted:
     properties: Mapping[str, str] = field(default_factory=dict)
     affinity: Mapping[str, str] | None = None
     asked: Mapping[str, str] = field(default_factory=dict)
+    onnx: Path | None = None
 
     def device_of(self, operation: str) -> str:
         """Return the name of the device that an operation is asked to run on, "" if it is all the same."""
@@ -96,7 +98,7 @@ class WhereRecord:
 def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
     """Return where a model runs on a device, or on AUTO or HETERO over some.
 
-    device: as `--devices` takes one, or "AUTO:GPU,CPU". shapes: what becomes of dynamic inputs.
+    device: as `--devices` takes one, or "AUTO:GPU,CPU", or "onnxruntime". shapes: what becomes of dynamic inputs.
 
     Raises:
         ModelError: the model cannot be read.
@@ -107,7 +109,8 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
     from coarsen.reading.model.growth import ReadLimits
     from coarsen.reading.read_apart import read_apart
 
-    wanted, known = wanted_on(device), look_at_model(model)
+    known = look_at_model(model)
+    wanted = wanted_of_onnxruntime(known.path) if device == "onnxruntime" else wanted_on(device)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=shapes)
         return locate_in(Path(folder) / "model.xml", wanted, name=str(model), seconds=SECONDS, minimum=MINIMUM)
@@ -126,9 +129,11 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     from runtime.machines.devices import discover
 
     deployment = Deployment.load(run)
-    deployment.check_whole("which OpenVINO does not see as one")
     if model is not None and look_at_model(model).sha256 != deployment.record.model.source_sha256:
         raise StoreError(f"{run} holds a run of another model than {model}.", "Leave one of the two out.")
+    if deployment.in_onnxruntime:
+        return _where_onnx(deployment)
+    deployment.check_whole("which OpenVINO does not see as one")
     here = discover()
     missing = sorted({d.plugin for d in deployment.record.devices.values()} - set(here))
     if missing:
@@ -136,6 +141,40 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     return locate_in(
         deployment.model, wanted_by(deployment), name=str(deployment.model), seconds=SECONDS, minimum=MINIMUM
     )
+
+
+def _where_onnx(deployment: Deployment) -> WhereRecord:
+    """Return where the ONNX file of a run runs, with the options and the sizes that it was measured with."""
+    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.sizes.shapes import InputShapes
+    from runtime.executor.onnx_session import ONNX_RUNTIME
+
+    known, shapes = look_at_model(deployment.model), deployment.record.shapes
+    given = [f"{name}={shape.strip('[]').replace(',', 'x')}" for name, shape in shapes.items()]
+    providers = [d.openvino_name for d in deployment.record.devices.values()]
+    specs = [DeviceSpec(name, ONNX_RUNTIME, name, deployment.onnx_options) for name in providers]
+    wanted = Wanted(deployment.record.target, tuple(specs), onnx=deployment.model.absolute())
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        sizes = InputShapes(tuple(given), True)
+        read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=sizes)
+        name = str(deployment.model)
+        return locate_in(Path(folder) / "model.xml", wanted, name=name, seconds=SECONDS, minimum=MINIMUM)
+
+
+def wanted_of_onnxruntime(model: Path) -> Wanted:
+    """Return what asks ONNX Runtime to run a file as it does by itself, on the CPU.
+
+    Raises:
+        UsageError: it is not an ONNX file.
+        MissingPackageError: onnxruntime is not installed.
+    """
+    from pipeline.stages.host import check_onnxruntime
+    from runtime.executor.onnx_session import CPU_PROVIDER, ONNX_RUNTIME
+
+    check_onnxruntime(model, "Give another --device")
+    device = DeviceSpec(CPU_PROVIDER, ONNX_RUNTIME, CPU_PROVIDER, {}, "cpu")
+    return Wanted(CPU_PROVIDER, (device,), onnx=model.absolute())
 
 
 def wanted_on(text: str) -> Wanted:
@@ -203,11 +242,12 @@ def locate_in(model: Path, wanted: Wanted, *, name: str, seconds: float, minimum
         DeviceError: the device refuses operations.
         ChildError: the model could not be run.
     """
-    from runtime.measuring.contest.variant import Variant, described
+    from runtime.measuring.contest.variant import InOnnxRuntime, Variant, described
     from runtime.measuring.process.child import Child, ChildError
 
     settings = MeasureSettings()
-    variant = Variant("located", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity)
+    onnx = None if wanted.onnx is None else InOnnxRuntime(wanted.onnx, "")
+    variant = Variant("located", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity, onnx=onnx)
     with Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child:
         try:
             command = described(variant, model, settings, seed=0)
@@ -222,7 +262,7 @@ def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted
 
     child: which is alive if it was no more than a refusal.
     """
-    if error.failed.kind != "refused" or len(wanted.devices) != 1:
+    if error.failed.kind != "refused" or len(wanted.devices) != 1 or wanted.onnx is not None:
         return error
     device = wanted.devices[0]
     refused = list(child.ask("support", model=str(model), device=device.to_json())["refused"])
@@ -249,7 +289,7 @@ def record_of(answer: Mapping[str, Any], wanted: Wanted, *, model: str) -> Where
     return WhereRecord(
         schema="placewright.where/1",
         model=model,
-        target=wanted.target,
+        target=wanted.target if wanted.onnx is None else "ONNX Runtime",
         executed_on=rows.executed_on,
         latency_s=answer["latency_s"],
         devices=sorted(
@@ -333,6 +373,8 @@ class _Rows:
         mode = self.wanted.target.partition(":")[0]
         if self.wanted.affinity is not None:
             return "placed there"
+        if self.wanted.onnx is not None:
+            return "assigned by ONNX Runtime"
         return f"chosen by {mode}" if mode in MODES else "asked for"
 
     def _device(self, node: Mapping[str, Any]) -> str:
@@ -341,7 +383,7 @@ class _Rows:
             return " and ".join(self.executed_on)
         if node["part"] is not None:
             return self.parts[node["part"]]
-        stated = [self.assigned[op] for op in node["operations"] if op in self.assigned]
+        stated = [self.assigned[op] for op in (*node["operations"], node["name"]) if op in self.assigned]
         return self._names(stated)[0] if stated else ""
 
     def _devices_of_parts(self) -> dict[int, str]:

@@ -30,7 +30,7 @@ from pipeline.shared.payload import EvaluationDocument
 from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
-    from runtime.measuring.contest.contest import Contest
+    from runtime.measuring.contest.contest import Contest, Explore
     from runtime.measuring.contest.entrants import Entrant
     from runtime.measuring.contest.pairs import PairBench
     from runtime.measuring.contest.variant import Variant
@@ -54,7 +54,8 @@ class Conditions:
     tried: what became of the model in low precisions; nothing is tried in those it does not tolerate. everyone: compare
     all finalists with the best of the devices alone, and let none of them leave. settings_first: no split is tried
     before all settings. forms: of the model, that settings are tried with. ran: what running the reference said of
-    itself, if that is known; see `known_reference`.
+    itself, if that is known; see `known_reference`. onnx: the source and ONNX Runtime's version, where that is
+    measured, too.
     """
 
     settings: MeasureSettings
@@ -64,6 +65,7 @@ class Conditions:
     settings_first: bool = False
     forms: Sequence[ModelForm] = (ModelForm(),)
     ran: Mapping[str, Any] | None = None
+    onnx: tuple[Path, str] | None = None
 
 
 def on_devices(
@@ -91,7 +93,8 @@ def on_devices(
         raise ValueError("a graph alone cannot be measured")
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
-    splits, placements = _splits(subject, finalists, settings.objective, settings.runtime)
+    own = finalists if "openvino" in (settings.runtimes or ("openvino",)) else ()
+    splits, placements = _splits(subject, own, settings.objective, settings.runtime)
     variants = in_order(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     known = known_reference(subject.model, terms.ran)
@@ -110,7 +113,7 @@ def on_devices(
     return {"rows": rows, "contest": asdict(record)}
 
 
-def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Callable[[Variant], Sequence[Variant]]]:
+def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Explore]:
     """Return the baselines and the settings to try, and what gives the neighbours of settings."""
     from runtime.machines.devices import discover
     from runtime.measuring.contest.baselines import baselines
@@ -123,24 +126,50 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ca
     if terms.everyone:
         return [v for v in variants if v.kind == "device"], _nothing_around
     if not settings.settings:
-        return variants, _nothing_around
+        return _with_onnxruntime(variants, _nothing_around, terms)
     types = subject.graph.type_names
     attends = "ReadValue" in types and "ScaledDotProductAttention" in types
     space = Space.of(subject.topology.devices, plugins, settings.objective, terms.forms, keeps_keys=attends)
     known = {v.name for v in variants}
-    return [*variants, *(v for v in space.first() if v.name not in known)], space.around
+    return _with_onnxruntime([*variants, *(v for v in space.first() if v.name not in known)], space.around, terms)
+
+
+def _with_onnxruntime(variants: Sequence[Variant], around: Explore, terms: Conditions) -> tuple[list[Variant], Explore]:
+    """Return variants with those of ONNX Runtime, as far as it was asked for, and what gives the neighbours of each.
+
+    Its default is a candidate beside OpenVINO's, the baseline without them, and told of alone where nobody asked.
+    """
+    from runtime.measuring.contest.onnx_space import OnnxSpace
+
+    if terms.onnx is None:
+        return list(variants), around
+    settings, asked = terms.settings, terms.settings.runtimes
+    space = OnnxSpace.of(*terms.onnx, settings.objective)
+    if "onnxruntime" not in asked:
+        return [*variants, space.default("other runtime")], around
+    more = space.first() if settings.settings else []
+
+    def near(variant: Variant) -> Sequence[Variant]:
+        return around(variant) if variant.onnx is None else space.around(variant)
+
+    if "openvino" not in asked:
+        return [space.default("default"), *more], near
+    early = sum(v.baseline for v in variants) + PROMISING
+    return [*variants[:early], space.default(), *more, *variants[early:]], near
 
 
 def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
-    Plug-ins as they come are first, as something must be the control; then settings and hints, what is most promising
-    first, and after a few settings the best split; what is left to the runtime's choice is last. settings_first: splits
-    come after all settings and devices.
+    Plug-ins as they come are first, as something must be the control, with a runtime that is told of alone; then
+    settings and hints, what is most promising first, and after a few settings the best split; what is left to the
+    runtime's choice is last. settings_first: splits come after all settings and devices.
     """
-    default, settings, hints, devices, own = (
-        [v for v in known if v.kind == kind] for kind in ("default", "settings", "hint", "device", "own choice")
+    default, other, settings, hints, devices, own = (
+        [v for v in known if v.kind == kind]
+        for kind in ("default", "other runtime", "settings", "hint", "device", "own choice")
     )
+    default += other
     if settings_first:
         return [*default, *settings, *hints, *devices, *splits, *own]
     return [*default, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
@@ -392,6 +421,7 @@ def _variant_row(variant: Variant, placement: Placement | None, graph: Graph) ->
         "name": variant.name,
         "placer": variant.placer,
         "kind": variant.kind,
+        "runtime": "openvino" if variant.onnx is None else "onnxruntime",
         "baseline": variant.baseline,
         "single": variant.single,
         "target": variant.target,

@@ -7,7 +7,7 @@ from typing import NotRequired
 
 import numpy as np
 
-from pipeline.core.errors import MeasurementError, OutputMismatchError
+from pipeline.core.errors import MeasurementError, ModelError, OutputMismatchError
 from pipeline.core.placement import PlacementDocument
 from pipeline.core.stages import Candidate
 from pipeline.placing.rows import MeasuredRow
@@ -32,6 +32,7 @@ def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
 
     Raises:
         OutputMismatchError: all candidates that ran gave wrong outputs.
+        ModelError: ONNX Runtime, which alone was asked for, does not take the model.
         MeasurementError: nothing ran.
     """
     if any(row.get("samples_s") for row in measured if not row["failed"]):
@@ -43,6 +44,11 @@ def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
         raise OutputMismatchError(
             f"No candidate gives the reference outputs: {words[:600]}.",
             "Pin f32, or raise measure.tolerance if the difference is acceptable.",
+        )
+    if failed and all(row["runtime"] == "onnxruntime" for row in measured) and failed[0][1]["kind"] == "refused":
+        raise ModelError(
+            f"ONNX Runtime does not run the model: {failed[0][1]['message']}.",
+            "--runtimes openvino,onnxruntime has OpenVINO's answer.",
         )
     raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
 

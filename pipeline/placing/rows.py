@@ -16,12 +16,13 @@ from pipeline.shared.payload import EvaluationDocument
 class VariantRow(TypedDict):
     """What a variant is; placement: as it is deployed, None where the runtime decides where operations run.
 
-    rewrite: the form of the model, "" as it was read.
+    rewrite: the form of the model, "" as it was read. runtime: what runs it, one of `measure.runtimes`.
     """
 
     name: str
     placer: str
     kind: str
+    runtime: str
     baseline: bool
     single: bool
     target: str

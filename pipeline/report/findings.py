@@ -170,7 +170,7 @@ def _expressible(deployment: Deployment, target: str) -> bool:
 
 def program(run: RunRecords) -> str:
     """Return lines that run the answer: of plain OpenVINO, as long as that can run it."""
-    if run.in_segments:
+    if run.in_segments or run.placement.runtime == "onnxruntime":
         return f"import pipeline\n\nmodel = pipeline.load({str(run.path)!r})"
     record, model = run.placement, str(run.path / "placed.xml")
     lines = ["import openvino as ov", "", "core = ov.Core()"]

@@ -82,7 +82,8 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
     answer = known[best].accuracy
     if answer is None or answer.exact:
         return ()
-    exact = [c for c in known.values() if c.accuracy is not None and c.accuracy.exact and c.latency_s is not None]
+    there = [c for c in known.values() if c.latency_s is not None and not c.told_alone]
+    exact = [c for c in there if c.accuracy is not None and c.accuracy.exact]
     exact.sort(key=lambda c: _standing(c, contest))
     words = (
         [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["Nothing that was tried is exact."]

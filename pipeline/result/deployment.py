@@ -53,7 +53,7 @@ class Deployment:
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error
         deployment = cls(path, record)
-        for part in (deployment.model, deployment.weights):
+        for part in (deployment.model, *(() if deployment.in_onnxruntime else (deployment.weights,))):
             if not part.is_file():
                 raise StoreError(f"{part} is missing.", f"Write it again: placewright measure --run {path}")
         return deployment
@@ -76,6 +76,16 @@ class Deployment:
         return re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_") or "model"
 
     @property
+    def in_onnxruntime(self) -> bool:
+        """Return whether ONNX Runtime runs the model, an ONNX file then, and not OpenVINO."""
+        return self.record.runtime == "onnxruntime"
+
+    @property
+    def onnx_options(self) -> dict[str, str]:
+        """Return the options of ONNX Runtime's session, by its own names for them."""
+        return {name: value for device in self.record.devices.values() for name, value in device.properties.items()}
+
+    @property
     def is_split(self) -> bool:
         """Return whether operations have devices of their own, which OpenVINO forgets when a model is saved."""
         target = self.record.target
@@ -85,12 +95,26 @@ class Deployment:
         """Check that OpenVINO runs the model as one.
 
         Raises:
-            UsageError: it runs in segments, and so what was asked for cannot be done; `why` says what that is.
+            UsageError: it runs in segments, and so what was asked for cannot be done; `why` says what that is; or
+                ONNX Runtime runs it.
         """
+        self.check_in_openvino()
         if in_segments(self.record.target):
             raise UsageError(
                 f"{self.path} runs the model in segments, {why}.",
                 f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, pipeline.load, or --to ovms-dag.",
+            )
+
+    def check_in_openvino(self) -> None:
+        """Check that OpenVINO runs the model.
+
+        Raises:
+            UsageError: ONNX Runtime does.
+        """
+        if self.in_onnxruntime:
+            raise UsageError(
+                f"{self.path} runs the model by ONNX Runtime, and not by OpenVINO.",
+                "Take pipeline.load, or --to python; a run with --runtimes openvino has an answer of OpenVINO's.",
             )
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pipeline.shared import payload
 from pipeline.shared.checks import FACTS, ReferenceFacts
 from pipeline.shared.model_inputs import SEQUENCE
+from pipeline.stages.choices import HALVES
 from pipeline.store.store import Entry
 from pipeline.store.task import Outcome, disturbances
 
@@ -42,7 +43,7 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 def placing_notes(place: Outcome) -> list[str]:
     """Return a sentence on splits over halves of one CPU, which come after all settings, with what is predicted."""
-    if not place.task.params["settings_first"]:
+    if place.task.params["settings_first"] != HALVES:
         return []
     searches = payload.read_json(place.entry.path("searches.json"))
     best = min((s["value_s"] for s in searches if s["value_s"] is not None), default=None)

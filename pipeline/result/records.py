@@ -51,9 +51,10 @@ class CandidateRecord:
     their 95 % intervals, where there are latencies enough. rate: inferences per second. cpu_s: processor seconds of an
     inference. difference: the largest share by which an output differs from the reference's; with a metric, the share
     of it that is lost. accuracy: all that is known of that. limit: which of the user's limits it does not keep.
-    same_as: what it is one with, by what the plug-in reports of both. target: the device string of compile_model.
-    settings: properties by device, and by the target where that is not a device. sizes: of inputs, where there are
-    several; what else is told is then of all of them, by their weights.
+    same_as: what it is one with, by what the plug-in reports of both. target: the device string of compile_model, or
+    ONNX Runtime's providers. settings: properties by device, and by the target where that is not a device. sizes: of
+    inputs, where there are several; what else is told is then of all of them, by their weights. runtime: openvino or
+    onnxruntime.
     """
 
     name: str
@@ -91,6 +92,12 @@ class CandidateRecord:
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     rewrite: str = ""
     sizes: list[SizeRecord] = field(default_factory=list)
+    runtime: str = "openvino"
+
+    @property
+    def told_alone(self) -> bool:
+        """Return whether it is of a runtime that nobody asked for, which is told of and never the answer."""
+        return self.kind == "other runtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +182,13 @@ class RegisteredRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """placement.json: what to hand to OpenVINO to run the best candidate; operation name -> device name.
+    """placement.json: what to hand to its runtime to run the best candidate; operation name -> device name.
 
     requests: inferences in flight at a time. batch: what the first dimension of the model's inputs is now where several
     inferences are computed at once. objective: what the candidate is the best for. shapes: of the inputs that were
     dynamic in the file, before any batch. runner: of segments, where the target is DATAFLOW. rewrite: the form that the
-    placed model has, "" as it was read.
+    placed model has, "" as it was read. runtime: what runs it; onnxruntime takes the source, by the providers that the
+    target lists and with the properties of its only device as options.
     """
 
     schema: Literal["placewright.placement/1"]
@@ -197,6 +205,7 @@ class PlacementRecord:
     shapes: dict[str, str] = field(default_factory=dict)
     runner: str = ""
     rewrite: str = ""
+    runtime: str = "openvino"
 
 
 class CoefficientRecord(TypedDict):

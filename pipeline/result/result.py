@@ -24,6 +24,7 @@ from pipeline.progress.watch import CURVE, write_training
 from pipeline.result.accuracy import judged_on
 from pipeline.result.deployment import SPLIT, Deployment, in_segments
 from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
+from pipeline.result.onnx_copy import OUT_MODEL, write_onnx
 from pipeline.result.records import (
     CandidateRecord,
     DeviceRecord,
@@ -52,10 +53,11 @@ from pipeline.system.private import copy_whole
 if TYPE_CHECKING:
     import openvino as ov
 
+ONNX = "onnx"  # the folder of the file that ONNX Runtime runs, where that is the answer
 SCHEMA: Literal["placewright.result/1"] = "placewright.result/1"
 KEPT = "checks.zip"  # in a run directory: what emitted files are compared with
 KEPT_CHECKS = (CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED, GIVEN, SEQUENCE)
-PACKAGES = ("placewright", "openvino", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
+PACKAGES = ("placewright", "openvino", "onnxruntime", "torch", "torch-geometric", "pymetis", "scikit-learn", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Result:
         """Return the model compiled by OpenVINO, running the best candidate.
 
         Raises:
-            UsageError: it runs in segments; `pipeline.load` runs those.
+            UsageError: it runs in segments, or by ONNX Runtime; `pipeline.load` runs those.
         """
         from runtime.measuring.process.deploy import compile_placed
 
@@ -208,7 +210,10 @@ def write_result(
     best = next(row for row in rows if row.name == verdict.best)
     judged = judged_on(best, given=bool(settings.coarsen.input))
     ran = payload.load_graph(outcomes["read"].entry.path(form_graph(winner.get("rewrite", ""))))
-    files = write_placed(path, outcomes["read"].entry, ran.names, winner, model.sha256, objective=asked.objective)
+    onnx = model.path if best.runtime == "onnxruntime" else None
+    files = write_placed(
+        path, outcomes["read"].entry, ran.names, winner, model.sha256, objective=asked.objective, onnx=onnx
+    )
     files |= write_segments(path, graph, winner)
     files |= write_checks(path, outcomes["read"].entry)
     files |= write_samples(path, measured)
@@ -335,25 +340,41 @@ def write_sources(path: Path, outcomes: Mapping[str, Outcome], rewrite: str = ""
 
 
 def write_placed(
-    path: Path, read: Entry, names: Sequence[str], best: MeasuredRow, sha256: str, *, objective: str = "latency"
+    path: Path,
+    read: Entry,
+    names: Sequence[str],
+    best: MeasuredRow,
+    sha256: str,
+    *,
+    objective: str = "latency",
+    onnx: Path | None = None,
 ) -> dict[str, str]:
     """Write placed.xml, placed.bin and placement.json; return their names by role.
 
-    names: of the operations. sha256: of the model as the user gave it.
+    names: of the operations. sha256: of the model as the user gave it. onnx: that file where ONNX Runtime is to run it;
+    a copy of it then takes the place of the first two.
     """
     model = form_file(Path("model.xml"), best.get("rewrite", "")).name
-    if best.get("batch", 1) > 1:
+    files = {"model": f"{ONNX}/{OUT_MODEL}"} if onnx else {"model": "placed.xml", "weights": "placed.bin"}
+    shutil.rmtree(path / ONNX, ignore_errors=True)  # of an earlier answer, as the next two
+    if onnx is not None:
+        write_onnx(onnx, path / ONNX)
+        for name in ("placed.xml", "placed.bin"):
+            (path / name).unlink(missing_ok=True)
+    elif best.get("batch", 1) > 1:
         from runtime.measuring.process.batching import save_batched
 
         names = save_batched(read.path(model), path / "placed.xml", best["batch"])
     else:
         _copy_model(path, read, model)
     placement = best["placement"]
-    if placement is None:  # AUTO and HETERO on their own decide at run time where operations go
-        placement = dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 else {}
+    if placement is None:  # AUTO and HETERO on their own decide at run time where operations go, and ONNX Runtime
+        placement = (
+            dict.fromkeys(names, best["devices"][0]["name"]) if len(best["devices"]) == 1 and onnx is None else {}
+        )
     record = PlacementRecord(
         schema="placewright.placement/1",
-        model=SourceRecord("placed.xml", sha256),
+        model=SourceRecord(files["model"], sha256),
         candidate=best["name"],
         target=best["target"],
         properties=dict(best["properties"]),
@@ -368,15 +389,10 @@ def write_placed(
         shapes={c["name"]: c["shape"] for c in payload.read_json(read.path("shapes.json"))},
         runner=best.get("runner", ""),
         rewrite=best.get("rewrite", ""),
+        runtime=best.get("runtime", "openvino"),
     )
     write_json(path / "placement.json", to_json(record))
-    return {
-        "model": "placed.xml",
-        "weights": "placed.bin",
-        "placement": "placement.json",
-        "result": "result.json",
-        "report": "report.html",
-    }
+    return {**files, "placement": "placement.json", "result": "result.json", "report": "report.html"}
 
 
 def _copy_model(path: Path, read: Entry, model: str) -> None:

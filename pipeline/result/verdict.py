@@ -23,6 +23,7 @@ MANY = 5  # starts in all of which a split must be faster than one device to go 
 LEVEL = 0.95  # of the interval of a difference between two variants that are both claimed
 PINNING = "ENABLE_CPU_PINNING"
 ENOUGH = 3  # starts that tell more than a first sight
+RUNTIMES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime"}  # what people call them
 STRIKING = 1.2  # times as fast as the control, above which a first sight is worth a word
 
 
@@ -98,7 +99,7 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     known = {r.name: r for r in rows}
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
-    kept = [r.name for r in rows if r.latency_s is not None and not broken[r.name]]
+    kept = [r.name for r in rows if r.latency_s is not None and not r.told_alone and not broken[r.name]]
     if allowed:
         verdict = _claim(_simplest(allowed, known, contest.least), known, contest)
     elif not broken.get(contest.control):
@@ -112,6 +113,7 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     text = verdict.text + _by_size(known[verdict.best], contest.control) + condition_text(contest)
     verdict = replace(verdict, text=text)
     more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
+    more += _other_runtime(known[verdict.best], [row for row in rows if row.told_alone and not row.limit], contest)
     return replace(verdict, notes=(*verdict.notes, *more))
 
 
@@ -156,6 +158,28 @@ def _may_equal(other: CandidateRecord, fastest: CandidateRecord, least: float) -
     return other.single == fastest.single and (mean < math.log1p(least) or low <= 0)
 
 
+def _other_runtime(
+    answer: CandidateRecord, others: Sequence[CandidateRecord], contest: ContestRecord
+) -> tuple[str, ...]:
+    """Return a sentence on a runtime that nobody asked for and that is faster than the answer, if one is.
+
+    Few starts tell that it seems to be; else the whole interval must lie above 1, and its middle by `least`.
+    """
+    told: list[str] = []
+    for other in others:
+        name, how = RUNTIMES[other.runtime], f"--runtimes openvino,{other.runtime}"
+        ours, theirs = answer.log_ratios, other.log_ratios
+        common = theirs if answer.name == contest.control else {n: r - ours[n] for n, r in theirs.items() if n in ours}
+        mean, low, high = mean_interval(list(common.values()) or [0.0], LEVEL)
+        if len(common) >= ENOUGH:
+            if low > 0 and mean >= max(math.log1p(contest.least), contest.noise or 0.0):
+                ratio, interval = math.exp(mean), f"{math.exp(low):.2f} to {math.exp(high):.2f}"
+                told.append(f"{name} is {ratio:.2f} times as fast as {answer.name} ({interval}): {how}.")
+        elif (times := (other.times_as_fast or 0.0) / (answer.times_as_fast or 1.0)) >= STRIKING:
+            told.append(f"At first sight {name} is about {times:.1f} times as fast: {how}.")
+    return tuple(told)
+
+
 def _effort(candidate: CandidateRecord) -> tuple[bool, bool, bool, int]:
     """Return what the simplest has least of: a split, threads that are not pinned, pinning asked for, properties."""
     given = [item for properties in candidate.settings.values() for item in properties.items()]
@@ -192,7 +216,8 @@ def _interval(ratio: RatioEstimate) -> str:
 def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord) -> str:
     """Return a sentence on what seems much faster than the control by too few starts; "" if nothing does."""
     told = {name for name, ratio in contest.ratios.items() if ratio.starts >= ENOUGH}
-    seen = {n: c.times_as_fast or 0.0 for n, c in known.items() if n not in told and not c.same_as}
+    there = {n: c for n, c in known.items() if n not in told and not (c.same_as or c.told_alone)}
+    seen = {n: c.times_as_fast or 0.0 for n, c in there.items()}
     best = max(seen, key=lambda name: seen[name], default="")
     if not best or seen[best] < STRIKING:
         return ""

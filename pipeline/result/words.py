@@ -180,6 +180,9 @@ def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
     if shares:
         return ", ".join(f"{device} {share_text(share)}" for device, share in shares.items()) + pieces
+    if row.get("runtime", "openvino") != "openvino":
+        options = [f"{name}={value}" for name, value in row["devices"][0]["properties"].items()]
+        return ", ".join([row["target"], *(options or ["as it comes"])])
     if row.get("kind") in ("default", "hint"):
         return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:

@@ -22,6 +22,7 @@ from typing import Any, get_type_hints
 from pipeline.core.errors import PlacewrightError, UsageError, nearest
 from pipeline.core.settings import (
     MOST_SEED,
+    RUNTIMES,
     CoarsenSettings,
     EmbedSettings,
     GroupSettings,
@@ -123,8 +124,8 @@ class Settings:
         current = getattr(self, section)
         if name not in {f.name for f in fields(current)}:
             raise UsageError(f"There is no key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
-        if name == "use" and isinstance(value, str) and isinstance(getattr(current, name), tuple):
-            value = (value,)
+        if name in ("use", "runtimes") and isinstance(value, str) and isinstance(getattr(current, name), tuple):
+            value = tuple(word.strip() for word in value.split(","))
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
         _check_range(f"{section}.{name}", typed)
         for chosen in _chosen(section, name, typed):
@@ -132,6 +133,10 @@ class Settings:
             known = registry.table(stage)
             if chosen not in known:
                 raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", nearest(chosen, known))
+        for chosen in typed if name == "runtimes" else ():
+            if chosen not in RUNTIMES:
+                what = "What runs splits is --runtime." if chosen in ("hetero", "dataflow", "auto") else ""
+                raise UsageError(f"{section}.{name}: no runtime {chosen!r}. {what}".strip(), nearest(chosen, RUNTIMES))
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:

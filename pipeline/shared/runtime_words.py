@@ -11,6 +11,7 @@ _WHERE = re.compile(
     r"Exception from \S+?:\d+: ?"
     r"|Check '(?:[^']|'(?! failed at))*' failed at \S+?:\d+:? ?"
     r"|FrontEnd API failed with \w+: ?"
+    r"|\[ONNXRuntimeError\] : \d+ : \w+ : ?"
     r"|Model wasn't fully converted[^\n]*"
     r"|Summary:[^\n]*"
     r"|Failed to create plugin \"[^\"]*\" for device \S+\s+Please, check your environment\s*"

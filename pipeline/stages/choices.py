@@ -18,6 +18,8 @@ Choice = tuple[str, dict[str, Any]]  # the name of an implementation, and all it
 # Settings of the measure stage that hold wherever outputs are compared, and wherever a placement is measured.
 COMPARED_ALIKE = ("accuracy", "tolerance", "low_tolerance", "metric", "metric_drop", "dynamic_size", "decode_steps")
 MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
+HALVES = "the devices are halves of one CPU that nobody asked for"
+NO_SPLIT = "no split is measured"
 LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
 
 
@@ -73,10 +75,14 @@ def is_learned_by_choice(settings: Settings) -> bool:
     return chosen or any(settings.params.get(stage) for stage in ("embed", "group"))
 
 
-def settings_first(settings: Settings, machine: HostMachine | None) -> bool:
-    """Return whether settings are tried before any split: on halves of one CPU that nobody asked for."""
-    real = settings.measure.use == "hetero" and settings.measure.runtime == "hetero" and settings.measure.settings
-    return real and machine is not None and machine.halves
+def settings_first(settings: Settings, machine: HostMachine | None) -> str:
+    """Return why settings are tried before any split, "" if they are not: `HALVES` or `NO_SPLIT`."""
+    measure = settings.measure
+    if not (measure.use == "hetero" and measure.runtime == "hetero" and measure.settings):
+        return ""
+    if measure.runtimes == ("onnxruntime",):
+        return NO_SPLIT
+    return HALVES if machine is not None and machine.halves else ""
 
 
 def placing_settings(settings: Settings, machine: HostMachine | None) -> Settings:

@@ -9,6 +9,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import MissingPackageError, UsageError
+
+NOT_INSTALLED = "not installed"
+ONNXRUNTIME_BUILDS = ("gpu", "directml", "openvino", "qnn", "rocm", "migraphx", "training")
+
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
@@ -74,8 +79,34 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
     return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves, of_parts)
 
 
+def onnxruntime_version() -> str:
+    """Return the version of ONNX Runtime, whichever of its distributions is installed, with the name of a special one.
+
+    `NOT_INSTALLED` if there is none.
+    """
+    for name in ("onnxruntime", *(f"onnxruntime-{build}" for build in ONNXRUNTIME_BUILDS)):
+        version = installed(name)
+        if version != NOT_INSTALLED:
+            return version if name == "onnxruntime" else f"{version} ({name})"
+    return NOT_INSTALLED
+
+
+def check_onnxruntime(model: Path, remedy: str) -> None:
+    """Check that ONNX Runtime is there, and that a model is for it; remedy: what else to do.
+
+    Raises:
+        UsageError: the model is no ONNX file.
+        MissingPackageError: onnxruntime is not installed.
+    """
+    if model.suffix != ".onnx":
+        cause = f"ONNX Runtime runs ONNX files, and {model.name} is none."
+        raise UsageError(cause, f"{remedy}, or give the .onnx file.")
+    if onnxruntime_version() == NOT_INSTALLED:
+        raise MissingPackageError("Running a model by ONNX Runtime takes", "onnxruntime")
+
+
 def installed(name: str) -> str:
-    """Return the version of an installed distribution, "not installed" if there is none; it is not imported."""
+    """Return the version of an installed distribution, `NOT_INSTALLED` if there is none; it is not imported."""
     return _version(metadata.version, name)
 
 
@@ -84,4 +115,4 @@ def _version(ask: Callable[[str], str], name: str) -> str:
     try:
         return ask(name)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED

@@ -69,7 +69,7 @@ class PlaceParams:
 
     use: the placers. evaluator: what they ask. devices: what measures, where they are calibrated to it round by round.
     real: whether anything is measured. segments: whether splits are run as segments, and not by HETERO.
-    settings_first: whether settings are tried before any split.
+    settings_first: why settings are tried before any split, "" if they are not.
     """
 
     use: tuple[Choice, ...]
@@ -85,7 +85,7 @@ class PlaceParams:
     finalists: int
     budget_s: float
     segments: bool
-    settings_first: bool
+    settings_first: str
 
 
 def plan_place(run: RunPlan) -> PlannedStage:

@@ -16,7 +16,7 @@ from pipeline.stages.embed import EMBED
 from pipeline.stages.group import GROUP
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.kernels import KERNELS
-from pipeline.stages.measure import MEASURE
+from pipeline.stages.measure import MEASURE, check_runtimes
 from pipeline.stages.place import PLACE
 from pipeline.stages.precisions import PRECISIONS
 from pipeline.stages.profile import PROFILE
@@ -39,6 +39,7 @@ def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, u
     Raises:
         UnknownNameError: there is no such stage in the run.
     """
+    check_runtimes(model, settings)
     if upto not in LEARNED:
         settings = placing_settings(settings, machine)
     run = RunPlan(model, settings, machine)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import declared
 from pipeline.shared.partition import has_metis
-from pipeline.stages.host import HostMachine, ModelFile, installed
+from pipeline.stages.host import NOT_INSTALLED, HostMachine, ModelFile, installed
 from pipeline.store.store import file_digest
 from pipeline.store.task import FILES, StepContext, Task
 
@@ -85,7 +85,7 @@ class RunStage:
         version |= {f"{s}.{n}": declared(s, n).version for s, n in (*planned.uses, *planned.called)}
         version |= {name: installed(name) for name in self.packages}
         if self.partitions and not has_metis():
-            version["pymetis"] = "not installed"
+            version["pymetis"] = NOT_INSTALLED
         of_files = {f for s, n in planned.uses for f in declared(s, n, run.settings.params_of(s, n)).files}
         files: dict[str, str] = {}
         params = _name_by_content(asdict(planned.params), of_files | {METRIC}, files)

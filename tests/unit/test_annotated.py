@@ -143,7 +143,8 @@ def test_a_run_on_one_device_names_it_and_its_threads(tmp_path: Path) -> None:
     session = json.loads((out / "session.json").read_text(encoding="utf-8"))
     assert session == {
         "config": {SETTING: "cpu(=A)"},
-        "intra_op_num_threads": 1,
+        "options": {"intra_op_num_threads": 1},
+        "providers": [],
         "measured_shapes": {"x": [1, 3, 8, 8]},
     }
 

@@ -118,16 +118,16 @@ def test_options_of_the_objective_are_the_settings_they_are_named_after() -> Non
         "rate",
         "samples_per_query",
     )
-    names += ("accuracy",)
+    names += ("accuracy", "runtimes")
     options: dict[str, Any] = {**dict.fromkeys((*names, "metric")), "other": 1}
     assert objective_settings(options) == {}
     assert options == {"other": 1}
     given = {"p99": "20ms", "max_load_time": "3s", "max_memory": "2GB", "min_rate": 7.0, "rate": 5.0}
-    given["accuracy"] = "loose"
+    given |= {"accuracy": "loose", "runtimes": "openvino, onnxruntime"}
     asked = objective_settings({**dict.fromkeys((*names, "metric")), **given, "metric": "a.py:top1"})
     found = Settings().updated(asked, "the options").measure
     assert (found.p99_s, found.max_load_s, found.max_memory_bytes) == (0.02, 3.0, 2 * 10**9)
-    assert found.accuracy == "loose"
+    assert (found.accuracy, found.runtimes) == ("loose", ("openvino", "onnxruntime"))
     assert (found.min_rate, found.rate, found.metric) == (7.0, 5.0, str(Path("a.py:top1").absolute()))
 
 
@@ -135,6 +135,20 @@ def test_an_unknown_key_of_the_environment_is_an_error(monkeypatch: pytest.Monke
     monkeypatch.setenv("PLACEWRIGHT__COARSEN__METIS__PART", "3")
     with pytest.raises(UsageError, match=r"In the environment.*coarsen\.metis\.parts"):
         settings_from(choices(), Settings())
+
+
+@pytest.mark.parametrize(
+    ("given", "cause", "remedy"),
+    [
+        ("openvino,onxruntime", "no runtime 'onxruntime'.", "Did you mean 'onnxruntime'?"),
+        (("hetero",), "no runtime 'hetero'. What runs splits is --runtime.", "Known: onnxruntime, openvino."),
+    ],
+)
+def test_a_runtime_that_is_none_is_told_with_what_was_meant(given: Any, cause: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Settings().updated({"measure.runtimes": given}, "the options")
+    assert raised.value.cause.endswith(cause)
+    assert raised.value.remedy == remedy
 
 
 def test_a_single_fault_keeps_its_own_remedy() -> None:

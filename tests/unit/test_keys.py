@@ -299,7 +299,7 @@ def test_on_halves_of_one_cpu_settings_go_before_placements_unless_a_runtime_is_
     machine = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=halves)
     settings = Settings().updated(changed, "the test")
     found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), settings, machine)}
-    assert [found[stage]["settings_first"] for stage in ("place", "measure")] == [first] * 2
+    assert [bool(found[stage]["settings_first"]) for stage in ("place", "measure")] == [first] * 2
     assert not first or found["place"]["reward"] == "simulated"
     asked = Settings().updated({**changed, "place.reward": "measured"}, "the test")
     found = {t.stage: t.params for t in plan(ModelFile(Path("m.xml"), "0" * 64), asked, machine)}
@@ -314,7 +314,7 @@ def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_
     entry = Entry(tmp_path, "", {}, {}, {"searches.json": file_digest(tmp_path / "searches.json")})
     (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0))
     assert "the best placement is predicted to take 2.00 ms, and none can take less than 1.50 ms. So settings" in note
-    plain = replace(task, params={**task.params, "settings_first": False})
+    plain = replace(task, params={**task.params, "settings_first": ""})
     assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,19 @@ from .errors import PlacedInputError
 from .manifest import SplitManifest
 
 
-def by_place(manifest: SplitManifest, inputs: Any) -> dict[int, Any]:
+def by_place(ports: Sequence[Sequence[str]], inputs: Any) -> dict[int, Any]:
     """Return {place: value} of inputs given by name or place, as a list in the model's order, or as the only one.
+
+    ports: the names of every input.
 
     Raises:
         PlacedInputError: there is no such input, or the number is wrong.
     """
-    ports = manifest.inputs
     if isinstance(inputs, Mapping):
-        places = {name: i for i, port in enumerate(ports) for name in port.names}
+        places = {name: i for i, names in enumerate(ports) for name in names}
         placed = {key if isinstance(key, int) else places.get(str(key), -1): value for key, value in inputs.items()}
         if any(not 0 <= place < len(ports) for place in placed):
-            known = ", ".join(port.names[0] for port in ports)
+            known = ", ".join(names[0] for names in ports)
             raise PlacedInputError(f"the inputs are {known}, and not {', '.join(map(str, inputs))}")
         return placed
     values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]

@@ -109,7 +109,7 @@ class PlacedRequest:
         """
         if inputs is not None:
             manifest = self.wiring.manifest
-            for place, value in by_place(manifest, inputs).items():
+            for place, value in by_place([port.names for port in manifest.inputs], inputs).items():
                 self.set_input_tensor(place, as_tensor(manifest, place, value, copied=copied))
         missing = [port.names[0] for i, port in enumerate(self.wiring.manifest.inputs) if i not in self._given]
         if missing:

@@ -9,7 +9,8 @@
 
 What is claimed rests on the starts of the final alone: the control and the contenders were chosen by others. It is a
 gain over every baseline that stayed; where one of these turns out to be better than the control, ratios are to that.
-Variants that a plug-in reports to run alike are one.
+Variants that a plug-in reports to run alike are one. A runtime that nobody asked for has one row: it is screened once,
+meets the control if it is ahead of all others, and decides nothing.
 
 Source: Karnin, Koren, Somekh, Almost optimal exploration in multi-armed bandits (2013), for halving by rounds.
 Different: who leaves is decided by the distance to the leader, so that the clearly slower leave at once.
@@ -116,9 +117,12 @@ def contest(
     rules = Rules(settings.level, settings.least, settings.least_starts)
     entries = {v.name: Entrant(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
-    first = _first_that_runs(list(entries.values()), bench, deadline.clock, say)
+    own = [e for e in entries.values() if not e.variant.told_alone]
+    begun = deadline.clock()
+    first = _first_that_runs(own, bench, deadline.clock, say)
     if first is not None:
-        screening = _Screening(entries, explore, bench, deadline, settings.least_starts, most, say, everyone)
+        first_s = deadline.clock() - begun
+        screening = _Screening(entries, explore, bench, deadline, settings.least_starts, most, say, everyone, first_s)
         needed_s = _needed_s(entries, most, rules)
         if needed_s > deadline.left_s:
             say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
@@ -162,6 +166,7 @@ class _Screening:
     most: int
     say: Say
     everyone: bool = False
+    first_s: float = 0.0
     longest_s: float = 0.0
     known: dict[str, Entrant] = field(default_factory=dict)
     share: Deadline = field(init=False)
@@ -207,7 +212,8 @@ class _Screening:
 
     def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
         for entry in entries:
-            if entry.left or self.left_s < self.longest_s * (1 + self._owed(entry)):
+            needed_s = self.longest_s * (1 + self._owed(entry))
+            if entry.left or self.left_s < (max(needed_s, self.first_s) if entry.variant.told_alone else needed_s):
                 entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
                 continue
             begun = self.deadline.clock()
@@ -297,7 +303,8 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
 
     A few are compared in any case, since a start of the screening can be bad.
     """
-    ran = sorted((e for e in entries if e.failed is None and e.screened), key=lambda e: -e.advance)
+    ran = [e for e in entries if e.failed is None and e.screened and not e.variant.told_alone]
+    ran.sort(key=lambda e: -e.advance)
     if not ran:
         return []
     spread = NEAR * noise_of(entries) * np.sqrt(1.0 + 1.0 / starts)
@@ -310,7 +317,7 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
 
 def _single_baselines(entries: Mapping[str, Entrant]) -> list[Entrant]:
     """Return the baselines of one device that have run, the fastest of the screening first; of equal ones one."""
-    ran = (e for e in entries.values() if e.failed is None and e.screened and not e.same_as)
+    ran = (e for e in entries.values() if e.failed is None and e.screened and not (e.same_as or e.variant.told_alone))
     return sorted((e for e in ran if e.variant.baseline and e.variant.single), key=lambda e: -e.advance)
 
 
@@ -320,7 +327,8 @@ def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
     The control is the plug-in's default, the fastest of several, unless another baseline of one device was faster in
     several starts.
     """
-    ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
+    all_ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
+    ran = [e for e in all_ran if not e.variant.told_alone]
     baselines = _single_baselines(entries)
 
     def first(*kinds: str) -> str:
@@ -330,10 +338,11 @@ def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
     fastest = baselines[0] if baselines else next((e for e in ran if e.variant.single), ran[0] if ran else None)
     if fastest is None:
         return Chosen("", "", "", "")
+    told = next((e.variant.name for e in all_ran[:1] if e.variant.told_alone), "")
     control = fastest
     if default and min(len(fastest.screened), len(entries[default].screened)) < SEVERAL:
         control = entries[default]
     near = control.advance - NEAR * noise_of([*entries.values()])
     rivals = [e.variant.name for e in baselines if e.variant.name not in (control.variant.name, default)]
     rival = next((n for n in rivals if entries[n].advance > near), "")
-    return Chosen(control.variant.name, default, hint, rival)
+    return Chosen(control.variant.name, default, hint, rival, told)

@@ -36,13 +36,15 @@ DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 class Chosen:
     """Who meets in the final, by name, "" for nobody: the control, and the baselines beside it.
 
-    rival: another baseline of one device that is near the control. default and rival stay to the end.
+    rival: another baseline of one device that is near the control. default and rival stay to the end. told: a runtime
+    that nobody asked for and that is ahead of all others; it has the first place to go where time is short.
     """
 
     control: str
     default: str
     hint: str
     rival: str
+    told: str = ""
 
 
 @dataclass(slots=True)
@@ -70,25 +72,25 @@ class Final:
         twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
         kept, hints = (
             [self.entries[n] for n in dict.fromkeys(names) if n not in ("", self.chosen.control)]
-            for names in ((self.chosen.default, self.chosen.rival), (self.chosen.hint,))
+            for names in ((self.chosen.default, self.chosen.rival), (self.chosen.hint, self.chosen.told))
         )
         hints = [e for e in hints if e not in kept]
         seconds, contenders, hints = self._that_fit([twin, *kept], self._contenders(), hints)
         if seconds is None:
             return self.chosen.control, None
-        baselines = [*kept, *hints]
+        baselines = [*kept, *(e for e in hints if not e.variant.told_alone)]
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
             rounds = max(1, self.settings.least_starts - number + 1)
             if number > 1 and self.deadline.left_s < rounds * took_s:
-                fits_s = self._rounds_that_fit([twin, *baselines], contenders, rounds)
+                fits_s = self._rounds_that_fit([twin, *kept, *hints], contenders, rounds)
                 if fits_s is None and (number > self.settings.least_starts or took_s > GRACE_S):
                     break
                 seconds = seconds if fits_s is None else min(seconds, fits_s)
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.name}, start {number} of up to {self.settings.starts}")
-            present = [twin, *baselines, *contenders]
+            present = [twin, *kept, *hints, *contenders]
             for entry in present if number % 2 else reversed(present):
                 if not entry.left:
                     begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
@@ -194,7 +196,11 @@ class Final:
             for name in (control, *present)
         }
         over = {name: tables[name] for name in present if name != control}
-        return judge(tables[control], self.rules, contenders=contenders, over=over)
+        judgement = judge(tables[control], self.rules, contenders=contenders, over=over)
+        claimed, undecided = (
+            tuple(name for name in names if name != self.chosen.told) for names in (judgement.claimed, judgement.open)
+        )
+        return replace(judgement, claimed=claimed, open=undecided)
 
     def _log_ratios_to(self, name: str) -> dict[str, dict[int, float]]:
         return log_ratios_to(name, self._all, self.chosen.control)

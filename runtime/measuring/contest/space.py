@@ -189,8 +189,8 @@ class Space:
             streams = (1, 2, 4) if self.objective == "throughput" and STREAMS in self.plugins[name].settable else (1,)
             return [(0, s) for s in streams]
         if self.objective == "latency":
-            return [(threads, 1) for threads in _ends_first(thread_counts(most))]
-        return [(most, streams) for streams in _ends_first(thread_counts(most))]
+            return [(threads, 1) for threads in ends_first(thread_counts(most))]
+        return [(most, streams) for streams in ends_first(thread_counts(most))]
 
 
 def _fast_first(name: str, precisions: Sequence[str]) -> list[str]:
@@ -199,10 +199,10 @@ def _fast_first(name: str, precisions: Sequence[str]) -> list[str]:
     return sorted(precisions, key=lambda p: rank.get(p, 0))
 
 
-def _ends_first(counts: Sequence[int]) -> list[int]:
+def ends_first(counts: Sequence[int]) -> list[int]:
     """Return the largest count, the least, then the others in descending order.
 
-    >>> _ends_first([1, 2, 3, 4])
+    >>> ends_first([1, 2, 3, 4])
     [4, 1, 3, 2]
     """
     return list(dict.fromkeys([counts[-1], counts[0], *reversed(counts)]))

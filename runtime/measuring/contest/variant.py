@@ -32,9 +32,10 @@ WARM_UP_S = 0.3
 WARM_UP_MINIMUM = 3
 
 
-# What a variant is: a plug-in as it comes, with a hint, a device of the user's, AUTO and HETERO left to themselves; and
-# what is searched: settings of one device, and splits over several.
-VariantKind = Literal["default", "hint", "device", "own choice", "settings", "split"]
+# What a variant is: a plug-in as it comes, with a hint, a device of the user's, AUTO and HETERO left to themselves; a
+# runtime that nobody asked for, which is told of and never the answer; and what is searched: settings of one device,
+# and splits over several.
+VariantKind = Literal["default", "hint", "device", "own choice", "other runtime", "settings", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ class InSegments:
 
 
 @dataclass(frozen=True, slots=True)
+class InOnnxRuntime:
+    """That a model is run by ONNX Runtime: from which file, by which version of it."""
+
+    source: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a model.
 
@@ -59,7 +68,8 @@ class Variant:
     single: whether it is one device on its own. requests: inferences in flight; 0 for as many as the runtime advises.
     segments: how the model is run in segments, by the executor instead of OpenVINO; None for OpenVINO.
     batch: inferences that are computed at once, as one. rewrite: the form of the model, "" as it was read; see
-    `pipeline.shared.model_forms`.
+    `pipeline.shared.model_forms`. onnx: how ONNX Runtime runs its source, by the target, a list of providers, with the
+    device's properties as options; None for OpenVINO.
     """
 
     name: str
@@ -74,11 +84,17 @@ class Variant:
     segments: InSegments | None = None
     batch: int = 1
     rewrite: str = ""
+    onnx: InOnnxRuntime | None = None
 
     @property
     def baseline(self) -> bool:
         """Return whether the variant is a baseline, not something that was searched."""
         return self.kind not in ("settings", "split")
+
+    @property
+    def told_alone(self) -> bool:
+        """Return whether the variant is measured to be told of, and neither an answer nor a baseline of one."""
+        return self.kind == "other runtime"
 
     @property
     def rounds(self) -> bool:
@@ -99,6 +115,7 @@ class Variant:
             "batch": self.batch,
             **({} if self.segments is None else {"segments": self.segments.to_json()}),
             **({"rewrite": self.rewrite} if self.rewrite else {}),
+            **({} if self.onnx is None else {"onnxruntime": self.onnx.version}),
         }
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -150,18 +167,21 @@ def load(
     """
     cache = cache if variant.single and variant.affinity is None and ":" not in variant.target else ""
     how = described(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
+    child.rests = variant.onnx is not None
     answer: LoadAnswer = child.ask("load", cache=cache, **how)
     return answer
 
 
 def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
     """Return what a child's command needs to know to compile a variant and to make its inputs."""
+    options = {name: value for device in variant.devices for name, value in device.properties.items()}
     return {
         "model": str(model),
         "rewrite": variant.rewrite,
-        "devices": [d.to_json() for d in variant.devices],
+        "devices": [] if variant.onnx else [d.to_json() for d in variant.devices],
         "target": variant.target,
         "properties": dict(variant.properties),
+        "onnx": {"source": str(variant.onnx.source), "options": options} if variant.onnx else None,
         "affinity": None if variant.affinity is None else dict(variant.affinity),
         "segments": None if variant.segments is None else variant.segments.to_json(),
         "seed": seed,

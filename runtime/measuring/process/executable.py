@@ -19,6 +19,7 @@ from runtime.machines.devices import PRECISION, precision_name
 from runtime.measuring.process import kernels
 from runtime.measuring.process.affinity import set_affinities
 from runtime.measuring.process.answers import RunsOn
+from runtime.measuring.process.onnx_executable import OnnxExecutable
 
 Arrays = Sequence[npt.NDArray[np.generic]]
 
@@ -40,10 +41,6 @@ class InferenceRequest(Protocol):
 
     def reset_state(self) -> None:
         """Set all states to their initial values."""
-
-    @property
-    def output_tensors(self) -> Sequence[ov.Tensor]:
-        """Return the outputs of the last inference, in the model's order."""
 
 
 class Executable(Protocol):
@@ -84,6 +81,8 @@ def executable(
     again if the command says so.
     """
     stated = command.get("segments")
+    if command.get("onnx"):
+        return OnnxExecutable.of(command, model)
     if stated is None:
         return CompiledExecutable.of(command, model, core)
     compiler = kept.compiler_for(command["model"], command["batch"]) if stated["reuse"] else SegmentCompiler()
@@ -221,7 +220,7 @@ class SegmentsExecutable:
         self.placed.close()
 
 
-def _outputs(request: InferenceRequest) -> list[npt.NDArray[Any]]:
+def _outputs(request: Any) -> list[npt.NDArray[Any]]:
     return [_array_of(tensor) for tensor in request.output_tensors]
 
 

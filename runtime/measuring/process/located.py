@@ -18,6 +18,7 @@ from pipeline.core.devices import DeviceSpec
 from runtime.machines.devices import core_for
 from runtime.measuring.outputs.inputs import inputs_of
 from runtime.measuring.process.affinity import set_affinities
+from runtime.measuring.process.onnx_located import locate_by_onnxruntime
 
 _PART = re.compile(r"^subgraph(\d+): (.*)$", re.DOTALL)
 COUNTERS: Mapping[str, str] = {"PERF_COUNT": "YES"}
@@ -36,6 +37,8 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
     query; {} unless it is HETERO. refused: {device: operations}, of several devices. latency_s, mean_s: median and mean
     of an inference.
     """
+    if command.get("onnx"):
+        return locate_by_onnxruntime(command)
     devices = [DeviceSpec(**d) for d in command["devices"]]
     core = core_for(devices)
     model = core.read_model(command["model"])
