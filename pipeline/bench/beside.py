@@ -110,4 +110,4 @@ def go_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"method": lambda command, _: answer(command)})

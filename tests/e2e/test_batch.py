@@ -24,9 +24,10 @@ from pipeline.fleet.batch import COLUMNS
 from pipeline.fleet.jobs import read_jobs
 from pipeline.stages import worker as carry
 from pipeline.system.start import PACKAGES
-from pipeline.system.workers import Answer, Workers, answered
+from pipeline.system.workers import Answer, Workers
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
+from tests.engines import answer_here
 from tests.models import chain, two_towers
 
 pytestmark = pytest.mark.usefixtures("read_here")
@@ -64,7 +65,7 @@ class InProcess(Workers):
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
         InProcess.started_stages += [task["stage"] for task in command["tasks"]]
-        self.done.append((name, answered(carry.answer, json.loads(json.dumps(command)))))
+        self.done.append((name, answer_here(carry.execute_tasks, command)))
 
     def wait(self) -> list[tuple[str, Answer]]:
         return [self.done.pop(0)]

@@ -17,7 +17,7 @@ from pipeline.fleet.searches import combined, search_on
 from pipeline.offline import worker
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.system.workers import answered
+from tests.engines import answer_here
 
 GRAPH = {
     "operations": [{"name": n, "time_s": {"*": 1.0}} for n in "abcd"],
@@ -51,8 +51,7 @@ class InProcess:
     def wait(self, patience_s: float) -> list[Reply]:
         command = self.asked[self.done]
         self.done += 1
-        document = json.loads(json.dumps(command.document))
-        return [Reply(command.name, "here", json.loads(json.dumps(answered(worker.answer, document))))]
+        return [Reply(command.name, "here", answer_here(worker.search_scenario, command.document))]
 
     def __enter__(self) -> InProcess:
         return self

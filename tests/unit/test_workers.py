@@ -18,7 +18,7 @@ import pytest
 from pipeline.core.errors import MeasurementError, ModelError, told_error
 from pipeline.store.task import Task
 from pipeline.system import workers
-from pipeline.system.workers import Workers
+from pipeline.system.workers import Begin, Workers
 
 START = subprocess.Popen
 ECHO = """
@@ -131,7 +131,7 @@ def command(store: Path) -> dict[str, Any]:
 def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> None:
     script = f"""
         import time
-        from pipeline.system.workers import Workers
+        from pipeline.system.workers import Begin, Workers
         with Workers(1, "pipeline.stages.worker") as pool:
             pool.ask("a", {command(tmp_path)})
             pool.wait()
@@ -157,10 +157,10 @@ def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: p
 
 
 def test_an_error_of_another_process_keeps_its_exit_code() -> None:
-    def fail(_: dict[str, Any]) -> dict[str, Any]:
+    def fail(_: dict[str, Any], begin: Begin) -> dict[str, Any]:
         raise ModelError("It is damaged.", "Export it again.")
 
-    answer = json.loads(json.dumps(workers.answered(fail, {})))
+    answer = json.loads(json.dumps(workers.answer_command({"do": fail}, {"do": 1})))
     error = told_error(answer["error"], where="job")
     assert (error.cause, error.remedy, error.exit_code) == ("job: It is damaged.", "Export it again.", 3)
     died = told_error({"cause": "It was killed.", "remedy": ""}, MeasurementError)
