@@ -232,9 +232,8 @@ def _work(
     # Workers of other machines have compiled code of their own.
     if not engine.retries and any(t.stage == PLACE for p in jobs if not p.over for t in p.tasks[len(p.outcomes) :]):
         tell_of_compiling(progress)
-    while len(dispatcher):
-        for settled in dispatcher.wait():
-            ledger.settle(settled.name, settled.answer)
+    for settled in dispatcher.settle():
+        ledger.settle(settled.name, settled.answer)
 
 
 def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure: bool) -> Command:

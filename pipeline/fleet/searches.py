@@ -50,15 +50,14 @@ def search_on(
         )
     answers: dict[str, SearchDocument] = {}
     why: Mapping[str, Any] = {"cause": "No search was made.", "remedy": ""}
-    while len(dispatcher):
-        for settled in dispatcher.wait():
-            if "error" in settled.answer:
-                why = settled.answer["error"]
-                engine.say(f"{settled.name}: failed: {why['cause']}")
-                continue
-            answers[settled.name] = cast(SearchDocument, settled.answer["found"])
-            progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
-        if answers and combined(list(answers.values()))["proven"]:
+    for settled in dispatcher.settle():
+        if "error" in settled.answer:
+            why = settled.answer["error"]
+            engine.say(f"{settled.name}: failed: {why['cause']}")
+            continue
+        answers[settled.name] = cast(SearchDocument, settled.answer["found"])
+        progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
+        if combined(list(answers.values()))["proven"]:
             break
     if not answers:
         raise told_error(why, MeasurementError)

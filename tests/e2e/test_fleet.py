@@ -126,9 +126,7 @@ def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(t
         dispatcher = FleetDispatcher(engine, said.append)
         for i in range(3):
             dispatcher.add(Command(f"c{i}", f"c{i}", {"devices": ["TPU"] if i == 1 else ["CPU"]}))
-        answers = {}
-        while len(dispatcher):
-            answers |= dict(dispatcher.wait())
+        answers = dict(dispatcher.settle())
     assert {name for name, answer in answers.items() if "machine" in answer} == {"c0", "c2"}
     assert "There is no device TPU" in answers["c1"]["error"]["cause"]
     left = [" ".join(child.cmdline()) for child in own.children()]
