@@ -33,12 +33,12 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "cause", "remedy"),
     [
-        ("", "does not say where this machine listens", 'host = "10.0.0.1"'),
-        (HOST + "worker = 3", "no key of a file of workers named 'worker'", "workers"),
-        (HOST + "workers = 0", "`workers` of", "workers = 4"),
-        (HOST + "workers = true", "`workers` of", "workers = 4"),
-        (HOST + 'parameters = "x"', "`parameters` of", "timeout_min"),
-        ("host = 3", "`host` of", 'host = "10.0.0.1"'),
+        ("", "the file needs host", 'host = "10.0.0.1"'),
+        (HOST + "worker = 3", "unknown key 'worker' (did you mean 'workers'?)", "workers"),
+        (HOST + "workers = 0", "workers is 0, but must be above 0", "workers = 4"),
+        (HOST + "workers = true", "workers is True, but must be a whole number", "workers = 4"),
+        (HOST + 'parameters = "x"', "parameters is 'x', but must be a table", "[parameters]"),
+        ("host = 3", "host is 3, but must be text", 'host = "10.0.0.1"'),
         (HOST + 'wait = "soon"', "'soon' is not a time", "10m"),
         ("[", "is not valid TOML", "Correct"),
     ],
