@@ -97,7 +97,8 @@ def _expand_entry(entry: JobsEntry, base: Settings, where: str, folder: Path) ->
     """Return the product of an entry's models, devices, settings and seeds."""
     models, seeds = entry["models"], entry.get("seeds", [base.seed])
     devices = entry.get("devices", [""])
-    variants: list[dict[str, Any]] = entry["settings"] if "settings" in entry else [{}]
+    unchanged: list[dict[str, Any]] = [{}]
+    variants = entry.get("settings", unchanged)
     seeded = {seed: base.updated({"seed": seed}, where).seed for seed in seeds}  # each checked once
 
     @cache

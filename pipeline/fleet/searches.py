@@ -57,14 +57,14 @@ def search_on(
             continue
         answers[settled.name] = cast(SearchDocument, settled.answer["found"])
         progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
-        if combined(list(answers.values()))["proven"]:
+        if combine_answers(list(answers.values()))["proven"]:
             break
     if not answers:
         raise told_error(why, MeasurementError)
-    return combined(list(answers.values()))
+    return combine_answers(list(answers.values()))
 
 
-def combined(documents: Sequence[SearchDocument]) -> TogetherDocument:
+def combine_answers(documents: Sequence[SearchDocument]) -> TogetherDocument:
     """Return the answer with the best placement and the best bound; of equal ones the first by placer and seed."""
     ordered = sorted(documents, key=lambda d: (d["placer"], d["seed"]))
     best = min(ordered, key=lambda d: d["value_s"])

@@ -79,7 +79,7 @@ def read_slurm(path: Path) -> SlurmFile:
 
 
 @contextlib.contextmanager
-def submitted(file: SlurmFile, commands: Sequence[Sequence[str]]) -> Iterator[None]:
+def submit_jobs(file: SlurmFile, commands: Sequence[Sequence[str]]) -> Iterator[None]:
     """Submit a job per command, and cancel those that are left in the end.
 
     Raises:

@@ -12,14 +12,15 @@ from typing import Any
 import distributed
 import pytest
 
-from pipeline.fleet.clusters import on_this_machine
+from pipeline.fleet.clusters import start_local_cluster
 
 pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """Give a client of three workers on one machine."""
-    with on_this_machine(3) as address, distributed.Client(address, set_as_default=False) as client:
+    with start_local_cluster(3) as address, distributed.Client(address, set_as_default=False) as client:
         client.wait_for_workers(3)
         yield client
 
