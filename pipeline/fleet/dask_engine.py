@@ -28,7 +28,7 @@ import distributed
 from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, error_document, listed, told_error
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.fleet.member import compare_traits, explain_refusal, read_machine, read_traits
-from pipeline.fleet.residents import Residents, ask_store, end_idle_processes, execute_command
+from pipeline.fleet.residents import ask_store, end_idle_processes, execute_command, prepare_worker
 from pipeline.fleet.transfer import ArtifactTransfer
 from pipeline.stages.plan import HostMachine
 from pipeline.store.store import Store, write_text
@@ -108,7 +108,6 @@ class Fleet:
                 f"No Dask scheduler answers at {self._address}.", "Start `dask scheduler` there, or correct --on."
             ) from error
         self._open.callback(self._client.close, timeout=CONNECT_S)
-        self._client.register_plugin(Residents())
         self._client.subscribe_topic(self._topic, self._hear_worker)
         self._client.subscribe_topic("all", self._hear_scheduler)
 
@@ -255,6 +254,10 @@ class Fleet:
             name, slots = str(told["name"]), int(told["nthreads"])
             self._addresses[name] = address
             self._unusable.pop(name, None)
+            fault = self._client.run(prepare_worker, workers=[address], on_error="return").get(address)
+            if isinstance(fault, Exception):
+                self._refuse(name, f"it cannot run placewright: {fault}")
+                return []
             mark = {"mark": str(self._mark), "text": self._mark_text}
             self._send(name, MEMBER, "describe", mark, partial(self._join, name, slots))
         return []
@@ -266,8 +269,7 @@ class Fleet:
         own = read_traits()
         why = explain_refusal(told, own)
         if why:
-            self._unusable[name] = why
-            self.say(f"{name} is not used: {why}")
+            self._refuse(name, why)
             return []
         for difference in compare_traits(told, own):
             self.say(f"{name} on {told['node']} differs: {difference}")
@@ -278,6 +280,10 @@ class Fleet:
             self._transfers[name] = ArtifactTransfer(self._store, Path(told["store"]), call, self._mark_text)
         self._workers[name] = FleetWorker(name, told["node"], told["fingerprint"], slots)
         return []
+
+    def _refuse(self, name: str, why: str) -> None:
+        self._unusable[name] = why
+        self.say(f"{name} is not used: {why}")
 
     def _ask_store(self, address: str, request: Mapping[str, Any]) -> Answer:
         """Return what the store of a worker answers.

@@ -12,23 +12,18 @@ import distributed
 from pipeline.fleet.transfer import handle_request
 from pipeline.system.workers import Answer, Begin, Workers
 
-RESIDENTS = "placewright"  # the name of our plug-in on workers
+RESIDENTS = "_placewright"  # the attribute of Dask's worker that holds its resident processes
 
 
-class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
-    """The resident processes of a Dask worker: as many as it has threads."""
+class Residents:
+    """The resident processes of a Dask worker, as many as it has threads; they end with it.
 
-    name = RESIDENTS
-    idempotent = True
+    No plug-in of Dask's: a worker that cannot import one, because placewright is not installed there, ends the client.
+    """
 
-    def setup(self, worker: Any) -> None:
-        """Begin with none."""
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[tuple[str, Workers]] = []
-
-    def teardown(self, worker: Any) -> None:
-        """End those that are idle; Linux ends the others with the worker."""
-        self.end_idle()
 
     def end_idle(self) -> None:
         """End the processes that are idle."""
@@ -56,6 +51,11 @@ class Residents(distributed.WorkerPlugin):  # type: ignore[misc]
         return other[1] if other is not None and at is not None else Workers(1, module)
 
 
+def prepare_worker(dask_worker: Any) -> None:
+    """Make room for processes; it fails where placewright is not installed, and a task would end Dask's worker."""
+    vars(dask_worker).setdefault(RESIDENTS, Residents())
+
+
 def execute_command(text: str) -> None:
     """Execute a command on a worker; the answer goes back as an event, which needs no second connection.
 
@@ -66,13 +66,13 @@ def execute_command(text: str) -> None:
     def tell(**what: Any) -> None:
         worker.log_event(asked["topic"], json.dumps({"attempt": asked["attempt"], **what}))
 
-    residents = worker.plugins[RESIDENTS]
+    residents: Residents = getattr(worker, RESIDENTS)
     tell(answer=residents.ask_process(asked["module"], asked["name"], asked["document"], lambda step: tell(begun=step)))
 
 
 def end_idle_processes(dask_worker: Any) -> None:
     """Let a worker keep no idle process."""
-    dask_worker.plugins[RESIDENTS].end_idle()
+    getattr(dask_worker, RESIDENTS).end_idle()
 
 
 async def ask_store(request: dict[str, Any]) -> Answer:

@@ -33,6 +33,16 @@ import importlib.metadata
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "1.2.3" if name == "openvino" else version(name)
 """
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pipeline":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Absent())
+"""  # an environment in which placewright is not installed
 APART = """
 import os, pathlib, sys
 forbidden = os.environ["FLEET_FORBIDDEN"].split(":")
@@ -156,23 +166,29 @@ def test_a_worker_killed_while_it_measures_and_one_that_fails_change_nothing(
 
 
 @pytest.mark.slow
-def test_a_full_disk_a_dying_process_and_other_versions_change_nothing(
+def test_a_full_disk_a_dying_process_other_versions_and_none_change_nothing(
     tmp_path: Path, jobs: list[Job], on_one_machine: Rows
 ) -> None:
     said: list[str] = []
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(VERSIONS)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text(ABSENT)
     with cluster(tmp_path / "cluster") as there:
         there.add("w0", fault="full")
         there.add("w1", fault="dies")
         there.add("w2", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
         there.add("w3")
+        there.add("w4", PYTHONPATH=str(tmp_path / "bare"))
         rows = table(there, tmp_path, jobs, said)
         assert rows == on_one_machine
         assert set(there.made().values()) == {1}
         assert there.by("w2") == []
         assert len(there.by("w1")) <= 3
     assert any(line.startswith("w2 is not used: it has openvino 1.2.3, not ") for line in said)
+    absent = [line for line in said if line.startswith("w4 is not used: ")]
+    assert len(absent) == 1
+    assert "No module named 'pipeline" in absent[0]
     assert any("failed on w0, tried elsewhere: " in line and "No space left on device" in line for line in said)
 
 
