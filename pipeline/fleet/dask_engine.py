@@ -256,7 +256,8 @@ class Fleet:
             self._unusable.pop(name, None)
             fault = self._client.run(prepare_worker, workers=[address], on_error="return").get(address)
             if isinstance(fault, Exception):
-                self._refuse(name, f"it cannot run placewright: {fault}")
+                if not isinstance(fault, OSError):  # that one is gone again, as the scheduler will tell
+                    self._refuse(name, f"it cannot run placewright: {fault}")
                 return []
             mark = {"mark": str(self._mark), "text": self._mark_text}
             self._send(name, MEMBER, "describe", mark, partial(self._join, name, slots))

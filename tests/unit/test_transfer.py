@@ -176,6 +176,20 @@ def test_a_worker_that_is_gone_is_an_error_of_the_connection(stores: tuple[Store
         ArtifactTransfer(stores[0], stores[1].root, gone, "token").deliver(command(reads=(entry.key,)))
 
 
+def test_what_was_sent_in_part_is_sent_again_from_its_beginning(stores: tuple[Store, Store]) -> None:
+    entry, plain = add(stores[0], "read"), between(stores)
+
+    def break_off(request: Request) -> Any:
+        if request.get("at"):
+            raise ConnectionResetError
+        return plain.call(request)
+
+    with pytest.raises(ConnectionResetError):
+        ArtifactTransfer(stores[0], stores[1].root, break_off, "token").deliver(command(reads=(entry.key,)))
+    plain.deliver(command(reads=(entry.key,)))
+    assert content(stores[1].find(entry.key)) == FILES
+
+
 def test_what_travelled_is_swept_like_other_leftovers(stores: tuple[Store, Store], tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text(json.dumps({}))
     between(stores).deliver(command(files=(str(tmp_path / "graph.json"),)))
